@@ -46,6 +46,13 @@ class Loaded:
         """The section."""
         return self.configuration.plan
 
+    def file_of(self, kind: str) -> str:
+        """The file that says how the cards of a class are offered; empty: none does."""
+        nvidia = self.plan.nvidia
+        if nvidia is not None and nvidia.kind.name == kind and self.nvidia_source and not self.plan.shared_of(nvidia):
+            return self.nvidia_source
+        return self.source
+
     def names(self, resource: str) -> bool:
         """Whether the files name *resource* as one that this plugin offers."""
         plan = self.plan

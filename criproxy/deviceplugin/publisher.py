@@ -5,6 +5,7 @@ from collections.abc import Callable
 from criproxy.deviceplugin.answers import FreeCpus
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.resources import Served, Unhealthy, resources
 from criproxy.observe.logger import Log
@@ -31,6 +32,7 @@ class Publisher:
         self._unhealthy = unhealthy
         self._free_cpus = free_cpus
         self._log = log
+        self._pins = Pins()
         self._said: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
 
@@ -44,13 +46,14 @@ class Publisher:
 
     def publish(self) -> None:
         """Offer what is there now."""
-        self.served = resources(self.loaded.configuration, self.inventory, self._unhealthy(), free_cpus=self._free_cpus)
+        config, unhealthy = self.loaded.configuration, self._unhealthy()
+        self.served = resources(config, self.inventory, unhealthy, free_cpus=self._free_cpus, pins=self._pins)
         self._plugins.publish(self.served.resources)
         self._tell()
 
     def use(self, loaded: Loaded, inventory: Inventory) -> None:
         """Offer as *loaded* says from now on."""
-        self.loaded, self.inventory = loaded, inventory
+        self.loaded, self.inventory, self._pins = loaded, inventory, Pins()
         self.publish()
 
     def _tell(self) -> None:

@@ -17,6 +17,7 @@ from criproxy.deviceplugin.offering import (
     platform_for,
     warn_of_ids,
 )
+from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.offers import Offered, Offers
@@ -55,6 +56,7 @@ def resources(
     strict: bool = False,
     free_cpus: FreeCpus = dict,
     new_uuid: Callable[[], str] = lambda: str(uuid4()),
+    pins: Pins | None = None,
 ) -> Served:
     """What to publish.
 
@@ -62,10 +64,10 @@ def resources(
         config: what is to be served.
         inventory: the machine's cards.
         unhealthy: those that do not work.
-        strict: at the start, and for a file that is new: whether a contradiction between file and machine is an error,
-            and not a warning.
+        strict: whether a contradiction between files and machine is an error, and not a warning: for new files.
         free_cpus: tells which NUMA node has room, where cards are otherwise equal.
         new_uuid: makes keys of annotations unique.
+        pins: what numbers in these files meant before; None: they are new.
 
     Raises:
         ResourceError: with *strict*: the cards and the files do not go together.
@@ -75,13 +77,15 @@ def resources(
         name = advertised.kind.name
         maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
         try:
-            cards = maker.cards(said, strict=strict)
+            cards = maker.cards(said, None if strict else pins or Pins())
             _check_new(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
             made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
         except (ResourceError, MpsError) as error:
             if strict:
-                raise ResourceError(str(error)) from error
+                wrong = ResourceError(str(error))
+                wrong.kind = name
+                raise wrong from error
             said.warn(f"{name}: {error}")
             continue
         warn_of_ids(cards, said)
@@ -123,7 +127,7 @@ class _Maker:
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
         """What its cards are offered as."""
         raise NotImplementedError
 
@@ -164,8 +168,8 @@ class _Others(_Maker):
 
     __slots__ = ()
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
-        return class_cards(self.advertised, self.config.plan, self.inventory, said, strict=strict)
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
+        return class_cards(self.advertised, self.config.plan, self.inventory, said, pins)
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
         entries = self.config.plan.shared_of(self.advertised)
@@ -187,10 +191,10 @@ class _Nvidia(_Maker):
 
     __slots__ = ()
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
-        offers = nvidia_cards(self.config.nvidia, self.inventory, said, strict=strict)
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
+        offers = nvidia_cards(self.config.nvidia, self.inventory, said, pins)
         if unable := overloaded(offers, self.inventory.gpus, self.config.nvidia):
-            offers = _without(offers, unable, said, strict=strict)
+            offers = _without(offers, unable, said, strict=pins is None)
         for name in offers:
             if not self.advertised.kind.serves(name):
                 said.warn(f"{name} is not among resources of the class nvidia: criproxy hides its cards; add it there")

@@ -29,7 +29,6 @@ from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
-from criproxy.nvidia.resources import ResourceError
 from criproxy.nvidia.xids import xid_filter
 from criproxy.observe.failures import Failures
 from criproxy.observe.heartbeat import Heartbeat
@@ -145,10 +144,7 @@ class DevicePlugin:
         self._use(loaded)
         self._notifier.status("looking for cards")
         inventory = await self._machine.look()
-        try:
-            self._publisher.check(loaded, inventory)
-        except ResourceError as error:  # a card that is broken at boot does not take all others away
-            self._reload.failed(str(error), "what is not concerned is offered")
+        self._reload.begin(inventory)
         await self._plugins.learn()
         self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
@@ -196,6 +192,7 @@ class DevicePlugin:
         self._publisher.inventory = inventory
         self._watching.found(self._publisher.loaded, inventory)
         self._publisher.publish()
+        self._reload.machine_changed()
         self._reports.soon()
         self._labelling.soon()
 

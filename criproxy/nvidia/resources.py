@@ -29,6 +29,9 @@ _VISITING_MIG = "error visiting devices: error visiting device: error visiting M
 class ResourceError(ValueError):
     """Cards that cannot be offered as the configuration says; the text is that of NVIDIA's plugin."""
 
+    kind = ""
+    """The name of their class, where that is known."""
+
 
 def offers(
     gpus: Sequence[Gpu], config: PluginConfig, *, minors: MigMinors | None = None, platform: Platform = "nvml"

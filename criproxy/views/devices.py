@@ -154,12 +154,13 @@ def has(one: Given, kind: str) -> Values:
 def _advertised(resource: Advertised, kind: str, given: Sequence[Given] | None) -> Values:
     """A resource, and how many of its ids containers have."""
     shares = [share for one in given or () for share in allocated_of(one.facts, kind)]
-    held = {each for share in shares if share["resource"] == resource.name for each in share["ids"]}
+    own = [share for share in shares if share["resource"] == resource.name]
+    unnamed = sum(share["count"] - len(share["ids"]) for share in own)
     return {
         "name": resource.name,
         "ids": resource.ids,
         "healthy": resource.healthy,
-        "given": None if given is None else len(held),
+        "given": None if given is None else len({each for share in own for each in share["ids"]}) + unnamed,
         "registered": resource.registered,
         "problem": resource.problem,
     }

@@ -10,6 +10,7 @@ import pytest
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import NPU, Program, policy
+from tests.deviceplugin.test_program_http import ask, values
 from tests.nvml import Driver
 
 GPU = "nvidia.com/gpu"
@@ -154,8 +155,34 @@ async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path)
         program.policy.write_text(policy(section))
         await program.until_said("the configuration cannot be used")
 
-        assert program.said("cannot be shared as devices.plugin.sharing says")
+        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing says")
         assert program.kubelet.capacity(NPU) == (1, 1)
+
+
+async def test_what_contradicts_the_machine_at_the_start_stays_a_problem(folder: Path) -> None:
+    """The rest is offered; reading the same files again ends nothing, but the card that was missing does."""
+    async with Program(folder, "--http", f"unix://{folder}/http.sock") as program:
+
+        async def problem() -> float:
+            return values((await ask(folder, "/metrics"))[1])["criproxy_device_plugin_config_problem[]"]
+
+        section = "{advertise: [ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [7]}]}"
+        program.policy.write_text(policy(section))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 1)
+
+        agrees = "the files say what is in force"
+        program.signal(SIGHUP)
+        await program.until(lambda: program.said("the configuration cannot be used") > 1 or program.said(agrees) > 0)
+        assert not program.said(agrees)
+        assert await problem() == 1
+
+        program.host.plug("/dev/npu7")
+        await program.until_said(agrees)
+        await program.kubelet.until_capacity(NPU, 5)
+        assert await problem() == 0
 
 
 async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> None:
