@@ -137,7 +137,7 @@ class DevicePlugin:
         await asyncio.to_thread(import_module, "criproxy.deviceplugin.http")
         from criproxy.deviceplugin.http import serve_http
 
-        await serve_http(stack, self._address, self._sample, self._heartbeat, log)
+        await serve_http(stack, self._address, self._sample, self._heartbeat, log, self._failures)
 
     async def _start(self, loaded: Loaded) -> None:
         """Offer the cards that there are, and follow what changes."""

@@ -64,6 +64,7 @@ ENDLESS = {
     "deviceplugin/folder_watch.py:FolderWatch.run": "supervised",
     "deviceplugin/plugin.py:Plugin.run": "supervised",
     "deviceplugin/plugins.py:Plugins._follow": "supervised",
+    "observe/http_limits.py:Acceptor.run": "supervised",
     "observe/tasks.py:Tasks._forever": "it supervises",
     "control/node/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "control/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",

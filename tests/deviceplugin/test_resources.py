@@ -110,14 +110,15 @@ def test_two_replicas_of_a_card_are_one_card() -> None:
     )
 
 
-def test_an_id_that_is_not_offered() -> None:
+@pytest.mark.parametrize("id", ["npu7", ""])
+def test_an_id_that_is_not_offered(id: str) -> None:
     """It is refused, and so is its pod."""
     resource = resources(of_ali(), npus(0)).resources[NPU]
 
     with pytest.raises(
-        InvalidRequest, match=r'invalid allocation request for "aliyun\.com/npu": .*unknown device: npu7'
+        InvalidRequest, match=rf'invalid allocation request for "aliyun\.com/npu": .*unknown device: {id}$'
     ):
-        ask(resource, "npu0", "npu7")
+        ask(resource, "npu0", id)
 
 
 @pytest.mark.parametrize(
