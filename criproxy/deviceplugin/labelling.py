@@ -92,8 +92,8 @@ class Labelling:
             if is_new:
                 self.written += 1
                 self.log.info("the labels of the node are written", file=str(file))
-        except Hangs as error:
-            self._say(str(error))
+        except Hangs:
+            self._say(f"{file}: its disk does not answer")  # the error says for how long, and so is never the same
         except OSError as error:
             self._say(f"{file}: {error.strerror or error}")  # the error may name a file that only existed for a moment
 
