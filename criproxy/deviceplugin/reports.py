@@ -141,6 +141,7 @@ def _card(key: Key, known: Known | None, replicas: Mapping[str, int]) -> Publish
     return PublishedCard(
         device_class=kind,
         id=card,
+        parent=known.seen.parent,
         healthy=known.health.healthy,
         reason=known.reason,
         since_s=known.turned_s,
