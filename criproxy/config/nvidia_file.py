@@ -46,6 +46,8 @@ class NvidiaFile:
     mistakes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What has no effect."""
+    is_empty: bool = False
+    """Whether nothing at all stands in the file."""
 
     @property
     def error(self) -> ConfigError:
@@ -88,7 +90,8 @@ def examine(
         prefix = _blamed(args, env or {}, program, str(error), config_of) or prefix
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
     notes = tuple(f"{prefix}{note}" for note in (*_notes(text, config, plan), *_name_note(plan, node, file)))
-    return NvidiaFile(file=file, reason=reason, config=config, notes=notes)
+    is_empty = text is not None and not text.strip()
+    return NvidiaFile(file=file, reason=reason, config=config, notes=notes, is_empty=is_empty)
 
 
 def _config(
