@@ -11,11 +11,14 @@ from criproxy.config.files import read_text
 from criproxy.devices.plan import PluginPlan
 from criproxy.devices.sharing import MAX_REPLICAS
 from criproxy.errors import ConfigError
+from criproxy.nvidia.command_line import set_values
+from criproxy.nvidia.effects import without_effect
 from criproxy.nvidia.flags import VARIABLES, Program
 from criproxy.nvidia.load import load
 from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
 from criproxy.nvidia.selection import Choice, choose, config_names
+from criproxy.nvidia.syntax import read_file
 from criproxy.nvidia.unknown import unknown_keys
 from criproxy.nvidia.unmeant import unmeant, without_cards
 
@@ -89,7 +92,9 @@ def examine(
     except PluginConfigError as error:
         prefix = _blamed(args, env or {}, program, str(error), config_of) or prefix
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
-    notes = tuple(f"{prefix}{note}" for note in (*_notes(text, config, plan), *_name_note(plan, node, file)))
+    said = set_values(args, env or {}, program).keys() | (read_file(text).flags.keys() if text is not None else set())
+    notes = (*_notes(text, config, plan), *(without_effect(config, said) if plan.nvidia else ()))
+    notes = tuple(f"{prefix}{note}" for note in (*notes, *_name_note(plan, node, file)))
     is_empty = text is not None and not text.strip()
     return NvidiaFile(file=file, reason=reason, config=config, notes=notes, is_empty=is_empty)
 

@@ -22,19 +22,27 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.links import Peers
-from criproxy.discovery.cards import DriverFiles, find_cards
+from criproxy.discovery.cards import DRIVER_TIMEOUT_S, DriverFiles, find_cards
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import MigMinors, Platform
 
-LOOK_TIMEOUT_S = 5.0
-"""How long a look at files may take, of which those of drivers have a shorter bound of their own."""
-NVML_WAIT_S = 3.0
-"""How long a look waits for NVML, whose first answer may take longer; cards of other classes need not wait for it."""
 POLL_S = 0.5
 """How often names are looked at."""
 ASK_AGAIN_S = 30.0
 """After so long NVML is asked again where it had nothing to say although there are NVIDIA's nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a look waits for what may hang."""
+
+    files_s: float = 5.0
+    """For all files."""
+    drivers_s: float = DRIVER_TIMEOUT_S
+    """For those of drivers, which are among them."""
+    nvml_s: float = 3.0
+    """For NVML, whose first answer may take longer; cards of other classes need not wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +81,15 @@ class Machine:
         classes: the advertised ones.
         host_root: above /dev, /proc and /sys.
         nvml: asks NVML, if NVIDIA's cards are advertised.
+        limits: of each look.
     """
 
     def __init__(
-        self, classes: Iterable[DeviceClass], host_root: Path = Path("/"), nvml: NvmlProgram | None = None
+        self,
+        classes: Iterable[DeviceClass],
+        host_root: Path = Path("/"),
+        nvml: NvmlProgram | None = None,
+        limits: Limits = Limits(),
     ) -> None:
         self.classes = tuple(classes)
         self.latest = Inventory()
@@ -84,11 +97,13 @@ class Machine:
         self._host_root = host_root
         self._nvml = nvml or NvmlProgram()
         self._patience = Patience()
-        self._files = DriverFiles(self._patience)
+        self._limits = limits
+        self._files = DriverFiles(self._patience, limits.drivers_s)
         self._report = NvmlReport()
         self._asking: asyncio.Task[NvmlReport] | None = None
         self._pending = False
         self._nvml_hangs = False
+        self._is_stale = False
         self._looked_s = float("-inf")
         self._names: Names | None = None
         self._wake = asyncio.Event()
@@ -121,54 +136,74 @@ class Machine:
 
     async def look(self) -> Inventory:
         """All cards; asks NVML, too."""
-        problems = list[str]()
+        problems, hung = list[str](), self._patience.hanging
         self._looked_s = monotonic()
         names, _ = await asyncio.gather(self._seen(problems), self._ask(problems))
         work = partial(_look, self.classes, self._host_root, self._files, self._report)
         try:
-            found = await self._patience.wait("the machine's cards", work, LOOK_TIMEOUT_S)
+            found = await self._patience.wait("the machine's cards", work, self._limits.files_s)
         except Hangs as error:
             found = self.latest
             problems.append(str(error))
-        hanging = [f"{name} hangs" for name in sorted(self._patience.hanging) if not any(name in p for p in problems)]
+        hanging = sorted(self._patience.hanging)
+        self._is_stale = bool(hung or hanging)  # what came back during this look is read in the next one
+        problems += [f"{name} hangs" for name in hanging if not any(name in problem for problem in problems)]
         self._names = names
         unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
-        self.latest = replace(found, pending=self._pending, problems=(*problems, *unread, *hanging))
+        self.latest = replace(found, pending=self._pending, problems=(*unread, *problems))
         return self.latest
 
     async def watch(self, found: Callable[[Inventory], None]) -> None:
         """Look for ever: *found* is called with each look that shows something else than the one before.
 
         A look with all of NVML follows only on names that have come or gone, on `wake`, and on NVML having failed.
+        Nodes that vanish are told of at once, also while a look waits for a driver.
         """
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
-                    await self._wake.wait()
-            asked, self._asked = self._asked, False
-            self._wake.clear()
-            if not asked and not await self._is_due():
-                continue
-            before = self.latest
-            if await self.look() != before:
-                found(self.latest)
+        async with asyncio.TaskGroup() as group:
+            looking: asyncio.Task[None] | None = None
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await self._wake.wait()
+                self._wake.clear()
+                names = await self._seen([])
+                self._take_away(names, found)
+                if looking is not None and not looking.done():
+                    continue
+                asked, self._asked = self._asked, False
+                if asked or self._is_due(names):
+                    looking = group.create_task(self._look_for(found))
+                    looking.add_done_callback(lambda _: self._wake.set())
 
-    async def _is_due(self) -> bool:
+    async def _look_for(self, found: Callable[[Inventory], None]) -> None:
+        before = self.latest
+        if await self.look() != before:
+            found(self.latest)
+
+    def _take_away(self, names: Names | None, found: Callable[[Inventory], None]) -> None:
+        """Tell of cards whose nodes have vanished since the last look."""
+        if names is None or not (gone := (self._names or frozenset()) - names):
+            return
+        left = replace(self.latest, stocks={name: _left(stock, gone) for name, stock in self.latest.stocks.items()})
+        if left != self.latest:
+            self.latest = left
+            found(left)
+
+    def _is_due(self, names: Names | None) -> bool:
         if self._is_incomplete and monotonic() - self._looked_s >= ASK_AGAIN_S:
             return True
-        names = await self._seen([])
         return names is not None and names != self._names
 
     @property
     def _is_incomplete(self) -> bool:
         """Whether the last look missed something that may come without a name that comes or goes."""
         has_cards = bool(self.latest.stock(NVIDIA).cards)
-        return bool(self._patience.hanging) or self._nvml_hangs or (has_cards and bool(self._report.problem))
+        return self._is_stale or self._nvml_hangs or (has_cards and bool(self._report.problem))
 
     async def _seen(self, problems: list[str]) -> Names | None:
         work = partial(names_of_cards, self.classes, self._host_root)
         try:
-            return await self._patience.wait("the folders of devices", work, LOOK_TIMEOUT_S)
+            return await self._patience.wait("the folders of devices", work, self._limits.files_s)
         except Hangs as error:
             problems.append(str(error))
             return None
@@ -180,7 +215,7 @@ class Machine:
         if self._asking is None:
             self._asking = asyncio.create_task(self._nvml.ask())
         asking = self._asking
-        done, _ = await asyncio.wait({asking}, timeout=NVML_WAIT_S)
+        done, _ = await asyncio.wait({asking}, timeout=self._limits.nvml_s)
         self._pending = not done and not self._report.gpus
         if not done:
             problems.append("NVML has not answered yet")
@@ -199,6 +234,12 @@ class Machine:
             problems.append(self._report.problem)
 
 
+def _left(stock: Stock, gone: Names) -> Stock:
+    """*stock* without nodes that are *gone*, and without cards that nothing else tells of."""
+    left = [(card, tuple(path for path in card.nodes if path.lstrip("/") not in gone)) for card in stock.cards]
+    return replace(stock, cards=tuple(replace(card, nodes=nodes) for card, nodes in left if nodes or card.id))
+
+
 def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, report: NvmlReport) -> Inventory:
     found = find_cards(classes, host_root, files)
     stocks = {name: with_render_nodes(stock, host_root) for name, stock in found.items()}
@@ -209,7 +250,7 @@ def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles,
         gpus = gpus_of_driver(stocks[NVIDIA.name], host_root, files)
     return Inventory(
         stocks=stocks,
-        gpus=with_places(gpus, host_root),
+        gpus=with_places(gpus, host_root, files),
         peers=report.peers,
         lost=report.lost,
         minors=minors_of(host_root, files),

@@ -9,7 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.deviceplugin.configuration import Loaded
-from criproxy.deviceplugin.label_file import hold, is_held, label_text, machine_type, remove, says, write
+from criproxy.deviceplugin.label_file import (
+    hold,
+    is_held,
+    label_text,
+    labels_note,
+    machine_type,
+    remove,
+    says,
+    write,
+)
 from criproxy.deviceplugin.options import below
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.discovery.patience import Hangs, Patience
@@ -48,6 +57,7 @@ class Labelling:
     _held: int | None = None
     """Open while that is this program's: a second one leaves it when it ends."""
     _stopped: bool = False
+    _noted: str = ""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _patience: Patience = field(default_factory=Patience)
 
@@ -89,6 +99,7 @@ class Labelling:
         try:
             is_new, problem = await self._patience.wait(str(file), partial(self._write, file, loaded), WRITE_S)
             self._say(problem)
+            self._note(labels_note(loaded.features, self.publisher.inventory))
             if is_new:
                 self.written += 1
                 self.log.info("the labels of the node are written", file=str(file))
@@ -133,6 +144,11 @@ class Labelling:
 
     def _is_once(self) -> bool:
         return self._flags().gfd.oneshot
+
+    def _note(self, text: str) -> None:
+        if text and text != self._noted:
+            self.log.warning("the labels of the node do not tell all", reason=text)
+        self._noted = text
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:

@@ -11,22 +11,25 @@ from pathlib import Path
 import pytest
 from psutil import Process
 
-from criproxy.deviceplugin import inventory
-from criproxy.deviceplugin.inventory import Inventory, Machine
+from criproxy.deviceplugin import inventory, nvml_inventory
+from criproxy.deviceplugin.inventory import Inventory, Limits, Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.devices.builtin import AMD, BUILTIN, NVIDIA
 from criproxy.devices.classes import DeviceClass
-from tests.deviceplugin.hosts import Host, a100, part, t4
+from criproxy.discovery import patience
+from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
 MISSING = NvmlProgram((sys.executable, "-c", ""))
 """A program that prints nothing."""
+AT_ONCE = replace(PATIENT, nvml_s=0.0)
+"""NVML is not waited for."""
 
 
-def machine(host: Host, *classes: DeviceClass, timeout_s: float = 60.0) -> Machine:
+def machine(host: Host, *classes: DeviceClass, timeout_s: float = 60.0, limits: Limits = PATIENT) -> Machine:
     """Look at *host*."""
-    return Machine(classes, host.root, NvmlProgram(command(host.nvml), timeout_s))
+    return Machine(classes, host.root, NvmlProgram(command(host.nvml), timeout_s), limits)
 
 
 @asynccontextmanager
@@ -149,23 +152,24 @@ async def test_platforms(tmp_path: Path, path: str, text: str, fails: int, platf
 
 async def test_a_program_that_says_nothing(tmp_path: Path) -> None:
     """It is a problem, and no failure."""
-    found = await Machine([NVIDIA], tmp_path, MISSING).look()
+    found = await Machine([NVIDIA], tmp_path, MISSING, PATIENT).look()
 
     assert found.problems == ("NVML: the program that asks it has ended with 0, and without an answer",)
 
 
 async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     """The same."""
-    found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),))).look()
+    found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),)), PATIENT).look()
 
     assert found.problems == (f"{tmp_path}/none cannot be run: No such file or directory",)
 
 
-async def test_nvml_that_hangs(tmp_path: Path) -> None:
+async def test_nvml_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPUs known before stay, and the process that hangs is ended."""
+    monkeypatch.setattr(nvml_inventory, "KILL_S", 60.0)
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     program = NvmlProgram(command(host.nvml), 60.0)
-    looking = Machine([NVIDIA], host.root, program)
+    looking = Machine([NVIDIA], host.root, program, PATIENT)
     await looking.look()
     host.use(Driver(hangs=True))
     program._timeout_s = 0.05
@@ -177,13 +181,12 @@ async def test_nvml_that_hangs(tmp_path: Path) -> None:
     assert Process().children() == []
 
 
-async def test_nvml_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nvml_that_takes_long(tmp_path: Path) -> None:
     """Others do not wait for it: what the files of the driver tell is known at once, and all when NVML has answered."""
-    monkeypatch.setattr(inventory, "NVML_WAIT_S", 0.0)
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     host.gpu(t4(0))
     host.plug("/dev/npu0")
-    looking = machine(host, NVIDIA, ALI)
+    looking = machine(host, NVIDIA, ALI, limits=AT_ONCE)
     async with watched(looking) as upcoming:
         first, change = looking.latest, upcoming()
         now = first if not first.pending else await change
@@ -195,11 +198,10 @@ async def test_nvml_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert now.gpus[0].memory_mib == t4(0).memory_mib
 
 
-async def test_an_end_before_nvml_has_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_before_nvml_has_answered(tmp_path: Path) -> None:
     """It is not waited for."""
-    monkeypatch.setattr(inventory, "NVML_WAIT_S", 0.0)
     host = Host(tmp_path, Driver(hangs=True))
-    looking = machine(host, NVIDIA, timeout_s=0.5)
+    looking = machine(host, NVIDIA, timeout_s=0.5, limits=AT_ONCE)
 
     await looking.look()
     await looking.close()
@@ -319,7 +321,77 @@ async def test_files_that_hang(tmp_path: Path) -> None:
     information.unlink()
     os.mkfifo(information)
 
-    found = await machine(host, NVIDIA).look()
+    found = await machine(host, NVIDIA, limits=replace(PATIENT, drivers_s=0.1)).look()
 
     assert any("information hangs" in problem for problem in found.problems)
     information.write_text("")  # lets the thread go
+
+
+def hang(file: Path) -> None:
+    """Let each read of *file* wait, as for a driver that hangs."""
+    file.unlink()
+    os.mkfifo(file)
+
+
+def release(file: Path, text: str) -> None:
+    """Let those who read *file* go, and the next ones read *text*."""
+    file.write_text("")
+    file.unlink()
+    file.write_text(text)
+
+
+QUICK = replace(PATIENT, drivers_s=0.1)
+"""Files of drivers are not waited for long; what others did not say in time is in one of the next looks."""
+
+
+async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there without a NUMA node, all others are as ever, and the file is named with its card until it answers."""
+    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
+    host = Host(tmp_path, Driver(gpus=(t4(0),)))
+    host.gpu(t4(0, 1))
+    for number in range(2):
+        host.plug(f"/dev/npu{number}", f"0000:3{number}:00.0", 1)
+    hang(file := host.root / "sys/devices/pci0000:00/0000:30:00.0/numa_node")
+    looking = machine(host, NVIDIA, ALI, limits=QUICK)
+
+    def places() -> list[int | None]:
+        npus = [card.numa_node for card in looking.latest.stock(ALI).cards]
+        return [*npus, *(gpu.numa_node for gpu in looking.latest.gpus)]
+
+    async with watched(looking) as upcoming:
+        while places() != [-1, 1, 1] or looking.latest.problems != (f"{file} of ali-npu 0 hangs",):
+            await upcoming()
+        release(file, "0")
+        while places() != [0, 1, 1] or looking.latest.problems:
+            await upcoming()
+
+
+async def test_the_place_of_a_gpu_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for NVIDIA's: the GPU is there, in no NUMA node that is known."""
+    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    host = Host(tmp_path, Driver(gpus=(t4(0), t4(1))))
+    for gpu in (t4(0, 1), t4(1, 1)):
+        host.gpu(gpu)
+    hang(file := host.root / "sys/devices/pci0000:00/0000:10:00.0/numa_node")
+    looking = machine(host, NVIDIA, limits=QUICK)
+
+    async with watched(looking) as upcoming:
+        while [(gpu.uuid, gpu.numa_node) for gpu in looking.latest.gpus] != [("GPU-0", None), ("GPU-1", 1)]:
+            await upcoming()
+        assert any(problem.startswith(f"{file} of ") for problem in looking.latest.problems)
+        release(file, "")
+
+
+async def test_a_node_that_vanishes_while_nvml_hangs(tmp_path: Path) -> None:
+    """What names tell is known without waiting for a driver of other cards."""
+    host = Host(tmp_path, Driver(gpus=(t4(0),)))
+    host.plug("/dev/npu0")
+    host.plug("/dev/npu1")
+    async with watched(looking := machine(host, NVIDIA, ALI, limits=replace(PATIENT, nvml_s=3600.0))) as upcoming:
+        host.use(Driver(hangs=True))
+        looking.wake()
+        change = upcoming()
+        host.unplug("/dev/npu0")
+
+        assert [card.number for card in (await change).stock(ALI).cards] == [1]

@@ -23,7 +23,7 @@ from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.load import load
 from criproxy.nvidia.nodes import Platform
 from criproxy.nvidia.resources import ResourceError
-from tests.deviceplugin.hosts import Host, a100, part, t4
+from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
@@ -110,14 +110,15 @@ def test_two_replicas_of_a_card_are_one_card() -> None:
     )
 
 
-def test_an_id_that_is_not_offered() -> None:
+@pytest.mark.parametrize("id", ["npu7", ""])
+def test_an_id_that_is_not_offered(id: str) -> None:
     """It is refused, and so is its pod."""
     resource = resources(of_ali(), npus(0)).resources[NPU]
 
     with pytest.raises(
-        InvalidRequest, match=r'invalid allocation request for "aliyun\.com/npu": .*unknown device: npu7'
+        InvalidRequest, match=rf'invalid allocation request for "aliyun\.com/npu": .*unknown device: {id}$'
     ):
-        ask(resource, "npu0", "npu7")
+        ask(resource, "npu0", id)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +299,20 @@ def test_mps_of_nvidias_cards() -> None:
     )
 
 
+def test_more_clients_of_mps_than_a_card_serves() -> None:
+    """A start or a new file says it in NVIDIA's words; later, only the cards concerned are not offered."""
+    text = "flags: {mpsRoot: /run/nvidia/mps}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 17}]}}"
+    machine = gpus(t4(0), replace(t4(1), compute_capability=(7, 0)))
+    words = "invalid MPS configuration: invalid device maximum allowed replicas exceeded: 17 > 16"
+
+    with pytest.raises(ResourceError, match=f"^{words}$"):
+        resources(of_nvidia(text), machine, strict=True)
+    served = resources(of_nvidia(text), machine)
+    assert ids(served) == {GPU: [f"GPU-0::{number}" for number in range(17)]}
+    assert served.warnings == (f"GPU-1 is not offered: {words}",)
+    assert ids(resources(of_nvidia(text), gpus(replace(t4(1), compute_capability=(7, 0))))) == {}
+
+
 def test_our_words_for_nvidias_cards() -> None:
     """What our section shares has each its own word on containers that ask for several."""
     from criproxy.config.nvidia_file import with_own_sharing
@@ -329,7 +344,7 @@ async def test_mig_devices(tmp_path: Path) -> None:
     host.use(Driver(gpus=(t4(0), host.mig(a100(1), part(0)))))
     text = "flags: {migStrategy: mixed, plugin: {passDeviceSpecs: true}}"
 
-    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0)).look()
+    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0), PATIENT).look()
     served = resources(of_nvidia(text), found)
 
     assert ids(served) == {GPU: ["GPU-0"], "nvidia.com/mig-1g.5gb": ["MIG-1"]}
