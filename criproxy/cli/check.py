@@ -66,8 +66,8 @@ def command(
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.
 
-    If a policy file names a file of NVIDIA's device plugin, the command checks that file, too. It takes into account
-    the flags and variables in /etc/default/criproxy-device-plugin, and NVIDIA's variables in its own environment.
+    If a policy file names a file of NVIDIA's device plugin, the command checks that file, too, with the flags and
+    variables in /etc/default/criproxy-device-plugin and with NVIDIA's variables in its own environment.
 
     Exit status: 0 the daemon and the device plugin would accept all files, 1 they would not, 2 a usage error.
     """

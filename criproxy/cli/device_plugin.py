@@ -107,8 +107,11 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
 
     SIGHUP makes the program reread its files. SIGTERM and SIGINT stop it.
     """
+    import os
+
     from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
 
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what it says beside that is about calls, which our log has
     writer = log.setup(log_format, log_level)
     try:
         from criproxy.deviceplugin.options import Options

@@ -49,6 +49,8 @@ class NvidiaFile:
     mistakes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What has no effect."""
+    is_empty: bool = False
+    """Whether nothing at all stands in the file."""
 
     @property
     def error(self) -> ConfigError:
@@ -91,13 +93,10 @@ def examine(
         prefix = _blamed(args, env or {}, program, str(error), config_of) or prefix
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
     said = set_values(args, env or {}, program).keys() | (read_file(text).flags.keys() if text is not None else set())
-    notes = (
-        *_notes(text, config, plan),
-        *_name_note(plan, node, file),
-        *(without_effect(config, said) if plan.nvidia else ()),
-    )
-    notes = tuple(f"{prefix}{note}" for note in notes)
-    return NvidiaFile(file=file, reason=reason, config=config, notes=notes)
+    notes = (*_notes(text, config, plan), *(without_effect(config, said) if plan.nvidia else ()))
+    notes = tuple(f"{prefix}{note}" for note in (*notes, *_name_note(plan, node, file)))
+    is_empty = text is not None and not text.strip()
+    return NvidiaFile(file=file, reason=reason, config=config, notes=notes, is_empty=is_empty)
 
 
 def _config(

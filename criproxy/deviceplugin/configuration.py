@@ -34,6 +34,8 @@ class Loaded:
     source: str = ""
     """Our own file; empty: there is none."""
     nvidia_source: str = field(default="", compare=False)
+    nvidia_is_empty: bool = field(default=False, compare=False)
+    """Whether nothing at all stands in NVIDIA's file, which then means its defaults."""
     podresources: Path | None = None
     """The kubelet's socket; None: it is not asked."""
     watched: tuple[Path, ...] = field(default=(), compare=False)
@@ -83,6 +85,7 @@ def load(options: Options) -> Loaded:
         features=features.config,
         source=source,
         nvidia_source=str(nvidia.file or ""),
+        nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
         watched=tuple(_watched(options, plan)),
         notes=(*notes, *nvidia.notes, *(_of_features(text) for text in features.mistakes)),

@@ -9,7 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.deviceplugin.configuration import Loaded
-from criproxy.deviceplugin.label_file import hold, is_held, label_text, labels_note, machine_type, remove, says, write
+from criproxy.deviceplugin.label_file import (
+    hold,
+    is_held,
+    label_text,
+    labels_note,
+    machine_type,
+    remove,
+    says,
+    write,
+)
 from criproxy.deviceplugin.options import below
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.discovery.patience import Hangs, Patience
@@ -94,8 +103,8 @@ class Labelling:
             if is_new:
                 self.written += 1
                 self.log.info("the labels of the node are written", file=str(file))
-        except Hangs as error:
-            self._say(str(error))
+        except Hangs:
+            self._say(f"{file}: its disk does not answer")  # the error says for how long, and so is never the same
         except OSError as error:
             self._say(f"{file}: {error.strerror or error}")  # the error may name a file that only existed for a moment
 

@@ -20,6 +20,7 @@ from criproxy.observe.tasks import Tasks
 _LOGGED = 10
 """Mistakes that are logged, a line each."""
 OLD = "what was in force before stays"
+EMPTIED = "is empty, as a file is that is just being written; for NVIDIA's defaults write 'version: v1'"
 REST = "what is not concerned is offered"
 
 
@@ -105,6 +106,9 @@ class Reload:
             return
         if new == self.publisher.loaded:
             self._goes_on(asked=asked)
+            return
+        if new.nvidia_is_empty and not self.publisher.loaded.nvidia_is_empty:
+            self.failed(f"{new.nvidia_source}: {EMPTIED}", asked=asked)
             return
         inventory = await self.look(new)
         if not self._agrees(new, inventory, OLD, asked=asked):

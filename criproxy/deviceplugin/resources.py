@@ -83,9 +83,7 @@ def resources(
             made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
         except (ResourceError, MpsError) as error:
             if strict:
-                wrong = ResourceError(str(error))
-                wrong.kind = name
-                raise wrong from error
+                raise ResourceError(str(error), name) from error
             said.warn(f"{name}: {error}")
             continue
         warn_of_ids(cards, said)

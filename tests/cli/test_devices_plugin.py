@@ -83,6 +83,26 @@ def test_more_replicas_than_are_kept() -> None:
     assert holdings.ids_given(node, ["nvidia"], [SHARED]) == {("nvidia", SHARED): 700}
 
 
+def test_parts_of_cards_that_only_the_device_plugin_knows() -> None:
+    """A MIG device is one of its GPU, also where the daemon has no NVML."""
+    web, holdings = replace(container("web"), reservation="r-web"), Holdings()
+    share = {"ids": "MIG-2::1", "source": "annotation"}
+    holdings.note("s-web", "main", {**given("MIG-2", source="annotation"), "nvidia_allocated": {SHARED: share}})
+    node = Node(machine(), containers={web.key: web})
+    report = replace(
+        REPORT, cards=tuple(PublishedCard(device_class="nvidia", id=f"MIG-{n}", parent=SECOND) for n in (1, 2))
+    )
+
+    (nvidia,) = inventory.tell([NVIDIA], STOCKS, node, holdings, inventory.Reported(report, 60.0, runs=True))["classes"]
+
+    assert nvidia["elsewhere"] == []
+    assert nvidia["cards"][1]["parts"] == ["MIG-1", "MIG-2"]
+    assert nvidia["cards"][1]["containers"][0]["ids_of_card"] == ["MIG-2::1"]
+    assert not any(card["containers"] for card in nvidia["cards"][2:])
+    (unknown,) = inventory.tell([NVIDIA], STOCKS, node, holdings)["classes"]
+    assert unknown["elsewhere"][0]["ids"] == ["MIG-2"]
+
+
 def test_device_plugin_that_does_not_run() -> None:
     """What it said last is shown with a warning; one that never reported is not spoken of."""
     text = "device plugin: not running (last report at 1970-01-01T00:01:00.000Z); what it said may be outdated"

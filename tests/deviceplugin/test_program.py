@@ -1,6 +1,8 @@
 """The program `criproxy device-plugin`, from its start to its end, as the kubelet and systemd see it."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from tempfile import TemporaryDirectory
@@ -8,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.deviceplugin.hosts import t4
-from tests.deviceplugin.kubelet import Pod
+from tests.deviceplugin.kubelet import PATIENT_S, Pod
 from tests.deviceplugin.program import NPU, Program, policy
 from tests.deviceplugin.test_program_http import ask, values
 from tests.nvml import Driver
@@ -86,6 +88,38 @@ async def test_a_kubelet_that_restarts_has_the_resource_again(folder: Path) -> N
         again = await program.kubelet.admit(Pod("one"), {NPU: 1})
         assert again[NPU].ids == given[NPU].ids
         assert await program.kubelet.admit(Pod("two"), {NPU: 3})
+
+
+GOAWAY = b"\0\0\0\4\0\0\0\0\0" + b"\0\0\x08\7\0\0\0\0\0" + b"\0\0\0\0" + b"\0\0\0\x0b"
+"""HTTP/2: the settings of a server that then wants no calls, for a reason that gRPC writes to standard error."""
+
+
+async def test_nothing_but_lines_of_the_log(folder: Path) -> None:
+    """What gRPC would write beside the log, without level and time, is not written."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        program.host.plug("/dev/npu0")
+        called, ended = asyncio.Event(), asyncio.Event()
+
+        async def go_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):  # a look whether somebody listens ends at once
+                writer.write(GOAWAY)
+                while await reader.read(65_536):
+                    called.set()
+            writer.close()
+            if called.is_set():
+                ended.set()
+
+        socket = program.kubelet.plugins_dir / "kubelet.sock"
+        socket.parent.mkdir(parents=True)
+        async with await asyncio.start_unix_server(go_away, socket):
+            await program.ready()
+            async with asyncio.timeout(PATIENT_S):
+                await ended.wait()
+            program.signal(SIGTERM)
+            assert await program.ended() == 0
+
+        assert program.other == []
 
 
 async def test_a_changed_file_counts_at_once(folder: Path) -> None:
