@@ -64,7 +64,7 @@ class ClassOptions(BaseModel):
     visible_env: EnvName = ""
     """The environment variable that tells the vendor's hook which cards to show; empty if there is no such hook."""
     hide_value: HideValue = ""
-    """The value of visibleEnv with which the hook shows no card. Without a value, criproxy writes nothing to hide
+    """The value of visibleEnv that makes the hook expose no cards. Without a value, criproxy writes nothing to hide
     cards."""
     write_env: bool = True
     """Whether criproxy writes the allocated cards to visibleEnv; false if the device plugin passes only device
