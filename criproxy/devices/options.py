@@ -148,7 +148,7 @@ class DeviceOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hide_unallocated: HideUnallocated = "enforce"
-    """Whether criproxy hides all cards from containers to which none is allocated, whatever their image requests.
+    """Whether criproxy hides all cards from containers to which none is allocated, no matter what their image requests.
     enforce: hide them. report: only report them. off: do neither."""
     user_override: UserOverride = "strip"
     """What criproxy does with environment variables and mounts with which a pod asks for cards that are not allocated
