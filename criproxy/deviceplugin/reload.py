@@ -57,9 +57,9 @@ class Reload:
         """A file may have changed."""
         self._wanted.set()
 
-    def machine_changed(self) -> None:
-        """Cards have come or gone: a file that contradicted them may not do so any more."""
-        if self.problem:
+    def machine_changed(self, before: Inventory, now: Inventory) -> None:
+        """Cards have come or gone: files and machine may go together now, or can be compared for the first time."""
+        if self.problem or (now.gpus and not before.gpus):
             self._wanted.set()
 
     def begin(self, inventory: Inventory) -> None:

@@ -189,10 +189,10 @@ class DevicePlugin:
 
     def _found(self, inventory: Inventory) -> None:
         """Cards have come or gone."""
-        self._publisher.inventory = inventory
+        before, self._publisher.inventory = self._publisher.inventory, inventory
         self._watching.found(self._publisher.loaded, inventory)
         self._publisher.publish()
-        self._reload.machine_changed()
+        self._reload.machine_changed(before, inventory)
         self._reports.soon()
         self._labelling.soon()
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from tempfile import TemporaryDirectory
@@ -217,6 +218,46 @@ async def test_what_contradicts_the_machine_at_the_start_stays_a_problem(folder:
         await program.until_said(agrees)
         await program.kubelet.until_capacity(NPU, 5)
         assert await problem() == 0
+
+
+FIRST = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2, devices: [%d]}]}}\n"
+
+
+async def test_a_file_that_contradicts_cards_that_come_later(folder: Path) -> None:
+    """A driver that is loaded after the start is compared with the files, too."""
+    async with Program(folder, "--nvidia-config", str(folder / "nvidia.yaml")) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        (folder / "nvidia.yaml").write_text(FIRST % 5)
+        await program.kubelet.start()
+        await program.ready()
+        assert program.said("cannot be used") == 0
+
+        program.host.use(Driver(gpus=(t4(0),)))
+        program.host.gpu(t4(0))
+        await program.until_said(f"{folder}/nvidia.yaml: error updating device map")
+        await program.kubelet.until_capacity(GPU, 1)
+
+
+async def test_an_index_means_the_same_gpu_until_the_file_is_read_anew(folder: Path) -> None:
+    """The GPU that gets the number of one that has left stays whole: a container may have it."""
+    async with Program(
+        folder, "--nvidia-config", str(folder / "nvidia.yaml"), driver=Driver(gpus=(t4(0), t4(1)))
+    ) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        (folder / "nvidia.yaml").write_text(FIRST % 0)
+        for gpu in program.host.driver.gpus:
+            program.host.gpu(gpu)
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {"GPU-0::0", "GPU-0::1", "GPU-1"})
+
+        program.host.use(Driver(gpus=(replace(t4(1), index=0),)))
+        program.host.unplug("/dev/nvidia0")
+        await program.until_said("the card GPU-0, which is to be shared, is not there")
+        await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {"GPU-1"})
+
+        (folder / "nvidia.yaml").write_text(FIRST.replace("2", "3") % 0)
+        await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {f"GPU-1::{n}" for n in range(3)})
 
 
 async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> None:
