@@ -117,6 +117,7 @@ class QuotaCommands:
     async def _known(self) -> DeviceRules | None:
         """The rules in force, as soon as it is known who runs and has what."""
         controller = self.controller
+        controller.device_plugin.heard()
         await controller.devices.begin()
         if not controller.ready:
             raise CriproxyError("criproxy does not know yet which containers run; ask again")

@@ -14,6 +14,12 @@ from criproxy.nvidia.load import CONFIG_FILE
 _OURS = "nvidia_flag_"
 """What the names of parameters begin with that stand for NVIDIA's flags."""
 _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
+_ALONE = {
+    "kubelet-socket": "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
+    "Overrides {}, as in NVIDIA's plugin.",
+    "cdi-feature-flags": "Has no effect, because criproxy writes no CDI specification. Overrides {}.",
+}
+"""Flags that the file does not have."""
 
 
 def _is_passed(flag: Flag) -> bool:
@@ -28,13 +34,14 @@ def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             several = flag.kind in ("texts", "integers")
             more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
             text = f"Overrides {flag.variables[0]} and {flag.key}, as in NVIDIA's plugin."
+            text = _ALONE[flag.key].format(flag.variables[0]) if flag.key in _ALONE else text
             names.append(f"{_OURS}{number}")
             option = click.option(*names, multiple=several, metavar=_METAVARS[flag.kind], help=text, **more)
             command = option(command)
     return command
 
 
-def _arguments(options: dict[str, Any]) -> Iterator[str]:
+def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
     """Take NVIDIA's flags out of *options*, as its plugin would get them."""
     for number, flag in enumerate(PLUGIN):
         value = options.pop(f"{_OURS}{number}", None)
@@ -100,14 +107,17 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
 
     SIGHUP makes the program reread its files. SIGTERM and SIGINT stop it.
     """
+    import os
+
     from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
 
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what it says beside that is about calls, which our log has
     writer = log.setup(log_format, log_level)
     try:
         from criproxy.deviceplugin.options import Options
         from criproxy.deviceplugin.serve import run
 
-        arguments = tuple(_arguments(options))
+        arguments = tuple(nvidia_arguments(options))
         given = {name: value for name, value in options.items() if value is not None}
         run(Options(nvidia_arguments=arguments, **given), writer)
     except Exception as error:

@@ -35,8 +35,8 @@ class Common(BaseModel):
     on_error: Literal["shared", "pass", "refuse"] = "shared"
     """What criproxy does with a new container when criproxy itself fails (the policy, the disk, or a handler that
     hangs). shared: run it on the CPUs that are not exclusive. pass: create it as the kubelet requested, and give it its
-    CPUs before it starts. refuse: refuse it, and the kubelet retries. In no case does the container start on exclusive
-    CPUs of another one."""
+    CPUs before it starts. refuse: refuse it, and the kubelet retries. The container never starts on exclusive CPUs of
+    another one."""
     adopt: Literal["pin", "watch"] = "pin"
     """What criproxy does with a running container that it did not place. pin: keep it on its CPUs, except those that
     are exclusive to other containers. watch: leave it alone; its CPUs do not become exclusive to others while it
@@ -92,9 +92,14 @@ class Settings:
         }
 
     def digest(self) -> str:
-        """A word that changes whenever an option of the file changes; comments and formatting do not count."""
+        """A word that changes whenever an option of the file changes; comments and formatting do not count.
+
+        Nor does ``devices.plugin``: it says what the device plugin offers, and places no container.
+        """
         explicit = self.explicit()
         said = {name: value for name, value in self.values().items() if name in explicit}
+        if isinstance(devices := said.get("devices"), dict):
+            said["devices"] = {name: value for name, value in devices.items() if name != "plugin"}
         if (available := self.options.available_resources.cpu) and available.cgroup:
             said["cgroup"] = format_cpuset(available.cpus or frozenset())  # the CPUs that were read there count, too
         return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]

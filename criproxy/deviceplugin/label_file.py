@@ -1,5 +1,6 @@
 """Writes the feature file from which node-feature-discovery labels the node."""
 
+import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from criproxy.devices.feature_file import FILE_MODE, feature_file
 from criproxy.devices.labels import advertised, resource_labels, vgpu_labels
 from criproxy.devices.offers import Offered
 from criproxy.devices.vgpus import Vgpu
-from criproxy.nvidia.labels import LabelError, Machine, labels, timestamp_label
+from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, untold_models
 from criproxy.nvidia.options import PluginConfig
 
 _STAMP = "nvidia.com/gfd.timestamp="
@@ -34,12 +35,7 @@ def label_text(
     """
     found, problem = dict[str, str](), ""
     if features is not None:
-        machine = Machine(
-            gpus=inventory.gpus,
-            driver_version=inventory.driver_version,
-            cuda_version=inventory.cuda_version,
-            machine_type=machine_type,
-        )
+        machine = _machine(inventory, machine_type)
         try:
             found |= labels(machine, features) | timestamp_label(features.flags.gfd, loaded_s)
         except LabelError as error:
@@ -59,6 +55,25 @@ def label_text(
 
 def _vgpu(offered: Offered) -> Vgpu | None:
     return offered.vgpu
+
+
+def labels_note(features: PluginConfig | None, inventory: Inventory) -> str:
+    """What the labels of NVIDIA's cards do not tell, since there is one set of them for all; empty: nothing."""
+    told, others = untold_models(_machine(inventory, None), features) if features else ("", [])
+    names = ", ".join(others)
+    return f"GPUs of several models have the same labels: they tell of {told}, and not of {names}" if others else ""
+
+
+def _machine(inventory: Inventory, machine_type: str | None) -> Machine:
+    # What drivers the host has is in the GPU's PCI configuration, of which only programs with CAP_SYS_ADMIN see enough.
+    guest = VgpuGuest() if any(gpu.is_vgpu for gpu in inventory.gpus) else None
+    return Machine(
+        gpus=inventory.gpus,
+        driver_version=inventory.driver_version,
+        cuda_version=inventory.cuda_version,
+        machine_type=machine_type,
+        vgpu=guest,
+    )
 
 
 def machine_type(file: Path) -> str | None:
@@ -103,3 +118,34 @@ def write(file: Path, text: str) -> None:
             with suppress(OSError):
                 new.unlink()
             raise
+
+
+def hold(file: Path) -> int | None:
+    """Take *file* for this process while the descriptor that is returned is open; None: another process has it."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        pass  # a file system without locks: nobody can tell
+    return descriptor
+
+
+def is_held(file: Path, descriptor: int | None) -> bool:
+    """Whether *file* is the one that is held by *descriptor*, and has not been replaced."""
+    try:
+        return descriptor is not None and os.path.samestat(os.fstat(descriptor), file.stat())
+    except OSError:
+        return False
+
+
+def remove(file: Path, descriptor: int | None) -> None:
+    """Remove *file* if it is held by *descriptor*, which is closed."""
+    try:
+        if is_held(file, descriptor):
+            file.unlink(missing_ok=True)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)

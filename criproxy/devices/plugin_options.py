@@ -31,11 +31,9 @@ from criproxy.devices.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.preference import Spread
 from criproxy.devices.profile_options import ProfileOptions
 from criproxy.devices.quota_options import QuotaOptions
-from criproxy.devices.sharing import Selector
-from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
+from criproxy.devices.sharing import MAX_REPLICAS, Selector
+from criproxy.devices.texts import ClassName, Duration, FilePath, HostPath, Period, ResourceName, seconds
 from criproxy.policy.options import Misfit
-
-MAX_REPLICAS = 10_000
 
 
 def _selector(value: object) -> Selector:
@@ -164,8 +162,8 @@ class HealthOptions(BaseModel):
     hold_down: Duration = "30s"
     """How long a card must stay healthy after a failure before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
-    """What happens to running containers with an unhealthy card. none: nothing. annotate: their status shows the
-    reason. stop: criproxy stops them, and their status shows the reason."""
+    """What happens to containers with an unhealthy card. none: nothing. annotate: their status shows the reason. stop:
+    criproxy stops them, their status shows the reason, and criproxy refuses their creates until the card is healthy."""
     commands: tuple[HealthCommandOptions, ...] = ()
     """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 
@@ -175,7 +173,7 @@ class LabelOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
-    file: Annotated[str, Field(min_length=1)] = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
+    file: FilePath = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
     """The feature file that criproxy writes."""
     interval: Period = "60s"
     """How often criproxy rewrites the file."""

@@ -90,5 +90,7 @@ class Counters:
     ``observe``, ``annotate``, ``stop``, ``kill-process``."""
     quota_stops: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Containers that were stopped because they were over a quota, by class and quantity."""
+    device_creates_refused: Counter[str] = field(default_factory=Counter)
+    """Creates that were refused because of one, by class; each repetition by the kubelet counts."""
     store_failures: int = 0
     """Transactions that failed or took too long."""

@@ -49,6 +49,7 @@ COUNTERS = Counters(
     device_stops=Counter(nvidia=4),
     quota_incidents=Counter({("nvidia", "cores", "observe"): 6}),
     quota_stops=Counter({("nvidia", "memory"): 3}),
+    device_creates_refused=Counter(nvidia=7),
     reloads_ok=1,
 )
 for took_s in (0.001, 0.001, 0.01, 0.488):
@@ -135,6 +136,7 @@ def test_device_plugin() -> None:
     assert found["criproxy_device_unhealthy_cards", (kind,)] == 1
     assert found["criproxy_device_incidents_total", (("action", "stop"), kind)] == 2
     assert found["criproxy_device_stops_total", (kind,)] == 4
+    assert found["criproxy_device_creates_refused_total", (kind,)] == 7
 
 
 def test_quotas() -> None:

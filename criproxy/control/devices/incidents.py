@@ -6,10 +6,12 @@ after its exit: by then it is known why the container ended, whichever side was 
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import time
 
 from criproxy.control.context import Context
+from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.devices.stops import GRACE_S, Stops
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.incident_status import say
@@ -22,6 +24,10 @@ from criproxy.model.workload import Container
 
 MOST_OPEN = 256
 """Of incidents of one kind at one time: a device plugin that reports more has another problem than its cards."""
+ABANDONED_S = 3600.0
+"""A device plugin that is silent for so long is taken for removed: nobody would ever end its incidents."""
+LOOK_S = 60.0
+"""How often it is looked for."""
 
 
 class NotStored(CriproxyError):
@@ -35,11 +41,13 @@ class Incidents:
     Args:
         context: has the node with its incidents.
         users: the containers that use a card of a class.
+        plugin: the device plugin, which reports them.
         changed: called when replies are to be edited, or are not any more.
     """
 
     context: Context
     users: Callable[[str, str], Iterable[Container]]
+    plugin: DevicePlugin
     changed: Callable[[], None] = lambda: None
     edits: bool = False
     """Whether replies are edited: while a container is stopped, killed or told of."""
@@ -48,6 +56,7 @@ class Incidents:
     """Reports about quotas come one after the other."""
     _spared: set[str] = field(default_factory=set)
     """Keys of incidents whose container is within its quota again, though that may not be on disk yet."""
+    _waiting: bool = False
     _stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +71,7 @@ class Incidents:
         """
         incidents = self.context.state.node.incidents
         known = incidents.get(found.key)
-        if known is None and self._open(of_quotas=False) >= MOST_OPEN:
+        if known is None and len(self._cards) >= MOST_OPEN:
             raise CriproxyError(f"{MOST_OPEN} cards are unhealthy already: no more are remembered")
         incident = self._with_users(replace(found, containers=known.containers if known else {}))
         await self._store(incident)
@@ -80,12 +89,10 @@ class Incidents:
         Raises:
             NotStored: the disk fails.
         """
-        about = (each for each in self.context.state.node.incidents.values() if not each.ended and not each.excess)
-        ended = [each for each in about if (each.device_class, each.card) == (device_class, card)]
+        ended = [each for each in self._cards if (each.device_class, each.card) == (device_class, card)]
         for each in ended:
-            self._tell(each, each.containers, f"{device_class}: card {card} is healthy again")
             self.context.log.info("card healthy again", device_class=device_class, card=card)
-            await self._store(replace(each, ended=True))
+            await self._end(each, "is healthy again")
         self.follow()
         return len(ended)
 
@@ -111,7 +118,7 @@ class Incidents:
             if known and not (unanswered and known.excess and known.excess.kills):
                 await self._durable()
                 return known, False
-            if known is None and self._open(of_quotas=True) >= MOST_OPEN:
+            if known is None and len(self._open) - len(self._cards) >= MOST_OPEN:
                 raise CriproxyError(f"{MOST_OPEN} containers are over their quota already: no more are remembered")
             incident = begun(known or found, container, time())
             await self._store_or_undo(incident, known)
@@ -131,10 +138,7 @@ class Incidents:
             known = going_on(node.incidents.values(), life, (device_class, card), quantity)
             if known is None:
                 return 0
-            self._spared.add(known.key)
-            is_sent = self._stops.is_sent(known.key, life)  # the runtime brings it to its end
-            uses = {life: use for life, use in known.containers.items() if is_sent or use is not Use.STOPPING}
-            await self._store_or_undo(replace(known, ended=True, containers=uses), known)
+            await self._store_or_undo(self._ended(known), known)
             self._tell(known, [life], f"{device_class}: it is within its quota of {quantity.value} again")
             self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
             self.follow()
@@ -146,6 +150,9 @@ class Incidents:
         if self.context.state.node.incidents and not self._following:
             self._following = True
             self.context.tasks.forever("follow unhealthy cards", self._follow)
+        if self._open and not self._waiting:
+            self._waiting = True
+            self.context.tasks.forever("wait for the device plugin", self._wait_for_plugin)
 
     def marks(self) -> list[bytes]:
         """The ids of the containers whose statuses are edited."""
@@ -164,6 +171,39 @@ class Incidents:
             if container and (use := incident.containers.get(container.life)):
                 say(status, incident, use)
         return status.SerializeToString(deterministic=True) != before
+
+    @property
+    def _open(self) -> list[Incident]:
+        return [each for each in self.context.state.node.incidents.values() if not each.ended]
+
+    @property
+    def _cards(self) -> list[Incident]:
+        return [each for each in self._open if not each.excess]
+
+    async def _end(self, incident: Incident, how: str) -> None:
+        self._tell(incident, incident.containers, f"{incident.device_class}: card {incident.card} {how}")
+        await self._store(self._ended(incident))
+
+    def _ended(self, incident: Incident) -> Incident:
+        """The same when it is over; who is over its quota no more is stopped only if the runtime is at it already."""
+        if incident.excess is None:
+            return replace(incident, ended=True)
+        self._spared.add(incident.key)
+        is_sent = self._stops.is_sent(incident.key, incident.excess.life)
+        uses = {life: use for life, use in incident.containers.items() if is_sent or use is not Use.STOPPING}
+        return replace(incident, ended=True, containers=uses)
+
+    async def _wait_for_plugin(self) -> None:
+        """Give incidents up of which nothing is heard any more."""
+        while self._open:
+            await asyncio.sleep(LOOK_S)
+            if (silent_s := self.plugin.silent_s) > ABANDONED_S:
+                how = f"is not watched any more: the device plugin has been silent for {silent_s:.0f} s"
+                for each in self._open:
+                    self.context.log.warning("card given up", device_class=each.device_class, card=each.card, why=how)
+                    with suppress(NotStored):  # what a restart brings back is given up again
+                        await self._end(each, how)
+        self._waiting = False
 
     async def _store(self, incident: Incident) -> None:
         await self.context.state.apply(CardReported(incident.key, incident))
@@ -218,10 +258,6 @@ class Incidents:
             return None
         card, incidents = (found.device_class, found.card), self.context.state.node.incidents
         return going_on(incidents.values(), excess.life, card, excess.quantity)
-
-    def _open(self, *, of_quotas: bool) -> int:
-        incidents = self.context.state.node.incidents.values()
-        return sum(not each.ended and (each.excess is not None) is of_quotas for each in incidents)
 
     def _with_users(self, incident: Incident) -> Incident:
         node, under_way = self.context.state.node, self._stops.under_way(incident.key)

@@ -168,6 +168,38 @@ async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) ->
     await world.poll(lambda: is_stopped(world))
 
 
+async def test_others_get_the_card_meanwhile(world: World, stopped: Stopped) -> None:
+    """A card on which a container is over its quota works: the other vGPUs of it can be had."""
+    stopped.fails = True
+    await report(world, await world.run(pod("greedy")))
+    other = await world.run(pod("other", 1))
+
+    assert world.controller.node.containers[other].state is ContainerState.RUNNING
+    assert set(stopped.ids) <= {incident_key(world)}
+
+
+def incident_key(world: World) -> str:
+    """The id of the container of the only incident."""
+    (incident,) = incidents(world)
+    assert incident.excess is not None
+    return next(key for key, each in world.controller.node.containers.items() if each.life == incident.excess.life)
+
+
+async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an hour without a word nobody would end the incident: it is given up, and nobody is stopped for it."""
+    monkeypatch.setattr("criproxy.control.devices.incidents.LOOK_S", 0.01)
+    stopped.fails = True
+    key = await world.run(pod("greedy"))
+    await report(world, key)
+    plugin = world.controller.device_plugin
+    plugin.clock = lambda: plugin._heard_s + 3601.0
+    await world.until(lambda: not incidents(world))
+    stopped.fails = False
+    await world.rested()
+
+    assert world.controller.node.containers[key].state is ContainerState.RUNNING
+
+
 async def test_the_kubelet_reads_the_status_once(world: World, stopped: Stopped) -> None:
     """Right after the exit, before criproxy has booked it, the reason is there."""
     key = await world.run(pod("greedy"))
