@@ -87,7 +87,7 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
         text = await explained(world, late)
         assert "somebody else" not in text
         assert "should_own_cpus': 2" in text
-        assert "criproxy failed while the container was created" in text
+        assert "criproxy was failing when the container was created" in text
         assert "'decision': 'now'" not in text
 
 
