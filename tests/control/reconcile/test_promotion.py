@@ -80,7 +80,8 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
         late = await created_on_a_full_disk(world, disk)
         (sentence,) = wrong(world)
         assert re.match(
-            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since 20\d\d-.*: criproxy failed",
+            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since "
+            r"20\d\d-.*: criproxy was failing",
             sentence,
         )
         assert measure(world.controller).unpromoted == 1
