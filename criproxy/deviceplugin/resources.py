@@ -79,13 +79,11 @@ def resources(
         name = advertised.kind.name
         maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
         try:
-            known = None if strict else pins or Pins()
-            parts, left = vgpus_of(advertised, config.plan, inventory, said, known)
-            whole = replace(maker, inventory=left)
-            cards = {**whole.cards(said, known), **parts}
+            makers = maker.makers(said, None if strict else pins or Pins())
+            cards = {each: offered for each, (_, offered) in makers.items()}
             _check_new(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
-            made = [(maker if each in parts else whole).resource(each, offered, bad) for each, offered in cards.items()]
+            made = [one.resource(each, offered, bad) for each, (one, offered) in makers.items()]
         except (ResourceError, MpsError) as error:
             if strict:
                 raise ResourceError(str(error), name) from error
@@ -129,6 +127,13 @@ class _Maker:
     advertised: Advertised
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
+
+    def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
+        """By resource, who makes it, and what is offered: cards, and the vGPUs of those that are cut."""
+        parts, left = vgpus_of(self.advertised, self.config.plan, self.inventory, said, pins)
+        whole = replace(self, inventory=left)
+        found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
+        return {**found, **{name: (self, offered) for name, offered in parts.items()}}
 
     def cards(self, said: Said, pins: Pins | None) -> Offers:
         """What its cards are offered as."""

@@ -119,8 +119,8 @@ class SharingOptions(BaseModel):
     """The resource name under which these replicas are offered, such as aliyun.com/npu.shared; by default, the name in
     resource."""
     fail_requests_greater_than_one: bool = False
-    """Whether criproxy refuses a container that requests more than one replica. Several replicas give it no larger part
-    of a card than one."""
+    """Whether criproxy refuses a container that requests more than one replica. Several replicas give it no larger
+    share of the card than one does."""
 
     def shared(self) -> SharedCards:
         """The same as plain values."""
@@ -146,7 +146,7 @@ class HealthCommandOptions(BaseModel):
     period: Period = "60s"
     """How often the command runs."""
     timeout: Period = "10s"
-    """After what time criproxy kills the command."""
+    """How long the command may run before criproxy kills it."""
 
     def health_command(self) -> HealthCommand:
         """The same as plain values."""
@@ -163,7 +163,8 @@ class HealthOptions(BaseModel):
     """How long a card must stay healthy after a failure before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
     """What happens to containers with an unhealthy card. none: nothing. annotate: their status shows the reason. stop:
-    criproxy stops them, their status shows the reason, and criproxy refuses their creates until the card is healthy."""
+    criproxy stops them, their status shows the reason, and criproxy refuses CreateContainer requests for containers
+    with that card until it is healthy."""
     commands: tuple[HealthCommandOptions, ...] = ()
     """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 

@@ -130,7 +130,7 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
     count, text = placing.counters, "Changes of the node's state, by the kind of event that brought them."
     yield "decisions", "event", text, count.decisions
     refusals = {"RESOURCE_EXHAUSTED": 0, "UNAVAILABLE": 0, **count.refusals}
-    yield "refusals", "code", "Calls of the kubelet that were refused, by gRPC status code.", refusals
+    yield "refusals", "code", "Calls from the kubelet that criproxy refused, by gRPC status code.", refusals
     text = "Held calls at which criproxy itself failed, by what it did with them."
     yield "fallbacks", "way", text, placing.fallbacks
     text = "Failures of criproxy itself: calls, watchers, policies, reports, database rows."
@@ -150,7 +150,7 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
 def _decision_times(times: Times) -> Metric:
     names = [*map(str, DECISION_BUCKETS_S), "+Inf"]
     buckets: list[tuple[str, float]] = list(zip(names, accumulate(times.counts), strict=True))
-    text = "How long a decision about a create or a resize took, without disk and runtime."
+    text = "How long a decision about a CreateContainer request or a resize took, without disk and runtime."
     family = HistogramMetricFamily("criproxy_decision_seconds", text)
     family.add_metric([], buckets, times.total_s)
     return family
@@ -175,7 +175,7 @@ def _ids(placing: Placing) -> _ByLabels:
 _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _ByLabels], str], ...] = (
     (
         *(CounterMetricFamily, "device_creates", ("device_class", "finding"), _creates),
-        "Creates by class of devices and what was found: allocated, hidden, stripped and others.",
+        "CreateContainer requests by device class and finding: allocated, hidden, stripped and others.",
     ),
     (
         *(CounterMetricFamily, "device_evidence", ("source", "outcome"), _evidence),
@@ -184,7 +184,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(CounterMetricFamily, "device_allocations", ("device_class", "source")),
         lambda placing: placing.counters.device_allocations,
-        "Creates with allocated cards, by class of devices and source of the evidence.",
+        "CreateContainer requests with allocated cards, by device class and source of the evidence.",
     ),
     (
         *(GaugeMetricFamily, "device_cards", ("device_class",)),
@@ -228,7 +228,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(CounterMetricFamily, "device_creates_refused", ("device_class",)),
         lambda placing: placing.counters.device_creates_refused,
-        "Creates that criproxy refused because of an unhealthy card; each repetition counts.",
+        "CreateContainer requests that criproxy refused because of an unhealthy card; each repetition counts.",
     ),
     (
         *(GaugeMetricFamily, "device_over_quota", ("device_class", "quantity")),

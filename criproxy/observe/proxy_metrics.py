@@ -118,7 +118,7 @@ class _ProxyCollector(Collector):
         yield build
 
     def _bypass(self) -> Metric:
-        text = "1 while containers are not placed by the policy: ordered by an operator, or automatic after failures."
+        text = "1 while the policy is bypassed: ordered by an operator, or automatic after failures."
         family = GaugeMetricFamily("criproxy_bypass", text, labels=["mode"])
         for mode in (BypassMode.AUTOMATIC, BypassMode.ORDERED):
             family.add_metric([mode.value], self._gauges.bypass() is mode)
