@@ -32,6 +32,7 @@ from criproxy.devices.preference import Spread
 from criproxy.devices.profile_options import ProfileOptions
 from criproxy.devices.sharing import Selector
 from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
+from criproxy.devices.usage_options import UsageOptions, usage_mistakes, with_usage
 from criproxy.policy.options import Misfit
 
 MAX_REPLICAS = 10_000
@@ -204,6 +205,9 @@ class PluginOptions(BaseModel):
     """Labels of the node about its cards; without this section criproxy writes none."""
     profiles: tuple[ProfileOptions, ...] = ()
     """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
+    usage: tuple[UsageOptions, ...] | None = None
+    """What reports who uses how much of the cards of a class. By default NVIDIA's driver does, if profiles cut its
+    cards."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""
@@ -218,7 +222,7 @@ class PluginOptions(BaseModel):
         Args:
             classes: those in force, by name.
         """
-        return PluginPlan(
+        plan = PluginPlan(
             advertised=tuple(self._advertised(classes)),
             sharing=tuple(each.shared() for each in self.sharing),
             nvidia_config=self.nvidia_config,
@@ -229,6 +233,7 @@ class PluginOptions(BaseModel):
             labels=None if self.labels is None else self.labels.labels(),
             profiles=tuple(each.profile() for each in self.profiles),
         )
+        return with_usage(plan, self.usage)
 
     def contradictions(self, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
         """What cannot be meant so; paths lead from this section.
@@ -237,7 +242,9 @@ class PluginOptions(BaseModel):
             classes: those in force, by name.
         """
         named = None if self.advertise is None else tuple((each.kind, each.resource or "") for each in self.advertise)
-        yield from plugin_mistakes(self.plan(classes), classes, named)
+        plan = self.plan(classes)
+        yield from plugin_mistakes(plan, classes, named)
+        yield from usage_mistakes(plan)
 
     def _advertised(self, classes: Mapping[str, DeviceClass]) -> Iterator[Advertised]:
         if self.advertise is None:
