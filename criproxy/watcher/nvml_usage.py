@@ -33,6 +33,8 @@ class Card:
     """A GPU, or a MIG device."""
 
     id: str
+    gpu: int
+    """The index of the GPU."""
     handle: Any
     is_part: bool = False
     """Whether it is a MIG device, whose processes have no samples of computing units."""
@@ -54,6 +56,8 @@ class Nvml:
         self._nvml = nvml
         self._now_us = now_us
         self._cards: list[Card] = []
+        self._known: dict[str, int] = {}
+        """All cards that there ever were, and the indexes of their GPUs."""
         self._lost: dict[str, str] = {}
 
     def look(self) -> None:
@@ -68,11 +72,14 @@ class Nvml:
             try:
                 found = list(self._at(index))
             except nvml.NVMLError as error:
-                self._lost[self._name_of(index, before.values())] = str(error)
+                known = [id for id, gpu in self._known.items() if gpu == index]
+                self._lost |= dict.fromkeys(known or [str(index)], str(error))
                 continue
+            self._known = {id: gpu for id, gpu in self._known.items() if gpu != index}
             for card in found:
                 card.seen_us = before[card.id].seen_us if card.id in before else self._now_us()
                 self._cards.append(card)
+                self._known[card.id] = index
 
     def read(self) -> dict[str, Any]:
         """One reading."""
@@ -92,18 +99,13 @@ class Nvml:
         nvml = self._nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         divided = self._maybe(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]) == nvml.NVML_DEVICE_MIG_ENABLE
-        yield Card(_text(nvml.nvmlDeviceGetUUID(handle)), handle, has_parts=divided)
+        yield Card(_text(nvml.nvmlDeviceGetUUID(handle)), index, handle, has_parts=divided)
         for number in range(self._maybe(lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0 if divided else 0):
             try:
                 part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-                yield Card(_text(nvml.nvmlDeviceGetUUID(part)), part, is_part=True)
+                yield Card(_text(nvml.nvmlDeviceGetUUID(part)), index, part, is_part=True)
             except nvml.NVMLError:
                 continue
-
-    def _name_of(self, index: int, before: Any) -> str:  # noqa: ANN401
-        """The id of a GPU that cannot be asked any more: handles are those of the same index."""
-        gpus = [card.id for card in before if not card.is_part]
-        return gpus[index] if index < len(gpus) else str(index)
 
     def _processes(self, card: Card) -> list[dict[str, Any]]:
         """Who uses a card; a process has the largest of the sizes that the lists have of it."""
@@ -111,7 +113,7 @@ class Nvml:
         for name in _LISTS:
             for each in self._list(name, card):
                 if each.usedGpuMemory is None:
-                    raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NO_PERMISSION)
+                    raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NOT_SUPPORTED)
                 memory[each.pid] = max(memory.get(each.pid, 0), each.usedGpuMemory)
         cores = self._cores(card)
         return [
