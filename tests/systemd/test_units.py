@@ -162,3 +162,4 @@ def test_the_device_plugin_opens_no_device_but_those_of_nvidia() -> None:
     assert directives["CapabilityBoundingSet"] == [""]
     assert "PrivateDevices" not in directives, "it looks for device nodes in /dev"
     assert "ProcSubset" not in directives, "it reads /proc/driver"
+    assert "ProtectProc" not in directives, "it reads /proc/PID/cgroup of processes that use cards"

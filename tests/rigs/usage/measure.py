@@ -35,8 +35,8 @@ class Cost:
     """Of one core."""
     nvml_percent: float
     """The same, of the process that asks NVML, with the made-up library in it."""
-    others: int = 0
-    """Incidents that the daemon was told of, which are none here."""
+    incidents: int = 0
+    """That the daemon was told of: nobody is over its quota here."""
 
     @property
     def percent(self) -> float:
@@ -44,7 +44,7 @@ class Cost:
         return self.watcher_percent + self.nvml_percent
 
 
-def measure(containers: int, seconds: float) -> Cost:
+def measure(containers: int, seconds: float, warm_s: float = WARM_S) -> Cost:
     """Watch so many containers on eight cards for so long."""
     with TemporaryDirectory(prefix="u") as name, sleeping(containers) as pids:
         folder = Path(name)
@@ -54,7 +54,7 @@ def measure(containers: int, seconds: float) -> Cost:
             stat.unlink()
             stat.symlink_to(f"/proc/{pid}/stat")  # what is read anew in each period costs what it costs
         (folder / "pids").write_text(json.dumps(pids))
-        return asyncio.run(_measured(folder, containers, seconds))
+        return asyncio.run(_measured(folder, containers, seconds, warm_s))
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def sleeping(count: int) -> Iterator[list[int]]:
             process.wait()
 
 
-async def _measured(folder: Path, containers: int, seconds: float) -> Cost:
+async def _measured(folder: Path, containers: int, seconds: float, warm_s: float) -> Cost:
     socket = folder / "control.sock"
     grants = [_grant(number, containers) for number in range(containers)]
     daemon = Daemon(socket, *grants)
@@ -79,7 +79,7 @@ async def _measured(folder: Path, containers: int, seconds: float) -> Cost:
     )
     try:
         await daemon.until_said("device-usage", "'containers':")
-        await asyncio.sleep(WARM_S)
+        await asyncio.sleep(warm_s)
         nvml = _child(watcher.pid)
         before, told = (cpu_ns_of(watcher.pid), cpu_ns_of(nvml)), len(daemon.said("device-usage"))
         await asyncio.sleep(seconds)
@@ -95,7 +95,7 @@ async def _measured(folder: Path, containers: int, seconds: float) -> Cost:
         containers=len(reports[-1]["classes"][0]["containers"]),
         watcher_percent=own,
         nvml_percent=other,
-        others=len(daemon.said("quota-incident")),
+        incidents=len(daemon.said("quota-incident")),
     )
 
 
