@@ -11,6 +11,7 @@ from criproxy.deviceplugin.cards_health import Known
 from criproxy.deviceplugin.resources import Served
 from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import State, Status
+from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.plain import to_plain
@@ -157,4 +158,13 @@ def _resource(status: Status, served: Served) -> Advertised:
         healthy=status.healthy,
         registered=registered,
         problem="" if registered else status.text or status.state.value,
+        **_quota(served.offers.get(status.resource, {})),
     )
+
+
+def _quota(offered: Mapping[str, Offered]) -> dict[str, Any]:
+    """What a vGPU of a resource may use."""
+    vgpu = next((each.vgpu for each in offered.values() if each.vgpu), None)
+    if vgpu is None:
+        return {}
+    return {"profile": vgpu.profile, "memory_mib": vgpu.memory_mib, "cores_percent": vgpu.cores_percent}

@@ -38,6 +38,12 @@ class Advertised:
     """Whether the kubelet has accepted it."""
     problem: str = ""
     """Why not; a sentence."""
+    profile: str = ""
+    """The profile whose vGPUs these are; empty: they are none."""
+    memory_mib: int = 0
+    """The quota of one vGPU; 0: there is none. Where cards differ in size, that of the first."""
+    cores_percent: int = 0
+    """The quota of one vGPU; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

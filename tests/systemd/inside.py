@@ -139,7 +139,9 @@ def reaches_processes() -> dict[str, Any]:
     found = {}
     for name, dropped_in in (("as shipped", ""), ("with CAP_KILL", kill_drop_in())):
         said = Path(f"/run/shared/probe-{len(found)}.json")
-        Path("/run/shared/units/probe.service").write_text(f"{text}\n{dropped_in}[Service]\nStandardOutput=file:{said}\n")
+        Path("/run/shared/units/probe.service").write_text(
+            f"{text}\n{dropped_in}[Service]\nStandardOutput=file:{said}\n"
+        )
         systemctl("daemon-reload")
         systemctl("start", "probe.service")
         found[name] = json.loads(said.read_text() or "null") if said.exists() else shown("Result", "probe.service")
@@ -300,7 +302,7 @@ class Node:
 
     async def is_taken_out(self) -> None:
         """What docs/install.md tells to type for a criproxy that is well, and again for one that does not run."""
-        dropped_in = told("docs/install.md", "add to what is there")
+        dropped_in = told("docs/install.md", "keep existing arguments")
         for case in ("If criproxy works", "If criproxy is broken"):
             typed(dropped_in)
             before = shown("ActiveState", "criproxy.socket")
