@@ -130,13 +130,13 @@ def offers_cards() -> dict[str, Any]:
 
 
 def reaches_processes() -> dict[str, Any]:
-    """What the rights of the device plugin allow towards processes of root and of others, as shipped and with CAP_KILL."""
+    """What the rights of the device plugin allow towards processes of root and of others."""
     root, other = subprocess.Popen(["sleep", "1000"]), subprocess.Popen(["sleep", "1000"], user=NOBODY)
     unit = Path(f"/run/shared/units/{PLUGIN}").read_text()
     probe = f"ExecStart=/opt/criproxy/bin/python -m tests.systemd.probe {root.pid} {other.pid}"
     text = re.sub("(?m)^ExecStart=.*$", probe, unit).replace("Type=notify", "Type=oneshot")
     text = re.sub("(?m)^(Restart|WatchdogSec|ExecReload)=.*$", "", text)
-    found = {}
+    found: dict[str, Any] = {}
     for name, dropped_in in (("as shipped", ""), ("with CAP_KILL", kill_drop_in())):
         said = Path(f"/run/shared/probe-{len(found)}.json")
         Path("/run/shared/units/probe.service").write_text(
@@ -153,7 +153,7 @@ def reaches_processes() -> dict[str, Any]:
 
 def kill_drop_in() -> str:
     """The drop-in that docs/vgpu.md has."""
-    _, found, after = (ROOT / "docs/vgpu.md").read_text().partition("kill-process.conf\n\n")
+    _, found, after = (ROOT / "docs/vgpu.md").read_text().partition("kill-process.conf`\n\n")
     assert found, "docs/vgpu.md has no drop-in any more"
     return "".join(f"{line.strip()}\n" for line in after.partition("\n\n")[0].splitlines())
 

@@ -1,4 +1,4 @@
-"""What the rights of a unit allow towards processes of others: ``python -m tests.systemd.probe PID …`` prints it as JSON.
+"""What the rights of a unit allow towards processes of others, as JSON: ``python -m tests.systemd.probe PID …``.
 
 It runs in the place of the device plugin, with all that the unit says of rights.
 """
