@@ -96,8 +96,42 @@ async def test_what_the_daemon_cannot_store_is_told_again(folder: Path) -> None:
         await told.until_taken()
 
     assert first == second
-    assert (first["used"], first["allowed"], first["over"]) == (9000, 8192, True)
+    assert (first["used"], first["allowed"], first["over"]) == (9000.4, 8192, True)
     assert told.asked.empty()
+
+
+async def test_a_lost_answer_is_asked_for_again(folder: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """The daemon learns that nothing was done yet, so that it can say so again."""
+    put_process(folder, sleeping.pid, "web")
+    told = Told(folder)
+    target = Process(pid=sleeping.pid, start_ticks=100)
+    told.incidents.over(replace(OVER, action="kill-process", largest=target))
+    running = asyncio.create_task(told.incidents.run())
+    await told.log.until(lambda: told.has_said("no daemon answers"))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    told.incidents._wanted.set()
+    async with told:
+        told.answers.put_nowait({"stored": True, "act": True})
+        assert (await told.asked.get())["unanswered"] is True
+        await told.log.until(lambda: told.incidents.kills == 1)
+
+    assert sleeping.wait() == -signal.SIGKILL
+
+
+async def test_a_container_that_the_daemon_does_not_see_run_is_told_again(folder: Path) -> None:
+    """It may learn a moment later that it runs; others are told meanwhile."""
+    async with Told(folder) as told:
+        other = Key(container_id("batch"), "npu0", "memory")
+        told.answers.put_nowait({"stored": False, "act": False, "why": "the container does not run"})
+        told.answers.put_nowait({"stored": True, "act": False})
+        told.answers.put_nowait({"stored": True, "act": False})
+        told.incidents.over(OVER)
+        told.incidents.over(replace(OVER, key=other))
+        asked = [(await told.asked.get())["container_id"] for _ in range(3)]
+        await told.until_taken()
+
+    assert asked == [KEY.container_id, other.container_id, KEY.container_id]
 
 
 async def test_nobody_is_killed_who_is_within_its_quota_when_the_daemon_answers(
