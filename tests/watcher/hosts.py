@@ -52,6 +52,8 @@ class Daemon:
         self.grants = grants
         self.incidents: list[Mapping[str, Any]] = []
         """Those that it says it has stored."""
+        self.hangs: set[str] = set()
+        """Commands that get no answer."""
         self.act = True
         """What it answers to incidents."""
         self.told: list[tuple[str, Mapping[str, Any]]] = []
@@ -107,6 +109,8 @@ class Daemon:
         async def command(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
             self.told.append((name, arguments))
             self._news.set()
+            if name in self.hangs:
+                await asyncio.Event().wait()
             return answer()
 
         return command

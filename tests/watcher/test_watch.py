@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 from criproxy.devices.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
+from criproxy.devices.vgpus import Profile
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
+from criproxy.watcher import watch
 from criproxy.watcher.watch import Watcher
 from tests.deviceplugin.node import Log
 from tests.watcher.hosts import Daemon, container_id, grant, put_process
@@ -256,6 +259,45 @@ async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
     await node.daemon.stop()
 
     assert sum("/bin/sh has ended" in str(line) for line in node.log.lines) == 1
+
+
+async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None:
+    """There is never more than one of them, and who is over its quota is told meanwhile."""
+    node = Node(folder)
+    node.daemon.hangs = {"device-usage"}
+    node.say(p10=9000)
+    await node.daemon.start()
+    async with node.watching():
+        (over,) = await node.daemon.until("quota-incident")
+        assert over["container_id"] == WEB
+        assert len(node.daemon.said("device-usage")) <= 1
+    await node.daemon.stop()
+
+
+@pytest.mark.parametrize(
+    ("profile", "quota", "sentence"),
+    [
+        pytest.param(Profile(name="g", kind="npu"), QUOTA, "nothing reports its use", id="unwatched"),
+        pytest.param(
+            Profile(name="g", kind="ali-npu"),
+            QuotaPlan(actions=QuotaActions(memory="kill-process")),
+            "the unit has no CAP_KILL",
+            id="may-not-kill",
+        ),
+        pytest.param(Profile(name="g", kind="ali-npu"), QUOTA, "", id="all-is-well"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, profile: Profile, quota: QuotaPlan, sentence: str
+) -> None:
+    """Once for each plan."""
+    monkeypatch.setattr(watch, "may_kill", lambda: False)
+    node = Node(folder)
+    watcher = Watcher("/nonexistent", folder, node.log)
+    for _ in range(2):
+        watcher.use(replace(node.plan, profiles=(profile,), quota=quota))
+
+    assert [sentence in str(line) for line in node.log.lines] == ([True] if sentence else [])
 
 
 async def test_another_plan_is_followed(folder: Path) -> None:
