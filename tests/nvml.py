@@ -153,6 +153,9 @@ class Library:
         info._obj.busId = self._gpu(handle).pci_bus_id.encode()
         return OK
 
+    def nvmlDeviceGetVirtualizationMode(self, handle: Pointer, mode: Pointer) -> int:
+        return _set(mode, int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU) if self._gpu(handle).is_vgpu else 0)
+
     def nvmlDeviceGetMemoryInfo(self, handle: Pointer, info: Pointer) -> int:
         device = self._device(handle) or self._gpu(handle)
         info._obj.total = device.memory_mib << 20

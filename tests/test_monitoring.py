@@ -18,6 +18,7 @@ from criproxy.control.settings import Settings
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
+from criproxy.deviceplugin.settings import State, Status
 from criproxy.engine.events import ContainerCreating, PodCreated
 from criproxy.engine.step import step
 from criproxy.model.node import Node
@@ -35,7 +36,7 @@ from tests.control.world import RecordingLog, World, owner, sharer
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "monitoring.md").read_text()
 ALERTS = yaml.safe_load((DOCS / "monitoring/alerts.yaml").read_text())
-RULES: list[dict[str, Any]] = ALERTS["groups"][0]["rules"]
+RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((DOCS / "monitoring/dashboard.json").read_text())
 EXPRESSIONS = [
     *(rule["expr"] for rule in RULES),
@@ -54,8 +55,12 @@ LATE = {
     "criproxy_device_creates_total",
     "criproxy_device_cards",
     "criproxy_device_cards_given",
+    "criproxy_device_creates_refused_total",
+    "criproxy_device_plugin_up",
 }
 """What has no series before it first happened, and needs none."""
+PLUGIN = Sample(status=[Status(resource="nvidia.com/gpu", state=State.STARTING)], cards={"nvidia": {True: 1}})
+"""A device plugin before anything has happened."""
 SCRAPE_LIMIT_S = 0.010
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
@@ -133,7 +138,8 @@ async def test_all_that_is_asked_for_is_there_before_it_happens(tmp_path: Path) 
     """A label that is mistyped never matches, and a counter that appears with its first event shows no increase."""
     async with World(tmp_path) as world:
         body, _ = registry(world.controller).render("")
-    families = text_string_to_metric_families(body.decode())
+    plugin, _ = PluginMetrics(lambda: PLUGIN).render("")
+    families = (family for text in (body, plugin) for family in text_string_to_metric_families(text.decode()))
     samples = [(sample.name, sample.labels) for family in families for sample in family.samples]
     for expression in EXPRESSIONS:
         for name, selector in re.findall(r"(criproxy_[a-z_]+)(?:\{([^}]*)\})?", expression):
@@ -148,6 +154,8 @@ async def test_all_that_is_asked_for_is_there_before_it_happens(tmp_path: Path) 
 def test_alerts_have_the_shape_of_a_rule_file() -> None:
     """Prometheus takes them: names once, durations, severities, texts for people."""
     assert set(ALERTS) == {"groups"}
+    assert all(set(group) == {"name", "rules"} for group in ALERTS["groups"])
+    assert len({group["name"] for group in ALERTS["groups"]}) == len(ALERTS["groups"])
     assert len({rule["alert"] for rule in RULES}) == len(RULES) > 10
     for rule in RULES:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}

@@ -91,6 +91,7 @@ class DevicePluginCommands:
             CriproxyError: the report is not stored, and nothing is done; it is to be repeated.
         """
         report = _read(arguments)
+        self.controller.device_plugin.heard()
         if report.healthy:
             return {"stored": True, "ended": await self.controller.incidents.end(report.device_class, report.card)}
         await self.controller.devices.begin()  # which container has which card, as the history knows it

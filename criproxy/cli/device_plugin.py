@@ -14,6 +14,12 @@ from criproxy.nvidia.load import CONFIG_FILE
 _OURS = "nvidia_flag_"
 """What the names of parameters begin with that stand for NVIDIA's flags."""
 _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
+_ALONE = {
+    "kubelet-socket": "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
+    "Overrides {}, as in NVIDIA's plugin.",
+    "cdi-feature-flags": "Has no effect, because criproxy writes no CDI specification. Overrides {}.",
+}
+"""Flags that the file does not have."""
 
 
 def _is_passed(flag: Flag) -> bool:
@@ -28,6 +34,7 @@ def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             several = flag.kind in ("texts", "integers")
             more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
             text = f"Overrides {flag.variables[0]} and {flag.key}, as in NVIDIA's plugin."
+            text = _ALONE[flag.key].format(flag.variables[0]) if flag.key in _ALONE else text
             names.append(f"{_OURS}{number}")
             option = click.option(*names, multiple=several, metavar=_METAVARS[flag.kind], help=text, **more)
             command = option(command)

@@ -9,11 +9,14 @@ from criproxy.config.choice import GROUP_FILE, read_group
 from criproxy.config.files import read_text
 from criproxy.devices.plan import PluginPlan
 from criproxy.errors import ConfigError
+from criproxy.nvidia.command_line import set_values
+from criproxy.nvidia.effects import without_effect
 from criproxy.nvidia.flags import Program
 from criproxy.nvidia.load import load
 from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
 from criproxy.nvidia.selection import Choice, choose, config_names
+from criproxy.nvidia.syntax import read_file
 from criproxy.nvidia.unknown import unknown_keys
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -82,7 +85,9 @@ def examine(
         config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
     except PluginConfigError as error:
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
-    notes = tuple(f"{prefix}{note}" for note in _notes(text, config, plan))
+    said = set_values(args, env or {}, program).keys() | (read_file(text).flags.keys() if text is not None else set())
+    notes = (*_notes(text, config, plan), *(without_effect(config, said) if plan.nvidia else ()))
+    notes = tuple(f"{prefix}{note}" for note in notes)
     return NvidiaFile(file=file, reason=reason, config=config, notes=notes)
 
 

@@ -92,9 +92,14 @@ class Settings:
         }
 
     def digest(self) -> str:
-        """A word that changes whenever an option of the file changes; comments and formatting do not count."""
+        """A word that changes whenever an option of the file changes; comments and formatting do not count.
+
+        Nor does ``devices.plugin``: it says what the device plugin offers, and places no container.
+        """
         explicit = self.explicit()
         said = {name: value for name, value in self.values().items() if name in explicit}
+        if isinstance(devices := said.get("devices"), dict):
+            said["devices"] = {name: value for name, value in devices.items() if name != "plugin"}
         if (available := self.options.available_resources.cpu) and available.cgroup:
             said["cgroup"] = format_cpuset(available.cpus or frozenset())  # the CPUs that were read there count, too
         return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]

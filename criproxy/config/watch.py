@@ -1,11 +1,13 @@
 """Notices that the policy file may have changed: written, replaced, or another one behind a link, as in a ConfigMap.
 
-What counts is what a name leads to: each link on the way to the file is watched in the directory where it lies. A file
-system that reports nothing (such as NFS for writes of other machines) is no error: changes go unnoticed there.
+What counts is what a name leads to: each link on the way to the file is watched in the directory where it lies. Where
+the kernel has no more inotify instances for us, they are looked at again and again. A file system that reports nothing
+(such as NFS for writes of other machines) is no error: changes go unnoticed there.
 """
 
 import asyncio
 import os
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,11 +24,15 @@ QUIET_S = 0.2
 """Without news for so long, a writer is taken to be done."""
 LONGEST_S = 2.0
 """After so long, a writer that is never done does not matter."""
+POLL_S = 1.0
+"""How often it is looked at what the kernel does not watch for us."""
 _MAX_LINKS = 40
 """As many as the kernel follows."""
 
 Places = Mapping[Path, frozenset[str]]
 """Directories, and the names in them that matter; none: all."""
+Seen = Mapping[Path, tuple[int, ...] | None]
+"""By name, which file it is and when it changed last; None: there is none."""
 
 
 class PolicyFileWatch:
@@ -44,20 +50,39 @@ class PolicyFileWatch:
         self._places: Places = {}
 
     async def run(self) -> None:
-        """Watch for ever.
-
-        Raises:
-            OSError: the kernel has no inotify instance left for us.
-        """
+        """Watch for ever."""
         library = await asyncio.to_thread(import_module, "asyncinotify")  # 12 ms, in which calls shall not wait
-        with library.Inotify() as inotify:
+        with suppress(OSError), library.Inotify() as inotify:  # else no instance, or no watch, is left for us
+            await self._by_events(inotify)
+        await self._by_looking()
+
+    async def _by_events(self, inotify: "Inotify") -> None:
+        await self._follow(inotify)
+        self._changed()  # whatever happened before we watched
+        while True:
+            await self._news(inotify)
+            # First watch what the names lead to now: then nothing that follows is missed.
             await self._follow(inotify)
-            self._changed()  # whatever happened before we watched
-            while True:
-                await self._news(inotify)
-                # First watch what the names lead to now: then nothing that follows is missed.
-                await self._follow(inotify)
+            self._changed()
+
+    async def _by_looking(self) -> None:
+        before = None
+        while True:
+            if (now := await asyncio.to_thread(_seen, self._path)) != before:
+                before = await self._settled(now)
                 self._changed()
+            await asyncio.sleep(POLL_S)
+
+    async def _settled(self, seen: Seen) -> Seen:
+        """What is seen when a writer is done, or does not end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_S):
+                before = None
+                while seen != before:
+                    before = seen
+                    await asyncio.sleep(QUIET_S)
+                    seen = await asyncio.to_thread(_seen, self._path)
+        return seen
 
     async def _news(self, inotify: "Inotify") -> None:
         """Return when something that matters has happened, and nothing for a while after."""
@@ -120,6 +145,30 @@ def _follow(path: Path, places: defaultdict[Path, set[str]]) -> None:
             return
         else:
             here = step
+
+
+def _seen(path: Path) -> Seen:
+    """What is the same as long as nothing has changed that matters for *path*; reads disks."""
+    places = places_of(path)
+    names = [place / name for place, names in places.items() for name in names or _entries(place)]
+    return {each: _state(each) for each in (*places, *names)}
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 (names are enough)
+    except OSError:
+        return []
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    if stat.S_ISDIR(found.st_mode):  # what is in it is seen by its names
+        return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 async def _get_soon(inotify: "Inotify") -> bool:

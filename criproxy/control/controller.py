@@ -92,7 +92,7 @@ class Controller:
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug = Hotplug(context)  # now that the machine was discovered: what changes from then on is noticed
         self.devices = DeviceGuard(context)
-        self.incidents = Incidents(context, self.devices.users, self._edits_changed)
+        self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)

@@ -12,6 +12,7 @@ from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.log import structlog
 from criproxy.observe.proxy_metrics import Gauges, Metrics
+from criproxy.observe.tasks import Tasks
 from criproxy.observe.writer import LineWriter
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener
@@ -46,7 +47,7 @@ async def serve_http(
     )
     stats = [proxy.stats for proxy in proxies]
     metrics = Metrics(stats, heartbeat, gauges, KNOWN_METHODS, partial(measure, controller))
-    server = HttpServer(Sources(metrics.render, healthy, ready))
+    server = HttpServer(Sources(metrics.render, healthy, ready), Tasks(log, controller.context.failures))
     stack.push_async_callback(server.stop)
     await server.start(listener)
     if address is not None and not address.is_local:

@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
@@ -192,7 +192,7 @@ class Daemon:
         tasks.forever("reload", started.reload.run)
         tasks.forever("check for a criproxy behind this one", behind.watch)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
-        tasks.forever("watch the policy file", lambda: _logged_if_impossible(watch.run()))
+        tasks.forever("watch the policy file", watch.run)
 
     def _table(self, table: Table) -> Table:
         """*table* with what every criproxy answers, and the calls that are traced."""
@@ -291,14 +291,6 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     from criproxy.cri.trace import resolve  # it loads the messages of CRI
 
     return resolve(names)
-
-
-async def _logged_if_impossible(watch: Awaitable[None]) -> None:
-    try:
-        await watch
-    except OSError as error:
-        log.warning("a changed policy file is not noticed: send SIGHUP after a change", error=str(error))
-        raise
 
 
 async def _tune_allocator() -> None:

@@ -38,7 +38,7 @@ class ClassAllocator:
         return [self._response(ids) for ids in requests]
 
     def _response(self, ids: Sequence[str]) -> Response:
-        if unknown := next((each for each in ids if each not in self.offered), None):
+        if (unknown := next((each for each in ids if each not in self.offered), None)) is not None:
             raise self._invalid(f"unknown device: {unknown}")
         if self.only_one and len(ids) > 1 and any(map(is_replica, ids)):
             raise self._invalid(f"maximum request size for shared resources is 1; found {len(ids)}")

@@ -14,6 +14,7 @@ from criproxy.devices.health import (
     began,
     call_failed,
     call_works,
+    command_says_good,
     ended,
     new,
     node_back,
@@ -28,6 +29,7 @@ DESCRIBE = "NVML"
 """The same: the calls that describe a card."""
 KEPT_S = 3600.0
 """So long a card that is gone is remembered."""
+NOT_KNOWN = "its health is not known yet: the health command of its class has not judged it"
 
 
 @dataclass(slots=True)
@@ -44,6 +46,18 @@ class Known:
     """Why it is unhealthy, or was last."""
     turned_s: float | None = None
     """When it became so last, in seconds since the epoch."""
+    is_awaited: bool = False
+    """Whether the health command of its class has yet to judge it: it may have been bad for long."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the kubelet may allocate it."""
+        return self.health.healthy and not self.is_awaited
+
+    @property
+    def why(self) -> str:
+        """Why it is not healthy, or was not last."""
+        return NOT_KNOWN if self.is_awaited and self.health.healthy else self.reason
 
 
 @dataclass(slots=True, repr=False)
@@ -65,6 +79,7 @@ class CardsHealth:
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
     known: dict[Key, Known] = field(default_factory=dict)
+    _commanded: frozenset[str] = frozenset()
     _timer: asyncio.TimerHandle | None = None
 
     def see(self, cards: Mapping[Key, Seen], classes: Iterable[str]) -> None:
@@ -76,19 +91,37 @@ class CardsHealth:
         """
         wanted, now_s = frozenset(classes), self.clock()
         self.known = {key: each for key, each in self.known.items() if key[0] in wanted and not _is_old(each, now_s)}
-        changes: dict[Key, tuple[Change, ...]] = {}
+        changes, before = dict[Key, tuple[Change, ...]](), self.awaited()
         for key, seen in cards.items():
             if (known := self.known.get(key)) is None:
-                known = Known(new(now_s, hold_down_s=self.hold_down_s), seen, seen.nodes)
-                self.known[key] = known
+                self.known[key] = known = self._new(key, seen)
             changes[key] = _there(known, seen)
         for key in self.known.keys() - cards.keys():
             changes[key] = _gone(self.known[key], now_s)
+        for kind in sorted(self.awaited() - before):
+            self.log.info("cards are not healthy before their health command has judged them", **{"class": kind})
         self._note(changes)
 
     def note(self, changes: Mapping[Key, Change]) -> None:
         """Note something about each of several cards; those that are not known do not matter."""
         self._note({key: (change,) for key, change in changes.items()})
+
+    def expect(self, classes: Iterable[str]) -> None:
+        """Have cards of these classes judged by health commands: new ones are not healthy before that."""
+        former, self._commanded = self._commanded, frozenset(classes)
+        for kind in former - self._commanded:
+            self.judge(kind, dict.fromkeys(self.of(kind), command_says_good()))
+
+    def awaited(self) -> frozenset[str]:
+        """The classes that have cards which no health command has judged yet."""
+        return frozenset(kind for (kind, _), known in self.known.items() if known.is_awaited)
+
+    def judge(self, kind: str, changes: Mapping[Key, Change]) -> None:
+        """Note what the health command of a class says of all its cards."""
+        awaited = [known for key in self.of(kind) if (known := self.known[key]).is_awaited]
+        for known in awaited:
+            known.is_awaited = False
+        self._note({key: (change,) for key, change in changes.items()}, is_news=bool(awaited))
 
     def hold_down(self, seconds: float) -> None:
         """Let cards recover after so long from now on."""
@@ -101,7 +134,7 @@ class CardsHealth:
         """The ids of those that do not work, by class."""
         found: dict[str, list[str]] = {}
         for (kind, card), known in self.known.items():
-            if not known.health.healthy:
+            if not known.healthy:
                 found.setdefault(kind, []).append(card)
         return found
 
@@ -119,8 +152,12 @@ class CardsHealth:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _note(self, changes: Mapping[Key, tuple[Change, ...]]) -> None:
-        now_s, is_news = self.clock(), False
+    def _new(self, key: Key, seen: Seen) -> Known:
+        health = new(self.clock(), hold_down_s=self.hold_down_s)
+        return Known(health, seen, seen.nodes, is_awaited=key[0] in self._commanded)
+
+    def _note(self, changes: Mapping[Key, tuple[Change, ...]], *, is_news: bool = False) -> None:
+        now_s = self.clock()
         for key, known in self.known.items():
             before = known.health
             known.health = step(before, now_s, *changes.get(key, ()))

@@ -1,11 +1,12 @@
 """Runs the programs that know which cards of a class work, each as often as its section says."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.devices.plan import HealthCommand
-from criproxy.observe.children import Child
+from criproxy.observe.children import KILL_S, Child
 from criproxy.observe.logger import Log
 
 LONGEST_OUTPUT_BYTES = 65_536
@@ -35,12 +36,20 @@ class HealthCommands:
     _commands: tuple[HealthCommand, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _said: dict[str, str] = field(default_factory=dict)
+    _wanted: dict[str, asyncio.Event] = field(default_factory=dict)
+    """By class: set when its program is not to wait for its time."""
 
     def use(self, commands: Sequence[HealthCommand]) -> None:
         """Run these from now on."""
         if tuple(commands) != self._commands:
             self._commands = tuple(commands)
             self._changed.set()
+
+    def soon(self, kinds: Iterable[str]) -> None:
+        """Run those of these classes without waiting for their time: there are cards that they have not judged."""
+        for kind in kinds:
+            if kind in self._wanted:
+                self._wanted[kind].set()
 
     async def run(self) -> None:
         """Run them for ever."""
@@ -54,8 +63,10 @@ class HealthCommands:
 
     async def _repeat(self, command: HealthCommand) -> None:
         child, loop = Child(), asyncio.get_running_loop()
+        wanted = self._wanted[command.kind] = asyncio.Event()
         while True:
             begun_s = loop.time()
+            wanted.clear()
             try:
                 verdict: Mapping[str, str] | str = await ask(command, child)
             except CommandFailed as error:
@@ -64,7 +75,9 @@ class HealthCommands:
                 await child.end()
             self._tell(command, verdict)
             self.judged(command.kind, verdict)
-            await asyncio.sleep(max(begun_s + command.period_s - loop.time(), 0))
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(max(begun_s + command.period_s, loop.time())):
+                    await wanted.wait()
 
     def _tell(self, command: HealthCommand, verdict: Mapping[str, str] | str) -> None:
         problem = verdict if isinstance(verdict, str) else ""
@@ -81,18 +94,45 @@ async def ask(command: HealthCommand, child: Child) -> Mapping[str, str]:
     """
     program = command.command[0]
     try:
-        async with asyncio.timeout(command.timeout_s):
-            output = await _output(await child.start(command.command), program)
-            status = await child.ended()
-    except TimeoutError:
-        raise CommandFailed(f"{program} has not ended within {command.timeout_s:g} s") from None
+        lines = await child.start(command.command)
     except OSError as error:
         raise CommandFailed(f"{program} cannot be run: {error.strerror}") from None
+    reading = asyncio.create_task(_output(lines, program))
+    try:
+        status = await _status(command, child, reading)
+        await child.end_rest()  # what it left behind may hold its output open
+        output = await _whole(reading, program)
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
     if status:
         how = f"exit status {status}" if status > 0 else f"signal {-status}"
         raise CommandFailed(f"{program} has ended with {how}")
-    lines = (line.split(maxsplit=1) for line in output.decode(errors="replace").splitlines())
-    return {words[0]: (words[1] if words[1:] else "")[:LONGEST_REASON] for words in lines if words}
+    words = (line.split(maxsplit=1) for line in output.decode(errors="replace").splitlines())
+    return {each[0]: (each[1] if each[1:] else "")[:LONGEST_REASON] for each in words if each}
+
+
+async def _status(command: HealthCommand, child: Child, reading: "asyncio.Task[bytes]") -> int:
+    """The exit status of the program, when it has ended, or has printed more than is read."""
+    ending = asyncio.create_task(child.ended())
+    try:
+        async with asyncio.timeout(command.timeout_s):
+            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+            return await ending
+    except TimeoutError:
+        raise CommandFailed(f"{command.command[0]} has not ended within {command.timeout_s:g} s") from None
+    finally:
+        ending.cancel()
+
+
+async def _whole(reading: "asyncio.Task[bytes]", program: str) -> bytes:
+    try:
+        async with asyncio.timeout(KILL_S):
+            return await reading
+    except TimeoutError:
+        raise CommandFailed(f"{program} has ended, but not what it has started, which cannot be killed") from None
 
 
 async def _output(lines: asyncio.StreamReader, program: str) -> bytes:

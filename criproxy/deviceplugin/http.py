@@ -6,13 +6,20 @@ from contextlib import AsyncExitStack
 from criproxy.deviceplugin.metrics import PluginMetrics, Sample
 from criproxy.deviceplugin.settings import State
 from criproxy.observe.address import Address
+from criproxy.observe.failures import Failures
 from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.logger import Log
+from criproxy.observe.tasks import Tasks
 
 
 async def serve_http(
-    stack: AsyncExitStack, address: Address, sample: Callable[[], Sample], heartbeat: Heartbeat, log: Log
+    stack: AsyncExitStack,
+    address: Address,
+    sample: Callable[[], Sample],
+    heartbeat: Heartbeat,
+    log: Log,
+    failures: Failures,
 ) -> None:
     """Serve on *address* until *stack* ends it.
 
@@ -29,7 +36,7 @@ async def serve_http(
     async def ready() -> str | None:
         return not_ready(sample())
 
-    server = HttpServer(Sources(PluginMetrics(sample).render, healthy, ready))
+    server = HttpServer(Sources(PluginMetrics(sample).render, healthy, ready), Tasks(log, failures))
     stack.push_async_callback(server.stop)
     await server.start(listener)
     if not address.is_local:

@@ -1,5 +1,8 @@
 """Asks the kubelet which ids containers have."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 from criproxy.cri.podresources import PodresourcesClient, PodresourcesError
 from criproxy.deviceplugin.plugins import InUse
 from criproxy.observe.logger import Log
@@ -12,19 +15,34 @@ class KubeletInUse:
     """The ids in use, as the kubelet's podresources says.
 
     Args:
-        client: connected to the kubelet's socket.
+        socket: the kubelet's; None: it is not asked.
         log: gets one line when the kubelet gives no answer.
         timeout_s: for an answer.
+        connect: makes a client of a socket.
     """
 
-    def __init__(self, client: PodresourcesClient, log: Log, timeout_s: float = ASK_TIMEOUT_S) -> None:
-        self._client = client
+    def __init__(
+        self,
+        socket: Path | None,
+        log: Log,
+        timeout_s: float = ASK_TIMEOUT_S,
+        connect: Callable[[Path], PodresourcesClient] = PodresourcesClient,
+    ) -> None:
+        self.socket = socket
+        """A changed one is asked from the next question on."""
+        self._client: PodresourcesClient | None = None
+        self._connect = connect
         self._log = log
         self._timeout_s = timeout_s
         self._silent = False
 
     async def __call__(self) -> InUse | None:
         """Ids by resource; None: the kubelet gives no answer."""
+        if self._client is None or self._client.socket != self.socket:
+            await self.close()
+            self._client = self._connect(self.socket) if self.socket else None
+        if self._client is None:
+            return None
         try:
             found = await self._client.in_use(self._timeout_s)
         except PodresourcesError as error:
@@ -36,7 +54,8 @@ class KubeletInUse:
         self._silent = False
         return found
 
-
-async def not_asked() -> InUse | None:
-    """Stands in for `KubeletInUse` where the kubelet is not to be asked."""
-    return None
+    async def close(self) -> None:
+        """End the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 from criproxy.deviceplugin import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
@@ -25,7 +26,10 @@ class Introduction:
     _announced: api.DevicePluginOptions | None = None
     """Which calls the kubelet was asked to make: it reads that once."""
     _replaced: int = 0
-    """How often in a row another plugin was registered, since this kubelet came."""
+    """How often in a row another plugin may have been registered, since this kubelet came."""
+    _replaced_s: float = 0.0
+    """When it was last, on a clock that does not go back."""
+    _asked: bool = False
 
     async def lost(self, before: Sight) -> None:
         """Return when it is worth a try to become known again, after the kubelet has ended the stream."""
@@ -36,12 +40,18 @@ class Introduction:
             await self.situation.until_changed(before, self.times.longest_pause_s, self._followed)
             return
         self.servicer.counts.replaced += 1
-        text = "the kubelet ended the stream of devices, and goes on: a second plugin registers this resource"
+        pauses, now_s = self.times.replaced_pauses_s, monotonic()
+        self._replaced = self._replaced + 1 if now_s - self._replaced_s < 2 * pauses[-1] else 1
+        self._replaced_s, self._asked = now_s, False
+        pause_s = pauses[min(self._replaced, len(pauses)) - 1]
+        text = f"another plugin may have registered it; the next try is in {pause_s:g} s, or at once with SIGHUP"
         self.situation.enter(State.REPLACED, text)
-        pauses = self.times.replaced_pauses_s
-        pause_s = pauses[min(self._replaced, len(pauses) - 1)]
-        self._replaced += 1
-        await self.situation.until_changed(before, pause_s, self._followed)
+        await self.situation.until_changed(before, pause_s, lambda: self._asked or self._followed())
+
+    def retry(self) -> None:
+        """Try at once to become known again where another plugin may have been registered."""
+        self._asked = True
+        self.situation.notify()
 
     @property
     def _options(self) -> api.DevicePluginOptions:

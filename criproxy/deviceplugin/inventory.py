@@ -103,6 +103,7 @@ class Machine:
         self._asking: asyncio.Task[NvmlReport] | None = None
         self._pending = False
         self._nvml_hangs = False
+        self._is_stale = False
         self._looked_s = float("-inf")
         self._names: Names | None = None
         self._wake = asyncio.Event()
@@ -135,7 +136,7 @@ class Machine:
 
     async def look(self) -> Inventory:
         """All cards; asks NVML, too."""
-        problems = list[str]()
+        problems, hung = list[str](), self._patience.hanging
         self._looked_s = monotonic()
         names, _ = await asyncio.gather(self._seen(problems), self._ask(problems))
         work = partial(_look, self.classes, self._host_root, self._files, self._report)
@@ -144,40 +145,60 @@ class Machine:
         except Hangs as error:
             found = self.latest
             problems.append(str(error))
-        hanging = [f"{name} hangs" for name in sorted(self._patience.hanging) if not any(name in p for p in problems)]
+        hanging = sorted(self._patience.hanging)
+        self._is_stale = bool(hung or hanging)  # what came back during this look is read in the next one
+        problems += [f"{name} hangs" for name in hanging if not any(name in problem for problem in problems)]
         self._names = names
         unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
-        self.latest = replace(found, pending=self._pending, problems=(*problems, *unread, *hanging))
+        self.latest = replace(found, pending=self._pending, problems=(*unread, *problems))
         return self.latest
 
     async def watch(self, found: Callable[[Inventory], None]) -> None:
         """Look for ever: *found* is called with each look that shows something else than the one before.
 
         A look with all of NVML follows only on names that have come or gone, on `wake`, and on NVML having failed.
+        Nodes that vanish are told of at once, also while a look waits for a driver.
         """
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
-                    await self._wake.wait()
-            asked, self._asked = self._asked, False
-            self._wake.clear()
-            if not asked and not await self._is_due():
-                continue
-            before = self.latest
-            if await self.look() != before:
-                found(self.latest)
+        async with asyncio.TaskGroup() as group:
+            looking: asyncio.Task[None] | None = None
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await self._wake.wait()
+                self._wake.clear()
+                names = await self._seen([])
+                self._take_away(names, found)
+                if looking is not None and not looking.done():
+                    continue
+                asked, self._asked = self._asked, False
+                if asked or self._is_due(names):
+                    looking = group.create_task(self._look_for(found))
+                    looking.add_done_callback(lambda _: self._wake.set())
 
-    async def _is_due(self) -> bool:
+    async def _look_for(self, found: Callable[[Inventory], None]) -> None:
+        before = self.latest
+        if await self.look() != before:
+            found(self.latest)
+
+    def _take_away(self, names: Names | None, found: Callable[[Inventory], None]) -> None:
+        """Tell of cards whose nodes have vanished since the last look."""
+        if names is None or not (gone := (self._names or frozenset()) - names):
+            return
+        left = replace(self.latest, stocks={name: _left(stock, gone) for name, stock in self.latest.stocks.items()})
+        if left != self.latest:
+            self.latest = left
+            found(left)
+
+    def _is_due(self, names: Names | None) -> bool:
         if self._is_incomplete and monotonic() - self._looked_s >= ASK_AGAIN_S:
             return True
-        names = await self._seen([])
         return names is not None and names != self._names
 
     @property
     def _is_incomplete(self) -> bool:
         """Whether the last look missed something that may come without a name that comes or goes."""
         has_cards = bool(self.latest.stock(NVIDIA).cards)
-        return bool(self._patience.hanging) or self._nvml_hangs or (has_cards and bool(self._report.problem))
+        return self._is_stale or self._nvml_hangs or (has_cards and bool(self._report.problem))
 
     async def _seen(self, problems: list[str]) -> Names | None:
         work = partial(names_of_cards, self.classes, self._host_root)
@@ -213,6 +234,12 @@ class Machine:
             problems.append(self._report.problem)
 
 
+def _left(stock: Stock, gone: Names) -> Stock:
+    """*stock* without nodes that are *gone*, and without cards that nothing else tells of."""
+    left = [(card, tuple(path for path in card.nodes if path.lstrip("/") not in gone)) for card in stock.cards]
+    return replace(stock, cards=tuple(replace(card, nodes=nodes) for card, nodes in left if nodes or card.id))
+
+
 def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, report: NvmlReport) -> Inventory:
     found = find_cards(classes, host_root, files)
     stocks = {name: with_render_nodes(stock, host_root) for name, stock in found.items()}
@@ -223,7 +250,7 @@ def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles,
         gpus = gpus_of_driver(stocks[NVIDIA.name], host_root, files)
     return Inventory(
         stocks=stocks,
-        gpus=with_places(gpus, host_root),
+        gpus=with_places(gpus, host_root, files),
         peers=report.peers,
         lost=report.lost,
         minors=minors_of(host_root, files),

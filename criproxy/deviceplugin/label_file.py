@@ -12,7 +12,7 @@ from criproxy.devices.feature_file import FILE_MODE, feature_file
 from criproxy.devices.labels import advertised, resource_labels, vgpu_labels
 from criproxy.devices.offers import Offered
 from criproxy.devices.vgpus import Vgpu
-from criproxy.nvidia.labels import LabelError, Machine, labels, timestamp_label
+from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, untold_models
 from criproxy.nvidia.options import PluginConfig
 
 _STAMP = "nvidia.com/gfd.timestamp="
@@ -34,12 +34,7 @@ def label_text(
     """
     found, problem = dict[str, str](), ""
     if features is not None:
-        machine = Machine(
-            gpus=inventory.gpus,
-            driver_version=inventory.driver_version,
-            cuda_version=inventory.cuda_version,
-            machine_type=machine_type,
-        )
+        machine = _machine(inventory, machine_type)
         try:
             found |= labels(machine, features) | timestamp_label(features.flags.gfd, loaded_s)
         except LabelError as error:
@@ -59,6 +54,25 @@ def label_text(
 
 def _vgpu(offered: Offered) -> Vgpu | None:
     return offered.vgpu
+
+
+def labels_note(features: PluginConfig | None, inventory: Inventory) -> str:
+    """What the labels of NVIDIA's cards do not tell, since there is one set of them for all; empty: nothing."""
+    told, others = untold_models(_machine(inventory, None), features) if features else ("", [])
+    names = ", ".join(others)
+    return f"GPUs of several models have the same labels: they tell of {told}, and not of {names}" if others else ""
+
+
+def _machine(inventory: Inventory, machine_type: str | None) -> Machine:
+    # What drivers the host has is in the GPU's PCI configuration, of which only programs with CAP_SYS_ADMIN see enough.
+    guest = VgpuGuest() if any(gpu.is_vgpu for gpu in inventory.gpus) else None
+    return Machine(
+        gpus=inventory.gpus,
+        driver_version=inventory.driver_version,
+        cuda_version=inventory.cuda_version,
+        machine_type=machine_type,
+        vgpu=guest,
+    )
 
 
 def machine_type(file: Path) -> str | None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.deviceplugin.configuration import Loaded
-from criproxy.deviceplugin.label_file import label_text, machine_type, says, write
+from criproxy.deviceplugin.label_file import label_text, labels_note, machine_type, says, write
 from criproxy.deviceplugin.options import below
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.discovery.patience import Hangs, Patience
@@ -45,6 +45,7 @@ class Labelling:
     _file: Path | None = None
     """The one that was written."""
     _stopped: bool = False
+    _noted: str = ""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _patience: Patience = field(default_factory=Patience)
 
@@ -86,13 +87,14 @@ class Labelling:
         try:
             is_new, problem = await self._patience.wait(str(file), partial(self._write, file, loaded), WRITE_S)
             self._say(problem)
+            self._note(labels_note(loaded.features, self.publisher.inventory))
             if is_new:
                 self.written += 1
                 self.log.info("the labels of the node are written", file=str(file))
         except Hangs as error:
             self._say(str(error))
         except OSError as error:
-            self._say(f"{error.filename or file}: {error.strerror or error}")
+            self._say(f"{file}: {error.strerror or error}")  # the error may name a file that only existed for a moment
 
     def _write(self, file: Path, loaded: Loaded) -> tuple[bool, str]:
         """Write the file, if it says something else; whether it did, and what is wrong with NVIDIA's; may block."""
@@ -121,6 +123,11 @@ class Labelling:
 
     def _is_once(self) -> bool:
         return self._flags().gfd.oneshot
+
+    def _note(self, text: str) -> None:
+        if text and text != self._noted:
+            self.log.warning("the labels of the node do not tell all", reason=text)
+        self._noted = text
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:

@@ -19,7 +19,7 @@ _PREFIX = "criproxy_device_plugin"
 _COUNTS = {
     "registered": ("registrations", "Registrations that the kubelet took."),
     "refused": ("registrations_refused", "Registrations that the kubelet refused, or did not answer."),
-    "replaced": ("replaced", "Times that another device plugin registered the resource instead."),
+    "replaced": ("replaced", "Times that the kubelet ended the stream, as when another plugin registers the resource."),
     "allocated": ("allocations", "Containers that were answered in Allocate."),
     "allocations_refused": ("allocations_refused", "Calls of Allocate that were answered with an error."),
     "preferences_late": ("preferences_late", "Choices of devices that took too long: the kubelet got plain order."),
@@ -28,6 +28,7 @@ _COUNTS = {
 """Field of `settings.Counts` → name without prefix and ``_total``, and help."""
 _NOW = {
     "config_problem": ("config_problem", "1 while the files are not in force as they are, else 0."),
+    "inventory_problem": ("inventory_problem", "1 while cards may be missing, as when NVML does not work, else 0."),
     "events_problem": ("events_problem", "1 while NVML's events of cards are not seen though they should, else 0."),
     "labels_problem": ("labels_problem", "1 while the labels of the node cannot be written, else 0."),
     "daemon_reached": ("daemon_reached", "1 if the daemon took the last report, else 0."),
@@ -50,6 +51,7 @@ class Sample:
     failures: Mapping[str, int] = field(default_factory=dict)
     """What failed in criproxy itself, by kind."""
     config_problem: bool = False
+    inventory_problem: bool = False
     events_problem: bool = False
     labels_problem: bool = False
     daemon_reached: bool = False

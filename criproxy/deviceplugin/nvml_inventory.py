@@ -14,7 +14,7 @@ from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles
 from criproxy.discovery.files import entries, read_text
 from criproxy.discovery.nvml import address_of
 from criproxy.discovery.patience import Hangs, Patience
-from criproxy.discovery.places import PCI, place_of
+from criproxy.discovery.places import PCI, Place
 from criproxy.model.plain import from_plain
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
@@ -90,19 +90,21 @@ def _report(output: bytes, status: int) -> NvmlReport:
         return NvmlReport(problem=f"NVML: the program that asks it has ended with {status}, and without an answer")
 
 
-def with_places(gpus: Sequence[Gpu], host_root: Path) -> tuple[Gpu, ...]:
-    """*gpus* with what sysfs says of them: their NUMA nodes and PCI classes."""
-    return tuple(_with_place(gpu, host_root) for gpu in gpus)
+def with_places(gpus: Sequence[Gpu], host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:
+    """*gpus* with what sysfs says of them, as far as it does: their NUMA nodes and PCI classes."""
+    addresses = {gpu.uuid: address for gpu in gpus if (address := address_of(gpu.pci_bus_id))}
+    places = files.places(host_root, {uuid: (address, ()) for uuid, address in addresses.items()})
+    texts = files.read(host_root / PCI / address / "class" for address in addresses.values())
+    found = dict(zip(addresses, zip(places, texts, strict=True), strict=True))
+    return tuple(_with_place(gpu, *found.get(gpu.uuid, (Place(), ""))) for gpu in gpus)
 
 
-def _with_place(gpu: Gpu, host_root: Path) -> Gpu:
-    address = address_of(gpu.pci_bus_id)
-    node = place_of(host_root, address, ()).numa_node if address else -1
-    return replace(gpu, numa_node=node if node >= 0 else None, pci_class=_pci_class(host_root, address))
+def _with_place(gpu: Gpu, place: Place, pci_class: str) -> Gpu:
+    node = place.numa_node if place.numa_node >= 0 else None
+    return replace(gpu, numa_node=node, pci_class=_pci_class(pci_class))
 
 
-def _pci_class(host_root: Path, address: str) -> int | None:
-    text = read_text(host_root / PCI / address / "class") if address else None
+def _pci_class(text: str) -> int | None:
     try:
         return int(text, 16) if text else None
     except ValueError:

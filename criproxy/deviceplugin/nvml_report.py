@@ -119,6 +119,8 @@ def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
         mig_enabled=enabled,
         mig=tuple(_mig_devices(nvml, handle, memory)) if enabled else (),
         fabric=_maybe(nvml, lambda: _fabric(nvml, handle), None),
+        is_vgpu=_maybe(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
+        == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
     )
 
 

@@ -47,6 +47,21 @@ class Options:
         """The kubelet's."""
         return self.kubelet_dir or below(self.host_root, str(KUBELET_DIR))
 
+    def kubelet_socket(self, register: Register) -> Path | None:
+        """The kubelet's socket, as NVIDIA's flag or variable says; None: where it usually is.
+
+        Raises:
+            UsageError: no kubelet is to be told, although that is how it learns of the plugin.
+        """
+        flags = [each.partition("=")[2] for each in self.nvidia_arguments if each.startswith("--kubelet-socket=")]
+        said = flags[-1] if flags else self.env.get("KUBELET_SOCKET")
+        if said == "" and register == "kubelet":
+            raise UsageError(
+                "--kubelet-socket (or the variable KUBELET_SOCKET) is empty, so that no kubelet would learn of the "
+                "plugin: leave it out, or use --register plugins-registry"
+            )
+        return Path(said) if said else None
+
     def address(self) -> Address | None:
         """Where to serve metrics and health.
 

@@ -36,16 +36,18 @@ class Place:
 
     kubelet_dir: Path = KUBELET_DIR
     way: Way = "kubelet.sock"
+    socket: Path | None = None
+    """The kubelet's; None: where it usually is in its directory."""
 
     @property
     def kubelet_socket(self) -> Path:
         """Where the kubelet listens."""
-        return self.kubelet_dir / "device-plugins" / "kubelet.sock"
+        return self.socket or self.kubelet_dir / "device-plugins" / "kubelet.sock"
 
     @property
     def folder(self) -> Path:
-        """Where plugins make their sockets."""
-        return self.kubelet_dir / ("device-plugins" if self.way == "kubelet.sock" else "plugins_registry")
+        """Where plugins make their sockets: the kubelet looks for them beside its own."""
+        return self.kubelet_socket.parent if self.way == "kubelet.sock" else self.kubelet_dir / "plugins_registry"
 
     @property
     def watched(self) -> tuple[Path, ...]:
@@ -119,6 +121,11 @@ class Plugin:
     def notify(self) -> None:
         """Something may have changed in the kubelet's folders."""
         self._situation.notify()
+
+    def retry(self) -> None:
+        """Register again at once where another plugin may have been registered."""
+        self._call.retry()
+        self._found.retry()
 
     async def run(self) -> None:
         """Serve until `end`."""

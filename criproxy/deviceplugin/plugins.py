@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from criproxy.deviceplugin.folder_watch import FolderWatch
+from criproxy.deviceplugin.other_ids import classes_of, under_other_ids, without_cards
 from criproxy.deviceplugin.plugin import Place, Plugin
 from criproxy.deviceplugin.resource import Device, Resource
+from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, Status, Times
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.observe.tasks import Tasks
@@ -59,6 +62,13 @@ class Plugins:
         self._plugins: dict[str, Plugin] = {}
         self._ending: dict[str, Plugin] = {}
         self._published: Mapping[str, Resource] = {}
+        self._in_use: InUse = {}
+        """What the kubelet said last."""
+        self._is_asked = False
+        """Whether it has been asked since the last id went."""
+        self.elsewhere: Mapping[Key, str] = {}
+        """Cards that containers have, or may have, under other ids than those that are published: who has them."""
+        self._told: frozenset[Key] = frozenset()
         self._news = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
 
@@ -73,12 +83,25 @@ class Plugins:
             self._tasks.forever("watch the kubelet's folder", watch.run)
         self._tasks.forever("follow ids in use", self._follow)
 
+    async def learn(self) -> None:
+        """Ask which ids are in use, before anything is published."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._times.learn_s):
+                self._in_use = await self._ask_in_use() or {}
+
     def publish(self, resources: Mapping[str, Resource]) -> None:
         """Offer *resources*, by name, and nothing else: ids that are gone are unhealthy until no container has them."""
         self._published = dict(resources)
-        for name in self._plugins.keys() | resources.keys():
-            self._offer(name, self._gone(name))
+        gone = {name: self._gone(name) for name in self._plugins.keys() | resources.keys()}
+        if any(set(each) - set(self._plugins[name].held) for name, each in gone.items() if each):
+            self._is_asked = False
+        self._list(gone)
         self._news.set()
+
+    def retry(self) -> None:
+        """Register again those that another plugin may have replaced."""
+        for plugin in self._plugins.values():
+            plugin.retry()
 
     async def stop(self) -> None:
         """End all plugins: the kubelet sees their devices as unhealthy."""
@@ -96,10 +119,16 @@ class Plugins:
             in_use = await self._ask_in_use()
             if self._news.is_set():
                 continue  # the answer may be older than what is listed
+            self._is_asked = True
             if in_use is not None:
+                self._in_use = in_use
                 self._apply(in_use)
+            else:
+                self._list({name: plugin.held for name, plugin in self._plugins.items()})
+            self._tell()
             # The kubelet may have allocated an id just before it learned that the id is gone: such are found later.
-            again = once_more or in_use is None or any(plugin.held for plugin in self._plugins.values())
+            is_open = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
+            again = once_more or in_use is None or is_open
             once_more = await self._changed_within(self._times.in_use_s if again else None)
 
     async def _changed_within(self, timeout_s: float | None) -> bool:
@@ -112,12 +141,25 @@ class Plugins:
 
     def _apply(self, in_use: InUse) -> None:
         """List of the ids that are gone those that are *in_use*, and no others."""
+        held = dict[str, list[Device]]()
         for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
             gone = {each.id: each for each in self._gone(name)}
             ids = [each for each in in_use.get(name, ()) if not self._is_published(name, each)]
-            self._offer(name, [gone.get(each) or Device(id=each) for each in ids])
-            if name in self._plugins and name not in self._published and not ids:
+            held[name] = [gone.get(each) or Device(id=each) for each in ids]
+        self._list(held)
+        for name, devices in held.items():
+            if name in self._plugins and name not in self._published and not devices:
                 self._end(name)
+
+    def _tell(self) -> None:
+        """Log which cards cannot be allocated, and which can be again."""
+        for (kind, card), holder in self.elsewhere.items():
+            if (kind, card) not in self._told:
+                text = "a card is not allocated: a container has it under an id that is not offered"
+                self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
+        for kind, card in sorted(self._told - self.elsewhere.keys()):
+            self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
+        self._told = frozenset(self.elsewhere)
 
     def _gone(self, name: str) -> list[Device]:
         """The ids that are listed, or were until now, and are not published."""
@@ -132,9 +174,22 @@ class Plugins:
 
     # ---------------------------------------------------------------- plugins
 
+    def _list(self, held: Mapping[str, Collection[Device]]) -> None:
+        """List what is published, and beside it what is *held*, by resource."""
+        former = {name: plugin.published for name, plugin in self._plugins.items()}
+        in_use = [self._in_use]
+        if not self._is_asked:  # until then containers may have all that went
+            in_use.append({name: [each.id for each in devices] for name, devices in held.items()})
+        self.elsewhere = under_other_ids(
+            self._published, lambda name: classes_of(name, self._published, former), in_use
+        )
+        for name, devices in held.items():
+            self._offer(name, devices)
+
     def _offer(self, name: str, held: Collection[Device]) -> None:
         """Let the plugin of *name* offer what is published, and list what is *held* beside that."""
         resource = self._published.get(name) or _withdrawn(name, self._plugins.get(name))
+        resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
         if name not in self._plugins:
             if name not in self._published and not held:
                 return

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from criproxy.config.watch import PolicyFileWatch
@@ -11,6 +10,7 @@ from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.publisher import Publisher
+from criproxy.devices.plan import Register
 from criproxy.errors import CriproxyError
 from criproxy.nvidia.resources import ResourceError
 from criproxy.observe.logger import Log
@@ -36,6 +36,8 @@ class Reload:
     """Finds the cards of the classes that the files advertise."""
     tasks: Tasks
     log: Log
+    register: Register
+    """How the kubelet learns of the plugin until the program ends."""
     problem: str = ""
     """Why the files are not in force; empty: they are."""
     reloads: int = 0
@@ -58,7 +60,7 @@ class Reload:
         for path in loaded.watched:
             if path not in self._watched:
                 self._watched.add(path)
-                self.tasks.forever(f"watch {path}", partial(self._watch, path))
+                self.tasks.forever(f"watch {path}", PolicyFileWatch(path, self.file_changed).run)
 
     async def run(self) -> None:
         """Do what is asked for, one after the other, for ever."""
@@ -96,25 +98,18 @@ class Reload:
         self.problem = ""
         self.reloads += 1
         self.watch(new)
-        if new.plan.register != self.publisher.loaded.plan.register and self.options.register is None:
-            self.log.warning("a changed devices.plugin.register counts from the next start on")
         self.used(new)
         self.publisher.use(new, inventory)
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
+        if self.options.register is None and new.plan.register != self.register:
+            text = "devices.plugin.register is not in force: restart the device plugin"
+            self.log.warning(text, file=new.source, said=new.plan.register, in_force=self.register)
         tell(self.log, new)
 
     def _goes_on(self, *, asked: bool) -> None:
         if asked or self.problem:
             self.log.info("the files say what is in force", file=self.publisher.loaded.source)
         self.problem = ""
-
-    async def _watch(self, path: Path) -> None:
-        try:
-            await PolicyFileWatch(path, self.file_changed).run()
-        except OSError as error:
-            text = "a changed file is not noticed: send SIGHUP after a change"
-            self.log.warning(text, file=str(path), error=str(error))
-            raise
 
 
 def tell(log: Log, loaded: Loaded) -> None:

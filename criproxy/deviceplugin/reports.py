@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
@@ -11,6 +12,7 @@ from criproxy.deviceplugin.cards_health import Known
 from criproxy.deviceplugin.resources import Served
 from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import State, Status
+from criproxy.deviceplugin.sockets import Identity, identity
 from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
@@ -21,6 +23,8 @@ from criproxy.observe.logger import Log
 INTERVAL_S = 10.0
 ASK_S = 2.0
 """How long the daemon may take for one report."""
+AGAIN_S = 1.0
+"""How often it is looked for a daemon that did not answer."""
 SOON_S = 0.05
 """What happens together is told together."""
 MOST_PENDING = 1024
@@ -48,6 +52,8 @@ class Reports:
     _pending: dict[Key, Mapping[str, Any]] = field(default_factory=dict)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _said: str = ""
+    _tried: Identity | None = None
+    """The socket to which the last report went."""
 
     @property
     def pending(self) -> int:
@@ -73,17 +79,33 @@ class Reports:
     async def run(self) -> None:
         """Report for ever."""
         while True:
-            try:
-                async with asyncio.timeout(self.interval_s):
-                    await self._wanted.wait()
-                await asyncio.sleep(SOON_S)
-            except TimeoutError:
-                pass
+            await self._until_due()
             self._wanted.clear()
             await self._tell_all()
 
+    async def _until_due(self) -> None:
+        """Return when there is something to tell, when it is time, or when the daemon may be back."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.interval_s
+        while (left_s := until_s - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(left_s if self.reachable else min(left_s, AGAIN_S)):
+                    await self._wanted.wait()
+            except TimeoutError:
+                if not self.reachable and await asyncio.to_thread(self._may_be_back):
+                    return
+            else:
+                await asyncio.sleep(SOON_S)
+                return
+
+    def _may_be_back(self) -> bool:
+        """Whether it is worth a try before it is time: there is news that was missed, or another daemon."""
+        found = identity(Path(self.socket))
+        return found is not None and (bool(self._pending) or found != self._tried)
+
     async def _tell_all(self) -> None:
         """Tell all there is; what the daemon does not take now is told again later."""
+        self._tried = await asyncio.to_thread(identity, Path(self.socket))
         for key, report in [*self._pending.items()]:
             taken = await self._tell("device-incident", report)
             if not taken and not self.reachable:
@@ -114,13 +136,16 @@ class Reports:
             self.log.warning(event, reason=reason)
 
 
-def published(served: Served, status: list[Status], known: Mapping[Key, Known], interval_s: float) -> Published:
-    """What the daemon is told of all that is offered."""
+def published(
+    served: Served, status: list[Status], known: Mapping[Key, Known], elsewhere: Mapping[Key, str], interval_s: float
+) -> Published:
+    """What the daemon is told of all that is offered; of cards *elsewhere* containers have ids that are not."""
     replicas: dict[Key, dict[str, int]] = {key: {} for key in known}
     for resource, offered in served.offers.items():
         for each in offered.values():
             replicas.setdefault((served.classes[resource], each.card), {})[resource] = each.replicas
-    cards = [_card(key, known.get(key), parts) for key, parts in replicas.items() if parts or _fails(known.get(key))]
+    shown = {key: parts for key, parts in replicas.items() if parts or _fails(known.get(key))}
+    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts) for key, parts in shown.items()]
     cards.sort(key=lambda card: card.healthy)
     return Published(
         version=__version__,
@@ -132,18 +157,21 @@ def published(served: Served, status: list[Status], known: Mapping[Key, Known], 
 
 
 def _fails(known: Known | None) -> bool:
-    return known is not None and not known.health.healthy
+    return known is not None and not known.healthy
 
 
-def _card(key: Key, known: Known | None, replicas: Mapping[str, int]) -> PublishedCard:
+def _card(key: Key, known: Known | None, holder: str, replicas: Mapping[str, int]) -> PublishedCard:
     kind, card = key
+    if holder and not _fails(known):
+        text = f"a container has it as {holder}, which is not offered"
+        return PublishedCard(device_class=kind, id=card, healthy=False, reason=text, replicas=replicas)
     if known is None:
         return PublishedCard(device_class=kind, id=card, replicas=replicas)
     return PublishedCard(
         device_class=kind,
         id=card,
-        healthy=known.health.healthy,
-        reason=known.reason,
+        healthy=known.healthy,
+        reason=known.why,
         since_s=known.turned_s,
         replicas=replicas,
     )

@@ -54,6 +54,8 @@ class Resource:
 
     name: str
     """With its domain."""
+    kind: str = ""
+    """The name of the class of its cards."""
     devices: Mapping[str, Device] = field(default_factory=dict)
     """By id, in the order in which they are allocated where nothing else decides."""
     allocator: Allocator

@@ -27,7 +27,7 @@ from criproxy.devices.plan import Advertised
 from criproxy.devices.preference import Spread
 from criproxy.discovery.nvml import address_of
 from criproxy.nvidia import allocation
-from criproxy.nvidia.mps import MpsError
+from criproxy.nvidia.mps import MpsError, overloaded
 from criproxy.nvidia.options import PluginConfig, Sharing
 from criproxy.nvidia.preference import PairScores, pair_scores
 from criproxy.nvidia.resources import ResourceError
@@ -100,6 +100,23 @@ def resources(
     return Served(resources=found, offers=offers, classes=classes, warnings=tuple(said.warnings))
 
 
+def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: bool) -> Offers:
+    """*offers* without the cards that are *unable* to serve so many clients of MPS.
+
+    Raises:
+        MpsError: with *strict*.
+    """
+    for card, why in unable.items():
+        if strict:
+            raise MpsError(why)
+        said.warn(f"{card} is not offered: {why}")
+    left = {
+        resource: {name: each for name, each in offered.items() if each.card not in unable}
+        for resource, offered in offers.items()
+    }
+    return {resource: offered for resource, offered in left.items() if offered}
+
+
 def _check_new(cards: Offers, classes: Mapping[str, str]) -> None:
     if twice := next((name for name in cards if name in classes), ""):
         raise ResourceError(f"{twice} is offered by the class {classes[twice]!r}, too: rename one of them")
@@ -140,6 +157,7 @@ class _Maker:
         )
         return Resource(
             name=name,
+            kind=self.advertised.kind.name,
             devices=devices_of(offered, unhealthy),
             allocator=Joined(name, self._allocator(name, offered)),
             preference=prefer,
@@ -206,6 +224,8 @@ class _Nvidia(_Maker):
 
     def cards(self, said: Said, *, strict: bool) -> Offers:
         offers = nvidia_cards(self.config.nvidia, self.inventory, said, strict=strict)
+        if unable := overloaded(offers, self.inventory.gpus, self.config.nvidia):
+            offers = _without(offers, unable, said, strict=strict)
         for name in offers:
             if not self.advertised.kind.serves(name):
                 said.warn(f"{name} is not among resources of the class nvidia: criproxy hides its cards; add it there")

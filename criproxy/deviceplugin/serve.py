@@ -9,17 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from criproxy import __version__
-from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin import nvml_events, nvml_inventory
 from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
-from criproxy.deviceplugin.in_use import KubeletInUse, not_asked
+from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.labelling import Labelling
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import AskInUse, Plugins
+from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
@@ -32,6 +31,7 @@ from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
 from criproxy.nvidia.resources import ResourceError
 from criproxy.nvidia.xids import xid_filter
+from criproxy.observe.descendants import adopt
 from criproxy.observe.failures import Failures
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
@@ -53,6 +53,7 @@ def run(options: Options, log_writer: LineWriter) -> None:
     Raises:
         CriproxyError: if it cannot start; a ConfigError has a line for each mistake in the files.
     """
+    adopt()
     with asyncio.Runner() as runner:
         runner.run(DevicePlugin(options, log_writer).serve())
 
@@ -75,6 +76,7 @@ class DevicePlugin:
         self._stop = asyncio.Event()
         self._said = ""
         self._machine: Machine
+        self._in_use: KubeletInUse
         self._plugins: Plugins
         self._publisher: Publisher
         self._reload: Reload
@@ -109,26 +111,32 @@ class DevicePlugin:
         place = Place(
             kubelet_dir=options.kubelet_folder,
             way="kubelet.sock" if way == "kubelet" else "plugins_registry",
+            socket=options.kubelet_socket(way),
         )
-        self._plugins = Plugins(place, self._in_use(stack, loaded), self._tasks, is_ours=self._is_ours)
+        self._in_use = KubeletInUse(loaded.podresources, log)
+        stack.push_async_callback(self._in_use.close)
+        self._plugins = Plugins(place, self._in_use, self._tasks, is_ours=self._is_ours)
         free_cpus = FreeCpus(options.control_socket)
         self._publisher = Publisher(
             loaded, self._plugins, self._health.unhealthy, free_cpus, log, VgpuFiles(options.host_root)
         )
         self._reload = Reload(
-            options, self._publisher, self._notifier, self._status_text, self._reloaded, self._look, self._tasks, log
+            *(
+                options,
+                self._publisher,
+                self._notifier,
+                self._status_text,
+                self._reloaded,
+                self._look,
+                self._tasks,
+                log,
+            ),
+            register=way,
         )
         self._labelling = Labelling(options.host_root, self._publisher, log)
         stack.push_async_callback(self._labelling.stop)
         tell(log, loaded)
         stack.push_async_callback(self._plugins.stop)
-
-    def _in_use(self, stack: AsyncExitStack, loaded: Loaded) -> AskInUse:
-        if loaded.podresources is None:
-            return not_asked
-        client = PodresourcesClient(loaded.podresources)
-        stack.push_async_callback(client.close)
-        return KubeletInUse(client, log)
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:
         if self._address is None:
@@ -136,7 +144,7 @@ class DevicePlugin:
         await asyncio.to_thread(import_module, "criproxy.deviceplugin.http")
         from criproxy.deviceplugin.http import serve_http
 
-        await serve_http(stack, self._address, self._sample, self._heartbeat, log)
+        await serve_http(stack, self._address, self._sample, self._heartbeat, log, self._failures)
 
     async def _start(self, loaded: Loaded) -> None:
         """Offer the cards that there are, and follow what changes."""
@@ -147,6 +155,7 @@ class DevicePlugin:
             self._publisher.check(loaded, inventory)
         except ResourceError as error:  # a card that is broken at boot does not take all others away
             self._reload.failed(str(error), "what is not concerned is offered")
+        await self._plugins.learn()
         self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
         self._start_beside()
@@ -172,6 +181,7 @@ class DevicePlugin:
     def _use(self, loaded: Loaded) -> None:
         """Watch cards, and report them, as *loaded* says."""
         self._watching.use(loaded)
+        self._in_use.socket = loaded.podresources
         self._reports.action = loaded.plan.on_unhealthy
         self._watcher.use(loaded.plan)
         self._labelling.soon()
@@ -210,8 +220,8 @@ class DevicePlugin:
         self._reports.turned(key, known)
 
     def _published(self) -> Published:
-        status, known = self._plugins.status, self._health.known
-        return published(self._publisher.served, status, known, self._reports.interval_s)
+        plugins, known = self._plugins, self._health.known
+        return published(self._publisher.served, plugins.status, known, plugins.elsewhere, self._reports.interval_s)
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served
@@ -234,7 +244,7 @@ class DevicePlugin:
 
         cards: dict[str, Counter[bool]] = {}
         for (kind, _), known in self._health.known.items():
-            cards.setdefault(kind, Counter())[known.health.healthy] += 1
+            cards.setdefault(kind, Counter())[known.healthy] += 1
         return Sample(
             status=self._plugins.status,
             classes=self._publisher.served.classes,
@@ -243,6 +253,7 @@ class DevicePlugin:
             reloads_failed=self._reload.failures,
             failures=self._failures.counts,
             config_problem=bool(self._reload.problem),
+            inventory_problem=bool(self._publisher.inventory.problems),
             events_problem=bool(self._watching.events.problem),
             labels_problem=bool(self._labelling.problem),
             daemon_reached=self._reports.reachable,
@@ -271,6 +282,7 @@ class DevicePlugin:
         log.info("asked to read the files again", signal="SIGHUP")
         if hasattr(self, "_reload"):
             self._reload.ask()
+            self._plugins.retry()
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)

@@ -14,6 +14,7 @@ from criproxy.deviceplugin.preferring import Preferring
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
 from criproxy.devices.allocation import InvalidRequest, Response
+from criproxy.devices.cards import SHOWN_CHARACTERS, SHOWN_IDS
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
@@ -21,6 +22,8 @@ from criproxy.observe.logger import Log
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
+LONGEST_LOGGED = 500
+"""Characters of a reason, which may have an id of any length."""
 PREFERENCE_ERROR = "error getting list of preferred allocation devices: "
 """What NVIDIA's plugin puts before the reason."""
 FILES_S = 2.0
@@ -182,7 +185,10 @@ class Servicer:
     async def _refuse(self, context: "Context", text: str, requests: list[tuple[str, ...]]) -> NoReturn:
         """End Allocate as NVIDIA's plugin does: the kubelet shows code and text to the pod."""
         self.counts.allocations_refused += 1
-        self._log.warning("allocation refused", resource=self.resource.name, ids=requests, reason=text)
+        ids = [each for request in requests for each in request]
+        shown = [each[:SHOWN_CHARACTERS] for each in ids[:SHOWN_IDS]]
+        keys = {"resource": self.resource.name, "containers": len(requests), "count": len(ids), "ids": shown}
+        self._log.warning("allocation refused", **keys, reason=text[:LONGEST_LOGGED])
         await context.abort(grpc.StatusCode.UNKNOWN, text)
         raise AssertionError("abort() raises")
 

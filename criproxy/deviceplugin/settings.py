@@ -28,9 +28,9 @@ class Times:
     longest_pause_s: float = 30.0
     settle_s: float = 0.3
     """So long after it ended a stream it shows whether the kubelet ends, too."""
-    replaced_pauses_s: tuple[float, ...] = (30.0, 3600.0)
-    """Before a plugin registers again that another one has replaced; the last one repeats. The other may have been a
-    former process that ended soon after; if it goes on, each try takes the resource away from it."""
+    replaced_pauses_s: tuple[float, ...] = (30.0, 300.0)
+    """Before a plugin registers again that another one may have replaced; the last one repeats. The other may have been
+    a former process that ended soon after; if it goes on, each try takes the resource away from it."""
     poll_s: float = 0.4
     """How often a folder is looked at that the kernel does not watch for us."""
     beside_events_s: float = 10.0
@@ -39,6 +39,8 @@ class Times:
     """How long the end of a plugin waits until the kubelet has its last list."""
     in_use_s: float = 5.0
     """How often the kubelet is asked which ids are in use, while ids are listed only because they are."""
+    learn_s: float = 1.0
+    """How long a start waits for the kubelet to say which ids are in use."""
     in_use_soon_s: float = 0.1
     """How long after a change it is asked first."""
 
@@ -54,7 +56,7 @@ class State(Enum):
     REFUSED = "refused"
     """Served; the kubelet does not take it."""
     REPLACED = "replaced"
-    """Served; another plugin has registered the resource."""
+    """Served; the kubelet has ended the stream: another plugin may have registered the resource."""
     UNREGISTERED = "unregistered"
     """Served; the kubelet has not come yet."""
     REGISTERED = "registered"

@@ -16,7 +16,7 @@ _EVENTS = {
     State.NO_KUBELET: "the resource is served, and waits for the kubelet",
     State.UNREGISTERED: "the resource is served, and waits for the kubelet",
     State.REFUSED: "the kubelet does not take the resource",
-    State.REPLACED: "another plugin has registered the resource",
+    State.REPLACED: "the kubelet has ended the stream of the resource",
 }
 _NORMAL = frozenset({State.REGISTERED, State.NO_KUBELET, State.UNREGISTERED})
 

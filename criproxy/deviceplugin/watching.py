@@ -51,7 +51,6 @@ class Watching:
         self._log = log
         self._inventory = Inventory()
         self._unknown: set[str] = set()
-        self._with_command: frozenset[str] = frozenset()
 
     def start(self, tasks: Tasks) -> None:
         """Begin to watch."""
@@ -63,16 +62,14 @@ class Watching:
         """Watch as *loaded* says."""
         plan = loaded.plan
         self.health.hold_down(plan.hold_down_s)
-        with_command = frozenset(each.kind for each in plan.health_commands)
-        for kind in self._with_command - with_command:
-            self.health.note(dict.fromkeys(self.health.of(kind), command_says_good()))
-        self._with_command = with_command
+        self.health.expect(each.kind for each in plan.health_commands)
         self.commands.use(plan.health_commands)
 
     def found(self, loaded: Loaded, inventory: Inventory) -> None:
         """Note which cards there are."""
         self._inventory = inventory
         self.health.see(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
+        self.commands.soon(self.health.awaited())
         platform = platform_for(loaded.configuration.nvidia, inventory)
         watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
         self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
@@ -100,7 +97,7 @@ class Watching:
     def _judged(self, kind: str, verdict: Mapping[str, str] | str) -> None:
         """A health command of a class has spoken."""
         if isinstance(verdict, str):
-            self.health.note(dict.fromkeys(self.health.of(kind), command_says_bad(verdict)))
+            self.health.judge(kind, dict.fromkeys(self.health.of(kind), command_says_bad(verdict)))
             return
         changes = dict.fromkeys(self.health.of(kind), command_says_good())
         for name, reason in verdict.items():
@@ -108,7 +105,7 @@ class Watching:
             changes |= dict.fromkeys(keys, command_says_bad(reason))
             if not keys:
                 self._tell_unknown(kind, name)
-        self.health.note(changes)
+        self.health.judge(kind, changes)
 
     def _tell_unknown(self, kind: str, name: str) -> None:
         if name not in self._unknown and len(self._unknown) < MOST_UNKNOWN:

@@ -93,12 +93,13 @@ class Holdings:
 
     def users(self, node: Node, kind: DeviceClass, stock: Stock, card: str) -> Iterator[Container]:
         """The containers that may use a card of a class, by its id as our device plugin and the kubelet know it."""
-        there = stock.card(kind, card)
-        for container in alive(node):
-            facts = self.of(container) or NOTHING
-            ids = ids_of(facts, kind.name)
-            if card in ids or (there and there in cards_of(facts, kind, stock)):
-                yield container
+        return (container for container in alive(node) if uses(self.of(container) or NOTHING, kind, stock, card))
+
+
+def uses(facts: Facts, kind: DeviceClass, stock: Stock, card: str) -> bool:
+    """Whether a container was given a card of a class, by its id as our device plugin and the kubelet know it."""
+    there = stock.card(kind, card)
+    return card in ids_of(facts, kind.name) or bool(there and there in cards_of(facts, kind, stock))
 
 
 def facts_of(

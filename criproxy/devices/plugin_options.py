@@ -164,8 +164,8 @@ class HealthOptions(BaseModel):
     hold_down: Duration = "30s"
     """How long a card must stay healthy after a failure before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
-    """What happens to running containers with an unhealthy card. none: nothing. annotate: their status shows the
-    reason. stop: criproxy stops them, and their status shows the reason."""
+    """What happens to containers with an unhealthy card. none: nothing. annotate: their status shows the reason. stop:
+    criproxy stops them, their status shows the reason, and criproxy refuses their creates until the card is healthy."""
     commands: tuple[HealthCommandOptions, ...] = ()
     """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 

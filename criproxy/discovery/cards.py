@@ -1,7 +1,7 @@
 """The accelerators of the machine: device nodes of each class, and what files of drivers say about them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.discovery.cdi import FOLDERS, CdiSpecs
 from criproxy.discovery.files import entries, read_text
 from criproxy.discovery.patience import Hangs, Patience
-from criproxy.discovery.places import place_of
+from criproxy.discovery.places import Place, folder_of
 
 NVIDIA_GPUS = "proc/driver/nvidia/gpus"
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
@@ -24,6 +24,9 @@ _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
 
 DRIVER_TIMEOUT_S = 0.5
 """How long all files of a driver may take together: the kernel has what they say at hand."""
+Whereabouts = tuple[str, Sequence[str]]
+"""The PCI address of a card, empty where it is not known, and the paths of its nodes."""
+_NO_CARDS: Mapping[Path, str] = {}
 
 
 @dataclass(slots=True)
@@ -35,17 +38,33 @@ class DriverFiles:
     cdi: CdiSpecs = field(default_factory=CdiSpecs)
     _said: dict[Path, str] = field(default_factory=dict)
 
-    def read(self, paths: Iterable[Path]) -> list[str]:
-        """What they say, empty for one that says nothing; of one that hangs, what it said before."""
-        until_s, begun = monotonic() + self.timeout_s, dict[Path, Future[str | None]]()
-        for path in (paths := list(paths)):
+    def read(self, paths: Iterable[Path], cards: Mapping[Path, str] = _NO_CARDS) -> list[str]:
+        """What they say, empty for one that says nothing; of one that hangs, what it said before.
+
+        Args:
+            paths: of the files.
+            cards: of which card each is, where the path does not tell, for who reads that it hangs.
+        """
+        paths, until_s, begun = list(paths), monotonic() + self.timeout_s, dict[Path, Future[str | None]]()
+        names = {path: f"{path} of {cards[path]}" if path in cards else str(path) for path in paths}
+        for path, name in names.items():
             with suppress(Hangs):
-                begun[path] = self.patience.begin(str(path), partial(read_text, path))
+                begun[path] = self.patience.begin(name, partial(read_text, path))
         for path, future in begun.items():
             with suppress(Hangs):
                 left_s = max(0.0, until_s - monotonic())
-                self._said[path] = self.patience.result(str(path), future, left_s) or ""
+                self._said[path] = self.patience.result(names[path], future, left_s) or ""
         return [self._said.get(path, "") for path in paths]
+
+    def places(self, host_root: Path, cards: Mapping[str, Whereabouts]) -> list[Place]:
+        """Where *cards*, by a name for people, are: a card whose files hang is in no NUMA node that is known."""
+        folders = [folder_of(host_root, address, nodes) for address, nodes in cards.values()]
+        owners = {path: name for name, folder in zip(cards, folders, strict=True) if folder for path in folder.files}
+        texts = dict(zip(owners, self.read(owners, owners), strict=True))
+        return [
+            folder.place([texts[path] for path in folder.files]) if folder else Place(pci=address)
+            for folder, (address, _) in zip(folders, cards.values(), strict=True)
+        ]
 
 
 def find_cards(
@@ -88,21 +107,29 @@ def look_for_cards(classes: Iterable[DeviceClass], host_root: Path, timeout_s: f
 def _stock(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Stock:
     told = dict(_nvidia_ids(host_root, files)) if kind.pci_vendor == "0x10de" else {}
     found: dict[int, list[str]] = {number: [] for number in told}
-    for template in kind.per_device:
-        for path in _matching(host_root, PLACEHOLDER.sub("*", template)):
-            number = kind.card_number(path)
-            if number is not None and _is_vendors(kind, host_root, path):
-                found.setdefault(number, []).append(path)
+    for number, path in _nodes(kind, host_root, files):
+        found.setdefault(number, []).append(path)
     # As the driver lists them, which is how it counts them; without its list, by number.
     numbers = [*told, *sorted(found.keys() - told.keys())]
-    cards = tuple(_card(host_root, number, found[number], *told.get(number, ("", ""))) for number in numbers)
+    wanted = {f"{kind.name} {number}": (told.get(number, ("", ""))[1], found[number]) for number in numbers}
+    places = zip(numbers, files.places(host_root, wanted), strict=True)
+    cards = tuple(_card(number, found[number], told.get(number, ("", ""))[0], place) for number, place in places)
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
     return Stock(cards, shared, files.cdi.sets(kind, host_root))
 
 
-def _card(host_root: Path, number: int, nodes: list[str], id: str, address: str) -> Card:
-    place = place_of(host_root, address, nodes)
+def _card(number: int, nodes: list[str], id: str, place: Place) -> Card:
     return Card(number, tuple(nodes), id, place.pci, place.bridges, place.numa_node, place.local_cpus)
+
+
+def _nodes(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Iterator[tuple[int, str]]:
+    """The nodes of a class's cards, with the number of each card."""
+    found = [path for template in kind.per_device for path in _matching(host_root, PLACEHOLDER.sub("*", template))]
+    others = _others(kind, host_root, files, found)
+    for path in found:
+        number = kind.card_number(path)
+        if number is not None and path not in others:
+            yield number, path
 
 
 def _matching(host_root: Path, pattern: str) -> Iterator[str]:
@@ -111,16 +138,20 @@ def _matching(host_root: Path, pattern: str) -> Iterator[str]:
         yield f"/{path.relative_to(host_root)}"
 
 
-def _is_vendors(kind: DeviceClass, host_root: Path, path: str) -> bool:
-    """Whether a node is of the class's vendor, or the kernel does not say whose it is."""
-    name = split(path)[1]
+def _others(kind: DeviceClass, host_root: Path, files: DriverFiles, paths: Iterable[str]) -> frozenset[str]:
+    """Those of *paths* whose cards are of another vendor, as far as the kernel says whose they are."""
     if not kind.pci_vendor:
-        return True
-    for subsystem in ("drm", "accel"):
-        vendor = read_text(host_root / "sys/class" / subsystem / name / "device/vendor")
-        if vendor is not None:
-            return vendor == kind.pci_vendor
-    return True
+        return frozenset()
+    owners = {
+        file: path
+        for path in paths
+        for subsystem in ("drm", "accel")
+        if (file := host_root / "sys/class" / subsystem / split(path)[1] / "device/vendor").exists()
+    }
+    vendors = files.read(owners, owners)
+    return frozenset(
+        path for path, vendor in zip(owners.values(), vendors, strict=True) if vendor and vendor != kind.pci_vendor
+    )
 
 
 def _nvidia_ids(host_root: Path, files: DriverFiles) -> Iterator[tuple[int, tuple[str, str]]]:

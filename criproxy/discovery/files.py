@@ -67,7 +67,11 @@ def read_mask(*paths: Path | str) -> CpuSet | None:
 
 def read_number(path: Path | str) -> int | None:
     """A decimal number, which may be negative; None where there is none."""
-    text = read_text(path) or ""
+    return number_of(read_text(path) or "")
+
+
+def number_of(text: str) -> int | None:
+    """The decimal number that *text* is; None where it is none."""
     return int(text) if text.isascii() and text.removeprefix("-").isdigit() and len(text) < 20 else None
 
 

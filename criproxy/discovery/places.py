@@ -3,15 +3,14 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import split
 
-from criproxy.discovery.files import entries, read_ids, read_number, read_text
-from criproxy.errors import CriproxyError
-from criproxy.model.cpuset import CpuSet
+from criproxy.discovery.files import entries, number_of, read_text
+from criproxy.model.cpuset import CpuSet, parse_cpuset
 
 PCI = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -30,18 +29,53 @@ class Place:
     local_cpus: CpuSet = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where sysfs tells of a device. What its files say belongs to drivers; that they exist does not."""
+
+    path: Path
+    """Of the device itself, without links."""
+    address: str = ""
+    """Of the PCI function, where it is known beforehand."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those to read for `place`."""
+        return tuple(self._place / name for name in ("numa_node", "local_cpulist", "uevent"))
+
+    def place(self, texts: Sequence[str]) -> Place:
+        """What *texts*, those of the files, say."""
+        numa_node, local_cpus, uevent = texts
+        names = [each.name for each in (self.path, *self.path.parents)]
+        bridges = [name for name in names if _ADDRESS.fullmatch(name) or _ROOT.fullmatch(name)]
+        own = self._place.name
+        pci = self.address or _slot(uevent) or (own if _ADDRESS.fullmatch(own) else "")
+        node = number_of(numa_node)
+        leading = tuple(name for name in reversed(bridges) if name != pci)
+        return Place(pci, leading, -1 if node is None else node, _cpus(local_cpus))
+
+    @property
+    def _place(self) -> Path:
+        """The nearest folder, itself or one around it, that says where it is."""
+        return next((each for each in (self.path, *self.path.parents) if (each / "numa_node").exists()), self.path)
+
+
 def place_of(host_root: Path, address: str, nodes: Iterable[str]) -> Place:
-    """Where the card is that has a PCI *address*, or one of these device *nodes*.
+    """Where the card is that has a PCI *address*, or one of these device *nodes*; arguments as for `folder_of`."""
+    folder = folder_of(host_root, address, nodes)
+    return folder.place([read_text(path) or "" for path in folder.files]) if folder else Place(pci=address)
+
+
+def folder_of(host_root: Path, address: str, nodes: Iterable[str]) -> Folder | None:
+    """Where sysfs tells of a card; None: nowhere. Reads no file of a driver.
 
     Args:
         host_root: above /sys and /dev.
-        address: empty where only the nodes are known.
+        address: of its PCI function; empty where only the nodes are known.
         nodes: paths such as /dev/dri/card0.
     """
-    for folder in _folders(host_root, address, nodes):
-        if folder.is_dir():
-            return _read(folder.resolve(), address)
-    return Place(pci=address)
+    found = (folder for folder in _folders(host_root, address, nodes) if folder.is_dir())
+    return next((Folder(folder.resolve(), address) for folder in found), None)
 
 
 def _folders(host_root: Path, address: str, nodes: Iterable[str]) -> Iterator[Path]:
@@ -65,24 +99,16 @@ def _by_number(host_root: Path, path: str) -> Iterator[Path]:
             yield host_root / "sys/dev/char" / numbers / "device"
 
 
-def _read(folder: Path, address: str) -> Place:
-    """What *folder* says, or the nearest one around it that says where it is."""
-    path = [folder, *folder.parents]
-    place = next((each for each in path if (each / "numa_node").exists()), folder)
-    names = [each.name for each in path]
-    bridges = [name for name in names if _ADDRESS.fullmatch(name) or _ROOT.fullmatch(name)]
-    pci = address or _slot(place) or (place.name if _ADDRESS.fullmatch(place.name) else "")
-    cpus = None
-    with suppress(CriproxyError):
-        cpus = read_ids(place / "local_cpulist")
-    node = read_number(place / "numa_node")
-    leading = tuple(name for name in reversed(bridges) if name != pci)
-    return Place(pci, leading, -1 if node is None else node, cpus or frozenset())
+def _cpus(text: str) -> CpuSet:
+    try:
+        return parse_cpuset(text)
+    except ValueError:
+        return frozenset()
 
 
-def _slot(folder: Path) -> str:
+def _slot(uevent: str) -> str:
     """The PCI address in the kernel's uevent; empty where it has none."""
-    for line in (read_text(folder / "uevent") or "").splitlines():
+    for line in uevent.splitlines():
         key, _, value = line.partition("=")
         if key == "PCI_SLOT_NAME" and _ADDRESS.fullmatch(value):
             return value

@@ -69,7 +69,7 @@ class Allocator:
         )
 
     def _check(self, ids: Sequence[str]) -> None:
-        if unknown := next((each for each in ids if each not in self.offered), None):
+        if (unknown := next((each for each in ids if each not in self.offered), None)) is not None:
             raise self._invalid(f"unknown device: {unknown}")
         if len(ids) > 1 and self._only_one and any(map(is_replica, ids)):
             raise self._invalid(f"maximum request size for shared resources is 1; found {len(ids)}")

@@ -17,7 +17,8 @@ class Flag:
     variables: tuple[str, ...]
     """The first of these that is set counts, even if it is empty."""
     key: str
-    """Where the file has the same; empty: a flag that NVIDIA has, and that says nothing to criproxy."""
+    """Where the file has the same, a word without a dot where it has not; empty: a flag that NVIDIA has, and that says
+    nothing to criproxy."""
     kind: Kind = "text"
     default: Any = None
 
@@ -50,7 +51,7 @@ PLUGIN: tuple[Flag, ...] = (
     Flag(("gdrcopy-enabled",), ("GDRCOPY_ENABLED",), "flags.gdrcopyEnabled", "bool", default=False),
     Flag(("gds-enabled",), ("GDS_ENABLED",), "flags.gdsEnabled", "bool", default=False),
     Flag(("mofed-enabled",), ("MOFED_ENABLED",), "flags.mofedEnabled", "bool", default=False),
-    Flag(("kubelet-socket",), ("KUBELET_SOCKET",), ""),
+    Flag(("kubelet-socket",), ("KUBELET_SOCKET",), "kubelet-socket"),
     Flag(("config-file",), ("CONFIG_FILE",), "config-file", default=""),
     Flag(
         ("cdi-annotation-prefix",),
@@ -69,7 +70,7 @@ PLUGIN: tuple[Flag, ...] = (
     Flag((_DISCOVERY,), ("DEVICE_DISCOVERY_STRATEGY",), "flags.deviceDiscoveryStrategy", default="auto"),
     Flag(("imex-channel-ids",), ("IMEX_CHANNEL_IDS",), "imex.channelIDs", "integers"),
     Flag(("imex-required",), ("IMEX_REQUIRED",), "imex.required", "bool"),
-    Flag(("cdi-feature-flags",), ("CDI_FEATURE_FLAGS",), "", "texts"),
+    Flag(("cdi-feature-flags",), ("CDI_FEATURE_FLAGS",), "cdi-feature-flags", "texts"),
     Flag(
         ("shared-devices-allocation-policy",),
         ("SHARED_DEVICES_ALLOCATION_POLICY",),

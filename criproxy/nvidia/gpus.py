@@ -56,3 +56,5 @@ class Gpu:
     """Its PCI class as in sysfs, ``0x030200``; None where that cannot be read."""
     fabric: Fabric | None = None
     """None: it is not attached to one."""
+    is_vgpu: bool = False
+    """Whether this is a guest, and it is a part of a GPU of the host's."""

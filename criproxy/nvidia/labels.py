@@ -35,8 +35,9 @@ class LabelError(ValueError):
 class VgpuGuest:
     """What the hypervisor tells a virtual machine whose GPU is a part of one of the host's."""
 
-    host_driver_version: str
-    host_driver_branch: str
+    host_driver_version: str = ""
+    """Empty: not known; the same holds for the branch."""
+    host_driver_branch: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,17 @@ def labels(machine: Machine, config: PluginConfig) -> Labels:
         LabelError: the machine gets none.
     """
     return _device_labels(machine, config) | _vgpu_labels(machine.vgpu)
+
+
+def untold_models(machine: Machine, config: PluginConfig) -> tuple[str, list[str]]:
+    """The model of which the labels of whole GPUs tell, and others that have the same labels; empty where all do.
+
+    Only how many GPUs a model has, how they are shared and what they can is told of one.
+    """
+    gpus = shown(machine.gpus)
+    parted = config.flags.mig_strategy == "single" and any(gpu.mig_enabled for gpu in gpus)
+    models = [] if parted else list(dict.fromkeys(gpu.name for gpu in gpus if not gpu.mig_enabled))
+    return (models[-1], models[:-1]) if len(models) > 1 else ("", [])
 
 
 def timestamp_label(flags: GfdFlags, started_s: float) -> Labels:
@@ -147,10 +159,11 @@ def _vgpu_labels(guest: VgpuGuest | None) -> Labels:
     present = {f"{PREFIX}/vgpu.present": _bool(guest is not None)}
     if guest is None:
         return present
-    return present | {
+    host = {
         f"{PREFIX}/vgpu.host-driver-version": guest.host_driver_version,
         f"{PREFIX}/vgpu.host-driver-branch": guest.host_driver_branch,
     }
+    return present | {key: text for key, text in host.items() if text}
 
 
 def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:

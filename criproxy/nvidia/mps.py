@@ -16,8 +16,10 @@ from criproxy.nvidia.resources import shown
 ROOT = "/mps"
 """Where the directories of all daemons are in a container."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (a mount of the container)
-_MAX_CLIENTS = 48
-_MAX_CLIENTS_BEFORE = 16
+MAX_CLIENTS = 48
+"""Of one GPU."""
+MAX_CLIENTS_BEFORE = 16
+"""Of one with an older architecture."""
 _MORE_CLIENTS_SINCE = (7, 5)
 """The compute capability from which on a GPU serves more clients."""
 _ON_MIG = "sharing using MPS is not supported for MIG devices"
@@ -98,12 +100,34 @@ def _daemon(resource: str, offered: Iterable[Offered], memory_mib: Mapping[str, 
     )
 
 
+def overloaded(offers: Offers, gpus: Iterable[Gpu], config: PluginConfig) -> dict[str, str]:
+    """The cards that are shared by more clients than they can serve, by their ids, each with NVIDIA's words for it.
+
+    NVIDIA's control daemon does not start then, and its plugin waits for the daemon. A GPU whose architecture is not
+    known passes: NVML did not describe it.
+    """
+    if config.sharing.strategy != "mps":
+        return {}
+    limits = _max_clients(gpu for gpu in gpus if gpu.compute_capability > (0, 0))
+    found = {}
+    for offered in offers.values():
+        for each in offered.values():
+            if each.card in limits and (text := _too_many(each, limits[each.card])):
+                found[each.card] = text
+    return found
+
+
 def _check_clients(offered: Iterable[Offered], limits: Mapping[str, int]) -> None:
     for each in offered:
-        most = limits.get(each.card, _MAX_CLIENTS_BEFORE)
-        if not is_mig(each) and each.replicas > most:
-            text = f"invalid device maximum allowed replicas exceeded: {each.replicas} > {most}"
-            raise MpsError(f"invalid MPS configuration: {text}")
+        if text := _too_many(each, limits.get(each.card, MAX_CLIENTS_BEFORE)):
+            raise MpsError(text)
+
+
+def _too_many(offered: Offered, most: int) -> str:
+    if is_mig(offered) or offered.replicas <= most:
+        return ""
+    text = f"invalid device maximum allowed replicas exceeded: {offered.replicas} > {most}"
+    return f"invalid MPS configuration: {text}"
 
 
 def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
@@ -118,6 +142,6 @@ def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
 def _max_clients(gpus: Iterable[Gpu]) -> dict[str, int]:
     found: dict[str, int] = {}
     for gpu in shown(gpus):
-        most = _MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else _MAX_CLIENTS_BEFORE
+        most = MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else MAX_CLIENTS_BEFORE
         found |= {gpu.uuid: most, "all": most}
     return found

@@ -44,7 +44,7 @@ def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float)
         raise NoDaemon(f"the daemon on {path} did not answer within {timeout_s:g} s") from error
     except OSError as error:
         raise NoDaemon(f"no daemon answers on {path}: {error.strerror or error}") from error
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise NoDaemon(f"what listens on {path} is no criproxy daemon: {error!r}") from error
 
 

@@ -3,35 +3,71 @@
 import asyncio
 import os
 import signal
+from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from criproxy.observe.descendants import kill, processes, started_by
 
 LONGEST_LINE_BYTES = 65_536
 KILL_S = 1.0
 """After so long a killed program that is still there is in the hands of a driver."""
-_CHUNK_BYTES = 65_536
+AGAIN_S = 0.02
+"""So long after a kill it shows whether all are gone."""
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """What systemd says to us, and not to programs that we start."""
 
 
+@dataclass(slots=True)
+class _Programs:
+    """Those of all `Child`."""
+
+    running: set[int] = field(default_factory=set)
+    starting: int = 0
+    """How many are being started at this moment: their numbers are not known yet."""
+    started: int = 0
+
+
+_PROGRAMS = _Programs()
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """Knows when the program itself has ended, whoever holds its output open."""
+
+    def __init__(self, longest_bytes: int) -> None:
+        super().__init__(limit=longest_bytes, loop=asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+        self.pid = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self.pid = transport.get_pid()
+        _PROGRAMS.running.add(self.pid)
+
+    def process_exited(self) -> None:
+        _PROGRAMS.running.discard(self.pid)
+        super().process_exited()
+        self.exited.set()
+
+
 class Child:
-    """One program at a time, in a process group of its own."""
+    """One program at a time, in a session of its own; what it starts ends with it, see `descendants.adopt`."""
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._protocol: _Protocol | None = None
 
     @property
     def status(self) -> int | None:
         """The exit status of the last one; None: there was none, or it has not ended."""
-        return None if self._process is None else self._process.returncode
+        return None if self._transport is None else self._transport.get_returncode()
 
     @property
-    def _is_over(self) -> bool:
-        """Whether nothing of it is left, so that its number may be that of another program by now."""
-        process = self._process
-        return process is None or (
-            process.returncode is not None and process.stdout is not None and process.stdout.at_eof()
-        )
+    def _runs(self) -> bool:
+        return self._transport is not None and self.status is None
 
     async def start(self, command: Sequence[str], longest_bytes: int = LONGEST_LINE_BYTES) -> asyncio.StreamReader:
         """Start a program; returns its standard output.
@@ -43,34 +79,59 @@ class Child:
         Raises:
             OSError: it cannot be started; also where a former one is still there.
         """
-        if self._process is not None and self._process.returncode is None:
+        if self._runs:
             raise OSError(0, "a former one still hangs")
         environ = {name: value for name, value in os.environ.items() if name not in _SERVICE_VARIABLES}
-        self._process = process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            env=environ,
-            limit=longest_bytes,
-        )
-        assert process.stdout is not None
-        return process.stdout
+        _PROGRAMS.starting += 1
+        _PROGRAMS.started += 1
+        try:
+            self._transport, self._protocol = await asyncio.get_running_loop().subprocess_exec(
+                partial(_Protocol, longest_bytes),
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                env=environ,
+            )
+        finally:
+            _PROGRAMS.starting -= 1
+        assert self._protocol.stdout is not None
+        return self._protocol.stdout
 
     async def ended(self) -> int:
-        """Its exit status, when it has ended."""
-        assert self._process is not None
-        return await self._process.wait()
+        """Its exit status, when it has ended; what it has started may run on."""
+        assert self._protocol is not None
+        await self._protocol.exited.wait()
+        assert self.status is not None
+        return self.status
 
-    async def end(self) -> None:
-        """End it, and what it has started; after a moment in any case."""
-        if self._process is None or self._is_over:
+    async def end_rest(self) -> None:
+        """End what it has started, and itself; after a moment in any case."""
+        if self._transport is None or self._protocol is None:
             return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._runs:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._transport.get_pid(), signal.SIGKILL)
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
-                await self._process.wait()
-                while self._process.stdout is not None and await self._process.stdout.read(_CHUNK_BYTES):
-                    pass  # until its end: then the event loop lets go of it
+                while await _end_some(self._transport.get_pid()):  # noqa: ASYNC110 (there is no event)
+                    await asyncio.sleep(AGAIN_S)
+                await self._protocol.exited.wait()
+
+    async def end(self) -> None:
+        """The same, and read its output no more."""
+        await self.end_rest()
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def _end_some(pid: int) -> bool:
+    """Kill what was started by the program *pid*; whether to look again."""
+    before, own = _PROGRAMS.started, os.getpid()
+    found = await asyncio.to_thread(processes)
+    if _PROGRAMS.starting or _PROGRAMS.started != before:
+        return True  # another program may be among them, not known to be one
+    pids = [*started_by(pid, _PROGRAMS.running - {pid}, found, own)]
+    kill(pids, found, own)
+    return bool(pids)

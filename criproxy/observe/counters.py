@@ -85,5 +85,7 @@ class Counters:
     """Cards that became unhealthy, by class and by what was to be done: ``none``, ``annotate``, ``stop``."""
     device_stops: Counter[str] = field(default_factory=Counter)
     """Containers that were stopped because of an unhealthy card, by class."""
+    device_creates_refused: Counter[str] = field(default_factory=Counter)
+    """Creates that were refused because of one, by class; each repetition by the kubelet counts."""
     store_failures: int = 0
     """Transactions that failed or took too long."""

@@ -1,9 +1,8 @@
 """The HTTP API of ``--http``: metrics and health. Imported only where that option is given: aiohttp starts slowly."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -16,6 +15,7 @@ from criproxy.observe.http_limits import (
     Bucket,
     Rendered,
 )
+from criproxy.observe.tasks import Tasks
 from criproxy.wire.sockets import Listener
 
 Health = Callable[[], Awaitable[str | None]]
@@ -33,12 +33,16 @@ class Sources:
 
 
 class HttpServer:
-    """Serves `Sources` on a socket that listens already."""
+    """Serves `Sources` on a socket that listens already.
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    Args:
+        sources: have the answers.
+        tasks: its own, which end with it.
+    """
+
+    def __init__(self, sources: Sources, tasks: Tasks) -> None:
+        self._sources, self._tasks = sources, tasks
         self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
-        self._accepting: asyncio.Task[None] | None = None
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
@@ -51,14 +55,11 @@ class HttpServer:
         server = self._runner.server
         assert server is not None
         acceptor = Acceptor(server, Bucket(CONNECTIONS_PER_S, BURST))
-        self._accepting = asyncio.create_task(acceptor.run(listener.sock), name="accept HTTP connections")
+        self._tasks.forever("accept HTTP connections", partial(acceptor.run, listener.sock))
 
     async def stop(self) -> None:
         """Serve no more; the calls under way end first."""
-        if self._accepting is not None:
-            self._accepting.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._accepting
+        await self._tasks.stop()
         await self._runner.cleanup()
 
     async def _metrics(self, request: web.Request) -> web.Response:

@@ -7,12 +7,16 @@ each metric means and what to do.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from criproxy.observe.counters import DECISION_BUCKETS_S, Counters, Times
 
+_Family = CounterMetricFamily | GaugeMetricFamily
+_ByLabels = Mapping[Any, int]
+"""Numbers by the value of the only label, or by a tuple of those of all labels."""
 _ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for outcome in ("failed", "late")]
 """What is exported of the kubelet before it has happened."""
 
@@ -110,9 +114,7 @@ class PlacingCollector(Collector):
         yield GaugeMetricFamily("criproxy_updates_in_flight", text, value=counters.updates_in_flight)
         text = "Containers with an unknown outcome: whether they exist or run."
         yield GaugeMetricFamily("criproxy_unknown_containers", text, value=placing.containers.get("unknown", 0))
-        yield from _devices(counters)
-        yield from _cards(placing)
-        yield from _plugin(counters, placing)
+        yield from _devices(placing)
         yield _decision_times(counters.decision_times)
         yield _containers(placing)
         yield from _cpus(placing)
@@ -152,72 +154,90 @@ def _decision_times(times: Times) -> Metric:
     return family
 
 
-def _devices(counters: Counters) -> Iterator[Metric]:
-    creates = {(kind or "all", word): count for (kind, word), count in counters.devices.items()}
-    counted = (
-        (
-            *("device_creates", ["device_class", "finding"], creates),
-            "Creates by class of devices and what was found: allocated, hidden, stripped and others.",
-        ),
-        (
-            *("device_evidence", ["source", "outcome"], {**dict.fromkeys(_ASKED, 0), **counters.device_evidence}),
-            "Questions to the kubelet about allocated devices, by source and outcome.",
-        ),
-        (
-            *("device_allocations", ["device_class", "source"], counters.device_allocations),
-            "Creates with allocated cards, by class of devices and source of the evidence.",
-        ),
-    )
-    for name, labels, counts, text in counted:
-        family = CounterMetricFamily(f"criproxy_{name}", text, labels=labels)
-        for key, count in sorted(counts.items()):
-            family.add_metric(list(key), count)
-        yield family
+def _creates(placing: Placing) -> _ByLabels:
+    return {(kind or "all", word): count for (kind, word), count in placing.counters.devices.items()}
 
 
-def _cards(placing: Placing) -> Iterator[Metric]:
-    texts = {
-        "device_cards": "Cards that the machine has, by class of devices.",
-        "device_cards_given": "Cards that containers have, by class of devices.",
+def _evidence(placing: Placing) -> _ByLabels:
+    return {**dict.fromkeys(_ASKED, 0), **placing.counters.device_evidence}
+
+
+def _ids(placing: Placing) -> _ByLabels:
+    return {
+        (*key, health): count
+        for key, counts in placing.device_ids.items()
+        for health, count in zip(("healthy", "unhealthy"), counts, strict=True)
     }
-    for name, text in texts.items():
-        family = GaugeMetricFamily(f"criproxy_{name}", text, labels=["device_class"])
-        for kind, count in sorted(getattr(placing, name).items()):
-            family.add_metric([kind], count)
+
+
+_DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _ByLabels], str], ...] = (
+    (
+        *(CounterMetricFamily, "device_creates", ("device_class", "finding"), _creates),
+        "Creates by class of devices and what was found: allocated, hidden, stripped and others.",
+    ),
+    (
+        *(CounterMetricFamily, "device_evidence", ("source", "outcome"), _evidence),
+        "Questions to the kubelet about allocated devices, by source and outcome.",
+    ),
+    (
+        *(CounterMetricFamily, "device_allocations", ("device_class", "source")),
+        lambda placing: placing.counters.device_allocations,
+        "Creates with allocated cards, by class of devices and source of the evidence.",
+    ),
+    (
+        *(GaugeMetricFamily, "device_cards", ("device_class",)),
+        lambda placing: placing.device_cards,
+        "Cards that the machine has, by class of devices.",
+    ),
+    (
+        *(GaugeMetricFamily, "device_cards_given", ("device_class",)),
+        lambda placing: placing.device_cards_given,
+        "Cards that containers have, by class of devices.",
+    ),
+    (
+        *(GaugeMetricFamily, "device_plugin_up", ()),
+        lambda placing: {} if placing.device_plugin_up is None else {(): placing.device_plugin_up},
+        "1 while the device plugin reports to the daemon, else 0.",
+    ),
+    (
+        *(GaugeMetricFamily, "device_ids", ("device_class", "resource", "health"), _ids),
+        "Ids that the device plugin advertises, by resource; replicas of a card count each.",
+    ),
+    (
+        *(GaugeMetricFamily, "device_ids_given", ("device_class", "resource")),
+        lambda placing: placing.device_ids_given,
+        "Ids of the device plugin that containers have, by resource.",
+    ),
+    (
+        *(GaugeMetricFamily, "device_unhealthy_cards", ("device_class",)),
+        lambda placing: placing.unhealthy_cards,
+        "Cards that the device plugin has reported as unhealthy and not as healthy again.",
+    ),
+    (
+        *(CounterMetricFamily, "device_incidents", ("device_class", "action")),
+        lambda placing: placing.counters.device_incidents,
+        "Reports of unhealthy cards, by what the policy file says to do.",
+    ),
+    (
+        *(CounterMetricFamily, "device_stops", ("device_class",)),
+        lambda placing: placing.counters.device_stops,
+        "Containers that criproxy has stopped because of an unhealthy card.",
+    ),
+    (
+        *(CounterMetricFamily, "device_creates_refused", ("device_class",)),
+        lambda placing: placing.counters.device_creates_refused,
+        "Creates that criproxy refused because of an unhealthy card; each repetition counts.",
+    ),
+)
+"""Kind, name without prefix and ``_total``, labels, the numbers by their values, and help."""
+
+
+def _devices(placing: Placing) -> Iterator[Metric]:
+    for kind, name, labels, numbers, text in _DEVICES:
+        family = kind(f"criproxy_{name}", text, labels=labels)
+        for values, number in sorted(numbers(placing).items()):
+            family.add_metric([values] if isinstance(values, str) else values, number)
         yield family
-
-
-def _plugin(counters: Counters, placing: Placing) -> Iterator[Metric]:
-    up = GaugeMetricFamily("criproxy_device_plugin_up", "1 while the device plugin reports to the daemon, else 0.")
-    if placing.device_plugin_up is not None:
-        up.add_metric([], placing.device_plugin_up)
-    yield up
-    text = "Ids that the device plugin advertises, by resource; replicas of a card count each."
-    ids = GaugeMetricFamily("criproxy_device_ids", text, labels=["device_class", "resource", "health"])
-    for (kind, resource), (healthy, unhealthy) in sorted(placing.device_ids.items()):
-        ids.add_metric([kind, resource, "healthy"], healthy)
-        ids.add_metric([kind, resource, "unhealthy"], unhealthy)
-    yield ids
-    text = "Ids of the device plugin that containers have, by resource."
-    given = GaugeMetricFamily("criproxy_device_ids_given", text, labels=["device_class", "resource"])
-    for key, count in sorted(placing.device_ids_given.items()):
-        given.add_metric(list(key), count)
-    yield given
-    text = "Cards that the device plugin has reported as unhealthy and not as healthy again."
-    cards = GaugeMetricFamily("criproxy_device_unhealthy_cards", text, labels=["device_class"])
-    for kind, count in sorted(placing.unhealthy_cards.items()):
-        cards.add_metric([kind], count)
-    yield cards
-    text = "Reports of unhealthy cards, by what the policy file says to do."
-    incidents = CounterMetricFamily("criproxy_device_incidents", text, labels=["device_class", "action"])
-    for key, count in sorted(counters.device_incidents.items()):
-        incidents.add_metric(list(key), count)
-    yield incidents
-    text = "Containers that criproxy has stopped because of an unhealthy card."
-    stops = CounterMetricFamily("criproxy_device_stops", text, labels=["device_class"])
-    for kind, count in sorted(counters.device_stops.items()):
-        stops.add_metric([kind], count)
-    yield stops
 
 
 def _containers(placing: Placing) -> Metric:

@@ -96,3 +96,12 @@ def test_for_programs(host: Path) -> None:
     }
     assert "unknown version: v2" in file["nvidia"]["mistakes"][0]
     assert "nvidia" not in json.loads(check(host, "policy: none\n", "", "--format", "json")[1])["files"][0]
+
+
+def test_what_criproxy_does_otherwise(host: Path) -> None:
+    """What the file asks for and criproxy does not do, or not so, is a note and no mistake."""
+    status, output = check(host, POLICY, "flags: {failOnInitError: true, plugin: {deviceListStrategy: cdi-cri}}\n")
+
+    assert status == 0
+    assert "flags.failOnInitError: true does not end criproxy" in output
+    assert "nvidia-ctk has to write one of the kind k8s.device-plugin.nvidia.com/gpu" in output

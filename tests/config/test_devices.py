@@ -202,3 +202,16 @@ def test_a_change_of_the_section_is_another_configuration(tmp_path: Path) -> Non
 
     assert len(set(digests)) == 3
     assert digests[2] == digests[3]
+
+
+def test_what_the_device_plugin_offers_is_no_other_configuration(tmp_path: Path) -> None:
+    """The section `plugin` concerns no container's place; that there is a section `devices` does."""
+    texts = (
+        "policy: none\ndevices: {}\n",
+        "policy: none\ndevices: {plugin: {}}\n",
+        "policy: none\ndevices: {plugin: {sharing: [{resource: nvidia.com/gpu, replicas: 2}]}}\n",
+    )
+    files = [write(tmp_path / f"{number}.yaml", text.encode()) for number, text in enumerate(texts)]
+    plain = load(write(tmp_path / "none.yaml", b"policy: none\n"), "any").digest()
+
+    assert len({load(file, "any").digest() for file in files} - {plain}) == 1

@@ -6,10 +6,25 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from asyncinotify import Inotify
 
+from criproxy.config import watch
 from criproxy.config.watch import QUIET_S, PolicyFileWatch, places_of
 
 LIMIT_S = 10.0
+
+
+@pytest.fixture(autouse=True, params=["events", "none"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel tell of changes, and have no instance of inotify left."""
+
+    def none_left(self: Inotify, *_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    if request.param == "none":
+        monkeypatch.setattr(watch, "POLL_S", 0.02)
+        monkeypatch.setattr(Inotify, "__init__", none_left)
+        monkeypatch.setattr(Inotify, "__del__", lambda _: None, raising=False)
 
 
 def write(path: Path, text: str = "policy: none\n") -> None:

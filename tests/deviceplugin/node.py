@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from criproxy.cri.podresources import PodresourcesClient
@@ -98,7 +99,8 @@ class Node:
     kubelet: FakeKubelet = field(init=False)
     plugins: Plugins = field(init=False)
     tasks: Tasks = field(init=False)
-    client: PodresourcesClient | None = None
+    ask: KubeletInUse | None = None
+    """Asks the kubelet which ids are in use."""
     answers: int = 0
     """How often the plugin has asked which ids are in use; what came of it counts before it asks again."""
 
@@ -108,11 +110,12 @@ class Node:
     def start_plugins(self) -> None:
         """Start the device plugin, as its process does; `Plugins.publish` follows."""
         self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        self.client = PodresourcesClient(self.kubelet.podresources.socket, look_s=PATIENT_S)
+        connect = partial(PodresourcesClient, look_s=PATIENT_S)
+        self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, PATIENT_S, connect)
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = Plugins(
             Place(kubelet_dir=self.root, way=self.way),
-            self._in_use(KubeletInUse(self.client, self.log, timeout_s=PATIENT_S)),
+            self._in_use(self.ask),
             self.tasks,
             is_ours=self.is_ours,
             times=self.times,
@@ -130,11 +133,11 @@ class Node:
 
     async def stop_plugins(self) -> None:
         """End the device plugin, as its process does."""
-        if self.client is not None:
+        if self.ask is not None:
             await self.plugins.stop()
             await self.tasks.stop()
-            await self.client.close()
-            self.client = None
+            await self.ask.close()
+            self.ask = None
 
     async def stop(self) -> None:
         """End everything."""

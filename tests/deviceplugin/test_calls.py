@@ -109,6 +109,22 @@ async def test_an_allocation_that_is_refused(node: Node) -> None:
     assert node.status().counts.allocations_refused == 1
 
 
+async def test_a_large_allocation_that_is_refused(node: Node) -> None:
+    """Its log line has only the first ids, and their number."""
+    await started(node, "a", allocator=Named("y" * 1000))
+    ids = [f"{number:04}{'x' * 1000}" for number in range(1000)]
+    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[*ids[1:], "y" * 1000])])
+    async with grpc.aio.insecure_channel(f"unix://{node.status().socket}") as channel:
+        call: Any = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
+        with pytest.raises(grpc.aio.AioRpcError, match="unknown device: yyy"):
+            await call(request.SerializeToString())
+
+    (line,) = [line for line in node.log.lines if "allocation refused" in str(line)]
+    assert "0001xxx" in str(line)
+    assert "1000" in str(line)
+    assert len(str(line)) < 3000
+
+
 class Broken:
     """Fails with a sentence that is not for pods."""
 

@@ -155,3 +155,41 @@ async def test_cards_have_several_names() -> None:
 
     assert rig.health.of("npu", ["0000:3b:00.0", "npu1", "7"]) == [A, B]
     assert rig.health.of("gpu") == []
+
+
+async def test_cards_that_no_health_command_has_judged_yet_are_not_healthy() -> None:
+    """What was bad before a restart may be so still; it is no failure, and over without a hold-down."""
+    rig = Rig()
+    rig.health.expect(["npu"])
+
+    assert rig.see(BOTH) == {"npu": ["npu0", "npu1"]}
+    assert rig.health.known[A].why.startswith("its health is not known yet")
+    assert rig.health.awaited() == {"npu"}
+    assert rig.see(BOTH, after_s=60) == {"npu": ["npu0", "npu1"]}
+    rig.health.judge("npu", {A: command_says_bad("hot"), B: command_says_good()})
+
+    assert rig.health.unhealthy() == {"npu": ["npu0"]}
+    assert rig.turned == [("npu0", False, "the health command says: hot")]
+    assert (rig.changes, rig.health.awaited()) == (1, frozenset())
+
+
+async def test_good_cards_are_healthy_with_the_first_word_of_their_health_command() -> None:
+    """It is told, although no card has recovered."""
+    rig = Rig()
+    rig.health.expect(["npu"])
+    rig.see(BOTH)
+    rig.health.judge("npu", {A: command_says_good(), B: command_says_good()})
+
+    assert (rig.health.unhealthy(), rig.turned, rig.changes) == ({}, [], 1)
+
+
+async def test_health_commands_come_and_go() -> None:
+    """A new one changes nothing for cards that are known; without it nothing is awaited any more."""
+    rig = Rig()
+    rig.see({A: Seen()})
+    rig.health.expect(["npu"])
+
+    assert rig.see(BOTH) == {"npu": ["npu1"]}
+    rig.health.expect([])
+    assert rig.health.unhealthy() == {}
+    assert rig.see(BOTH) == {}

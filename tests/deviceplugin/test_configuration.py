@@ -143,3 +143,31 @@ def test_the_daemon_s_socket_is_not_ours(tmp_path: Path) -> None:
     socket = f"{tmp_path}/control.sock"
     with pytest.raises(UsageError, match="but that one is the daemon's"):
         options(tmp_path, http=f"unix://{socket}", control_socket=socket).address()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "found"),
+    [
+        pytest.param((), None, None, id="as-usual"),
+        pytest.param((), "/k/kubelet.sock", "/k/kubelet.sock", id="variable"),
+        pytest.param(("--kubelet-socket=/f.sock",), "/k.sock", "/f.sock", id="flag"),
+        pytest.param(("--kubelet-socket=/f.sock", "--kubelet-socket=/g.sock"), None, "/g.sock", id="last-flag"),
+    ],
+)
+def test_the_kubelets_socket(
+    tmp_path: Path, arguments: tuple[str, ...], variable: str | None, found: str | None
+) -> None:
+    """NVIDIA's flag or variable names it."""
+    env = {} if variable is None else {"KUBELET_SOCKET": variable}
+    given = options(tmp_path, nvidia_arguments=arguments, env=env)
+
+    assert given.kubelet_socket("kubelet") == (found and Path(found))
+
+
+def test_an_empty_socket_of_the_kubelet(tmp_path: Path) -> None:
+    """No kubelet would learn of the plugin, unless it looks into its own folder."""
+    given = options(tmp_path, env={"KUBELET_SOCKET": ""})
+
+    with pytest.raises(UsageError, match="use --register plugins-registry"):
+        given.kubelet_socket("kubelet")
+    assert given.kubelet_socket("plugins-registry") is None

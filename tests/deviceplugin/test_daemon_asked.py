@@ -60,6 +60,7 @@ def result(value: object) -> bytes:
         pytest.param(b'{"error": "this daemon knows no command", "exit_status": 2}\n', {}, id="older-daemon"),
         pytest.param(b'{"error": 1}\n', {}, id="error-without-status"),
         pytest.param(b"[]\n", {}, id="no-object"),
+        pytest.param(b"[" * 100_000 + b"\n", {}, id="deep"),
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n", {}, id="another-program"),
         pytest.param(b"", {}, id="ends"),
     ],

@@ -64,6 +64,25 @@ async def test_nothing_is_known_of_ids_in_use(node: Node) -> None:
     assert node.said("does not say which devices are in use") == 1
 
 
+async def test_a_kubelet_that_answers_elsewhere(node: Node) -> None:
+    """Another socket of the kubelet's is asked from the next question on; without one, none is."""
+    await started(node, "a", "b")
+    assert node.ask is not None
+    answers, node.ask.socket = node.ask.socket, node.root / "nowhere.sock"
+    node.plugins.publish(offer("b"))
+    await node.log.until(lambda: node.said("does not say which devices are in use") == 1)
+    assert node.status().held == 1
+
+    node.ask.socket = None
+    asked = node.answers
+    await node.log.until(lambda: node.answers > asked + 1)
+    assert node.status().held == 1
+
+    node.ask.socket = answers
+    await node.kubelet.until_capacity(GPU, 1)
+    assert node.said("does not say which devices are in use") == 1
+
+
 async def test_a_resource_that_is_offered_no_more(node: Node) -> None:
     """Its ids in use stay listed; when they are free it has no devices, and then no socket. It registers once."""
     await started(node, "a", "b", preference=lambda available, required, size: available[:size])

@@ -16,6 +16,7 @@ from criproxy.deviceplugin.inventory import Inventory, Limits, Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.devices.builtin import AMD, BUILTIN, NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.discovery import patience
 from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.nvml import Driver, command
 
@@ -324,3 +325,73 @@ async def test_files_that_hang(tmp_path: Path) -> None:
 
     assert any("information hangs" in problem for problem in found.problems)
     information.write_text("")  # lets the thread go
+
+
+def hang(file: Path) -> None:
+    """Let each read of *file* wait, as for a driver that hangs."""
+    file.unlink()
+    os.mkfifo(file)
+
+
+def release(file: Path, text: str) -> None:
+    """Let those who read *file* go, and the next ones read *text*."""
+    file.write_text("")
+    file.unlink()
+    file.write_text(text)
+
+
+QUICK = replace(PATIENT, drivers_s=0.1)
+"""Files of drivers are not waited for long; what others did not say in time is in one of the next looks."""
+
+
+async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there without a NUMA node, all others are as ever, and the file is named with its card until it answers."""
+    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
+    host = Host(tmp_path, Driver(gpus=(t4(0),)))
+    host.gpu(t4(0, 1))
+    for number in range(2):
+        host.plug(f"/dev/npu{number}", f"0000:3{number}:00.0", 1)
+    hang(file := host.root / "sys/devices/pci0000:00/0000:30:00.0/numa_node")
+    looking = machine(host, NVIDIA, ALI, limits=QUICK)
+
+    def places() -> list[int | None]:
+        npus = [card.numa_node for card in looking.latest.stock(ALI).cards]
+        return [*npus, *(gpu.numa_node for gpu in looking.latest.gpus)]
+
+    async with watched(looking) as upcoming:
+        while places() != [-1, 1, 1] or looking.latest.problems != (f"{file} of ali-npu 0 hangs",):
+            await upcoming()
+        release(file, "0")
+        while places() != [0, 1, 1] or looking.latest.problems:
+            await upcoming()
+
+
+async def test_the_place_of_a_gpu_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for NVIDIA's: the GPU is there, in no NUMA node that is known."""
+    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    host = Host(tmp_path, Driver(gpus=(t4(0), t4(1))))
+    for gpu in (t4(0, 1), t4(1, 1)):
+        host.gpu(gpu)
+    hang(file := host.root / "sys/devices/pci0000:00/0000:10:00.0/numa_node")
+    looking = machine(host, NVIDIA, limits=QUICK)
+
+    async with watched(looking) as upcoming:
+        while [(gpu.uuid, gpu.numa_node) for gpu in looking.latest.gpus] != [("GPU-0", None), ("GPU-1", 1)]:
+            await upcoming()
+        assert any(problem.startswith(f"{file} of ") for problem in looking.latest.problems)
+        release(file, "")
+
+
+async def test_a_node_that_vanishes_while_nvml_hangs(tmp_path: Path) -> None:
+    """What names tell is known without waiting for a driver of other cards."""
+    host = Host(tmp_path, Driver(gpus=(t4(0),)))
+    host.plug("/dev/npu0")
+    host.plug("/dev/npu1")
+    async with watched(looking := machine(host, NVIDIA, ALI, limits=replace(PATIENT, nvml_s=3600.0))) as upcoming:
+        host.use(Driver(hangs=True))
+        looking.wake()
+        change = upcoming()
+        host.unplug("/dev/npu0")
+
+        assert [card.number for card in (await change).stock(ALI).cards] == [1]

@@ -1,11 +1,12 @@
 """The feature file itself: what is in it, and how it is replaced."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.label_file import label_text, machine_type, says, write
+from criproxy.deviceplugin.label_file import label_text, labels_note, machine_type, says, write
 from criproxy.deviceplugin.resources import Served
 from criproxy.devices.offers import Offered
 from criproxy.nvidia.options import PluginConfig
@@ -38,6 +39,26 @@ def test_nvidia_s_cards_may_have_none() -> None:
     assert "error getting driver version" in problem
     assert text.startswith("aliyun.com/npu.count=1\n")
     assert label_text(None, CARDS, NPUS, None, 0)[0] == text
+
+
+def test_a_guest_with_a_vgpu() -> None:
+    """NVML tells that there is one; what driver the host has is not known, and not said."""
+    text, _ = label_text(PluginConfig(), replace(CARDS, gpus=(replace(t4(0), is_vgpu=True),)), NPUS, None, 0)
+
+    assert [line for line in text.splitlines() if "vgpu" in line] == ["nvidia.com/vgpu.present=true"]
+    assert "nvidia.com/vgpu.present=false" in label_text(PluginConfig(), CARDS, NPUS, None, 0)[0]
+
+
+def test_several_models() -> None:
+    """The model of which the labels tell is named, with those of which they do not."""
+    both = replace(CARDS, gpus=(t4(0), replace(t4(1), name="Tesla V100"), t4(2)))
+
+    assert labels_note(PluginConfig(), both) == (
+        "GPUs of several models have the same labels: they tell of Tesla V100, and not of Tesla T4"
+    )
+    assert "nvidia.com/gpu.product=Tesla-V100\n" in label_text(PluginConfig(), both, NPUS, None, 0)[0]
+    assert labels_note(PluginConfig(), CARDS) == ""
+    assert labels_note(None, both) == ""
 
 
 def test_another_time_alone_is_no_news(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.deviceplugin.settings import State
+from criproxy.deviceplugin.settings import State, Way
 from tests.deviceplugin.device_manager import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
@@ -224,7 +224,8 @@ async def test_two_plugins_for_one_resource(node: Node) -> None:
     status = await node.until_state(State.REPLACED)
 
     assert status.counts.replaced == 1
-    assert "a second plugin registers this resource" in status.text
+    assert "another plugin may have registered it; the next try is in 3600 s" in status.text
+    assert node.said("the kubelet has ended the stream of the resource") == 1
     await node.kubelet.until(lambda: node.kubelet.registered == [GPU, GPU])
     await other.stop_plugins()
     await node.kubelet.restart()
@@ -241,6 +242,25 @@ async def test_a_replaced_plugin_tries_again(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 2)
     await other.stop_plugins()
 
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+WAYS: tuple[Way, Way] = ("kubelet.sock", "plugins_registry")
+
+
+@pytest.mark.parametrize(("way", "other_way"), [WAYS, WAYS[::-1]])
+async def test_a_replaced_plugin_tries_again_when_asked(node: Node, way: Way, other_way: Way) -> None:
+    """At once, whatever the pause; until then the resource stays with the other."""
+    node.way = way
+    await started(node, "a")
+    other = Node(node.root, way=other_way)
+    other.start_plugins()
+    other.plugins.publish(offer("a", "b"))
+    await node.kubelet.until_capacity(GPU, 2)
+    await node.until_state(State.REPLACED)
+    await other.stop_plugins()
+
+    node.plugins.retry()
     await node.kubelet.until_capacity(GPU, 1)
 
 

@@ -109,6 +109,38 @@ async def test_a_changed_file_counts_at_once(folder: Path) -> None:
         assert "RELOADING=1" in program.told
 
 
+async def test_nvidias_flag_for_the_kubelets_socket(folder: Path) -> None:
+    """The plugin makes its sockets beside it, and registers there; what has no effect is said."""
+    socket = folder / "k" / "device-plugins" / "kubelet.sock"
+    arguments = ("--kubelet-dir", str(folder / "other"), "--cdi-feature-flags", "a")
+    async with Program(folder, *arguments, KUBELET_SOCKET=str(socket)) as program:
+        program.policy.write_text(policy(BOTH))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        assert program.kubelet.plugins_dir == socket.parent
+        await program.ready()
+
+        await program.kubelet.until_capacity(NPU, 1)
+        assert program.said("cdi-feature-flags has no effect") == 1
+
+
+async def test_another_way_to_register_needs_a_restart(folder: Path) -> None:
+    """A changed `register` is not in force, which is said at each reload until it is as it was; all else is."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy(BOTH))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+        changed = BOTH.replace("{", "{register: plugins-registry, ", 1)
+        for number, text in enumerate((changed, changed.replace("{", "{health: {holdDown: 5s}, ", 1), BOTH), start=1):
+            program.policy.write_text(policy(text))
+            await program.until_said("configuration reloaded", times=number)
+
+        await program.kubelet.until_capacity(NPU, 1)
+        assert program.said("devices.plugin.register is not in force: restart the device plugin") == 2
+        assert list(program.kubelet.registry_dir.iterdir()) == []
+
+
 async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path) -> None:
     """A file that shares a card that is not there does not replace one that works."""
     async with Program(folder) as program:

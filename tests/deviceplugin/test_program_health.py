@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGTERM
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -186,6 +187,38 @@ async def test_a_health_command_judges_cards(folder: Path) -> None:
         await program.kubelet.until_capacity(NPU, 3)
 
 
+async def test_no_card_is_healthy_before_its_health_command_has_answered(folder: Path) -> None:
+    """Also after a restart, and a new one: the command runs for it at once, whatever its period."""
+    check = folder / "check"
+    os.mkfifo(folder / "answer")
+    _script(check, f"cat {folder}/answer")
+    health = f"{{commands: [{{class: ali-npu, command: [{check}], period: 1h, timeout: 10m}}]}}"
+    async with Program(folder) as program:
+        program.policy.write_text(policy(f"{{advertise: [ali-npu], health: {health}}}"))
+        for number in range(2):
+            program.host.plug(f"/dev/npu{number}")
+        await program.kubelet.start()
+        for _ in range(2):
+            program.told.clear()
+            await program.ready()
+            await program.kubelet.until_capacity(NPU, 2, healthy=0)
+            await asyncio.to_thread((folder / "answer").write_text, "npu1 bad\n")
+            await program.kubelet.until_capacity(NPU, 2, healthy=1)
+            assert program.kubelet.healthy(NPU) == {"npu0"}
+            program.signal(SIGTERM)
+            await program.ended()
+            await program.kubelet.until(lambda: program.kubelet.capacity(NPU)[1] == 0)
+
+        program.told.clear()
+        await program.ready()
+        await asyncio.to_thread((folder / "answer").write_text, "")
+        await program.kubelet.until_capacity(NPU, 2)
+        program.host.plug("/dev/npu2")
+        await program.kubelet.until_capacity(NPU, 3, healthy=2)
+        await asyncio.to_thread((folder / "answer").write_text, "")
+        await program.kubelet.until_capacity(NPU, 3)
+
+
 async def test_a_health_command_that_hangs_is_ended(folder: Path) -> None:
     """No card of its class is healthy; the program goes on, and ends as fast as ever."""
     check = folder / "check"
@@ -204,6 +237,24 @@ async def test_a_health_command_that_hangs_is_ended(folder: Path) -> None:
         assert await program.ended() == 0
         with pytest.raises(ProcessLookupError):
             os.kill(int((folder / "pid").read_text()), 0)
+
+
+async def test_what_a_health_command_leaves_behind_ends_with_it(folder: Path) -> None:
+    """Also where it has left its group, its session and its parent; and the command counts as it ended."""
+    check = folder / "check"
+    _script(check, f"(setsid sleep 1000 & echo $! >> {folder}/pids); echo npu1 hot")
+    health = f"{{commands: [{{class: ali-npu, command: [{check}], period: 1h, timeout: 10m}}]}}"
+    async with Program(folder) as program:
+        program.policy.write_text(policy(f"{{advertise: [ali-npu], health: {health}}}"))
+        for number in range(2):
+            program.host.plug(f"/dev/npu{number}")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 2, healthy=1)
+
+        (pid,) = map(int, (folder / "pids").read_text().split())
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 async def test_a_node_that_vanishes_comes_back_after_the_hold_down(folder: Path) -> None:

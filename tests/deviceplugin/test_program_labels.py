@@ -1,5 +1,6 @@
 """The feature file of `criproxy device-plugin`."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGTERM
@@ -9,6 +10,7 @@ import pytest
 
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.program import Program, policy
+from tests.disks import fill, free, remount, small_disk
 from tests.nvml import Driver
 
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
@@ -75,6 +77,38 @@ async def test_a_folder_that_is_missing_is_told_of_once(folder: Path) -> None:
 
         assert program.said("the labels of the node cannot be written") == 1
         assert labels(program)["aliyun.com/npu.sharing-strategy"] == "time-slicing"
+
+
+@pytest.mark.parametrize("lacks", ["room", "inodes"])
+async def test_a_full_disk_is_told_of_once(folder: Path, lacks: str) -> None:
+    """The labels that are there stay whole, nothing is left beside them, and they are renewed once there is room."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy(section()))
+        program.host.plug("/dev/npu0")
+        features = (program.host.root / FEATURES.lstrip("/")).parent
+        features.parent.mkdir(parents=True)
+        with small_disk(features):
+            await program.ready()
+            await program.until_said("labels of the node are written")
+            before, found = labels(program), os.statvfs(features)
+            fill(features)
+            if lacks == "inodes":
+                free(features)
+                remount(features, f"nr_inodes={found.f_files - found.f_ffree}")
+
+            program.host.plug("/dev/npu1")
+            await program.until_said("the labels of the node cannot be written")
+            (reason,) = (line["reason"] for line in program.lines if "cannot be written" in line["event"])
+            assert reason == f"{program.host.root}{FEATURES}: No space left on device"  # the same at each try
+            assert labels(program) == before
+            assert {file.name for file in features.iterdir()} <= {"criproxy", "filler"}
+
+            remount(features, "nr_inodes=100,size=32768k")
+            await program.until_said("labels of the node are written", times=2)
+            assert labels(program)["aliyun.com/npu.count"] == "2"
+            assert program.said("the labels of the node cannot be written") == 1
+            program.signal(SIGTERM)
+            assert await program.ended() == 0
 
 
 async def test_a_driver_that_fails_takes_no_labels_of_others(folder: Path) -> None:

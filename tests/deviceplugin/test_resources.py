@@ -110,14 +110,15 @@ def test_two_replicas_of_a_card_are_one_card() -> None:
     )
 
 
-def test_an_id_that_is_not_offered() -> None:
+@pytest.mark.parametrize("id", ["npu7", ""])
+def test_an_id_that_is_not_offered(id: str) -> None:
     """It is refused, and so is its pod."""
     resource = resources(of_ali(), npus(0)).resources[NPU]
 
     with pytest.raises(
-        InvalidRequest, match=r'invalid allocation request for "aliyun\.com/npu": .*unknown device: npu7'
+        InvalidRequest, match=rf'invalid allocation request for "aliyun\.com/npu": .*unknown device: {id}$'
     ):
-        ask(resource, "npu0", "npu7")
+        ask(resource, "npu0", id)
 
 
 @pytest.mark.parametrize(
@@ -296,6 +297,20 @@ def test_mps_of_nvidias_cards() -> None:
         Mount("/mps/nvidia.com/gpu/pipe", "/run/nvidia/mps/nvidia.com/gpu/pipe"),
         Mount("/dev/shm", "/run/nvidia/mps/shm"),
     )
+
+
+def test_more_clients_of_mps_than_a_card_serves() -> None:
+    """A start or a new file says it in NVIDIA's words; later, only the cards concerned are not offered."""
+    text = "flags: {mpsRoot: /run/nvidia/mps}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 17}]}}"
+    machine = gpus(t4(0), replace(t4(1), compute_capability=(7, 0)))
+    words = "invalid MPS configuration: invalid device maximum allowed replicas exceeded: 17 > 16"
+
+    with pytest.raises(ResourceError, match=f"^{words}$"):
+        resources(of_nvidia(text), machine, strict=True)
+    served = resources(of_nvidia(text), machine)
+    assert ids(served) == {GPU: [f"GPU-0::{number}" for number in range(17)]}
+    assert served.warnings == (f"GPU-1 is not offered: {words}",)
+    assert ids(resources(of_nvidia(text), gpus(replace(t4(1), compute_capability=(7, 0))))) == {}
 
 
 def test_our_words_for_nvidias_cards() -> None:

@@ -1,11 +1,12 @@
 """The accelerators of a machine, as its device nodes and drivers show them."""
 
+from os import mkfifo
 from pathlib import Path
 
 from criproxy.devices.builtin import AMD, BUILTIN, HABANA, INTEL_GPU, INTEL_NPU, NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
-from criproxy.discovery.cards import find_cards
+from criproxy.discovery.cards import DriverFiles, find_cards
 
 ALI = DeviceClass(
     name="ali-npu",
@@ -138,3 +139,24 @@ def test_a_firmware_that_says_nothing(tmp_path: Path) -> None:
     (card,) = find_cards([NVIDIA], tmp_path)["nvidia"].cards
 
     assert (card.numa_node, card.local_cpus) == (-1, frozenset())
+
+
+def test_files_of_a_card_that_hang(tmp_path: Path) -> None:
+    """They hold up no other card, also the first time; whose vendor cannot be read is taken for the class's own."""
+    for number in range(2):
+        write(tmp_path / f"dev/dri/card{number}")
+        write(tmp_path / f"sys/class/drm/card{number}/device/vendor", AMD.pci_vendor)
+        write(tmp_path / f"sys/class/drm/card{number}/device/numa_node", "1")
+    hanging = [tmp_path / "sys/class/drm/card0/device" / name for name in ("vendor", "numa_node")]
+    for file in hanging:
+        file.unlink()
+        mkfifo(file)
+    files = DriverFiles(timeout_s=0.05)
+
+    # What does not hang and was not there in time is there the next time.
+    while [card.numa_node for card in find_cards([AMD], tmp_path, files)["amd"].cards] != [-1, 1]:
+        pass
+
+    assert {f"{hanging[1]} of amd 0", f"{hanging[0]} of /dev/dri/card0"} <= files.patience.hanging.keys()
+    for file in hanging:
+        file.write_text("")  # lets the thread go

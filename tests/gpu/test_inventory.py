@@ -1,17 +1,29 @@
 """A real NVIDIA GPU as the device plugin offers it."""
 
+import asyncio
+import os
 from collections.abc import Iterator
+from typing import Any
 
 import pynvml
 import pytest
 
+from criproxy.deviceplugin import nvml_events
+from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.inventory import Inventory, Machine
+from criproxy.deviceplugin.nvml_events import Registered
 from criproxy.deviceplugin.offering import Configuration
+from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.resources import resources
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.plan import NVIDIA_ALONE
 from criproxy.nvidia.load import load
+from criproxy.nvidia.resources import shown
+from criproxy.nvidia.xids import XID_CRITICAL
+from tests.control.world import RecordingLog
+from tests.gpu.test_real import usable
 
+PATIENT_S = 60.0
 FIVE = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}"
 
 
@@ -66,9 +78,57 @@ async def test_mig_flags_are_those_of_nvml(nvml: None) -> None:
 async def test_each_replica_is_its_card() -> None:
     """Under time slicing each container sees one of the machine's GPUs."""
     found = await look()
-    served = resources(Configuration(plan=NVIDIA_ALONE, nvidia=load(FIVE)), found, strict=True)
+    resource = offered(found)
 
-    resource = served.resources["nvidia.com/gpu"]
     seen = [resource.allocator.allocate([[each]])[0].envs["NVIDIA_VISIBLE_DEVICES"] for each in resource.devices]
 
-    assert seen == [gpu.uuid for gpu in found.gpus for _ in range(5)]
+    assert seen == [gpu.uuid for gpu in shown(found.gpus) for _ in range(5)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a /dev of its own, which needs root")
+async def test_a_cuda_program_under_time_slicing_sees_one_card() -> None:
+    """With the nodes of a replica, or of two of one card, CUDA uses that card and no other."""
+    found = await look()
+    resource = offered(found, "flags: {plugin: {passDeviceSpecs: true}}\n")
+    whole = [gpu.uuid for gpu in shown(found.gpus) if not gpu.mig_enabled]
+
+    for card in whole:
+        for ids in ([f"{card}::0"], [f"{card}::1", f"{card}::2"]):
+            (response,) = resource.allocator.allocate([ids])
+            assert usable([node.host_path for node in response.devices]) == 1
+
+
+async def test_health_events_are_registered(nvml: None) -> None:
+    """Of every GPU that has events of critical errors; those that NVML supports less are no failure."""
+    uuids = [gpu.uuid for gpu in (await look()).gpus]
+    registered: asyncio.Future[Registered] = asyncio.get_running_loop().create_future()
+    log = RecordingLog()
+    watch = EventsWatch(nvml_events.COMMAND, registered.set_result, lambda event: None, log)
+    watch.use(uuids)
+    running = asyncio.create_task(watch.run())
+    async with asyncio.timeout(PATIENT_S):
+        ends: set[asyncio.Future[Any]] = {running, registered}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert registered.done(), log.lines
+    found = registered.result()
+    assert found.failed == {}
+    assert set(found.gpus) <= set(uuids)
+    assert {uuid for uuid in uuids if tells_of_errors(uuid)} <= set(found.gpus)
+
+
+def offered(found: Inventory, flags: str = "") -> Resource:
+    """The machine's GPUs, each in five replicas."""
+    served = resources(Configuration(plan=NVIDIA_ALONE, nvidia=load(flags + FIVE)), found, strict=True)
+    return served.resources["nvidia.com/gpu"]
+
+
+def tells_of_errors(uuid: str) -> bool:
+    """Whether NVML has events of critical errors of a GPU."""
+    try:
+        kinds = pynvml.nvmlDeviceGetSupportedEventTypes(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+    except pynvml.NVMLError:
+        return False
+    return bool(kinds & XID_CRITICAL)

@@ -21,6 +21,14 @@ VALUES: Mapping[str, str] = {
 """Values of annotations by key; ``true`` for all others."""
 DEVICES = tuple(f"devices {word}" for word in ("absent", "off", "report", "enforce"))
 PRIVILEGED = ("unprivileged", *(f"privileged: {word}" for word in ("allow", "report", "deny")))
+PLUGINS = (
+    "no plugin",
+    "plugin",
+    "plugin, and its card is unhealthy",
+    "plugin, and its section changes",
+    "plugin, and the checkpoint hangs",
+)
+"""Whether cards come from criproxy's own device plugin, and what becomes of it."""
 NAMESPACES = ("in default", "in kube-system")
 APPLY = ("apply: new", "apply: all")
 
@@ -39,6 +47,7 @@ class Case:
     privileged: str
     namespace: str
     apply: str
+    plugin: str
 
     @property
     def id(self) -> str:
@@ -48,14 +57,18 @@ class Case:
     @property
     def words(self) -> str:
         """All of it, for people."""
-        rest = (self.devices, self.privileged, self.namespace, self.apply)
-        return f"{self.id}: {', '.join((*self.moments, *self.keys, *rest))}"
+        return f"{self.id}: {', '.join((*self.moments, *self.keys, *self.said))}"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the policy file says, and the plugin."""
+        return self.devices, self.privileged, self.namespace, self.apply, self.plugin
 
 
 def cases(policy: str) -> list[Case]:
-    """The cases of one policy; 37 where nothing has changed."""
+    """The cases of one policy; 39 where nothing has changed."""
     moments = [word for word in MOMENTS if word != f"reload to {policy}"]
-    rows = covering([moments] * 3 + [list(KEYS)] * 4 + [DEVICES, PRIVILEGED, NAMESPACES, APPLY])
+    rows = covering([moments] * 3 + [list(KEYS)] * 4 + [DEVICES, PRIVILEGED, NAMESPACES, APPLY, PLUGINS])
     return [Case(number, policy, row[:3], row[3:7], *row[7:]) for number, row in enumerate(rows, 1)]
 
 

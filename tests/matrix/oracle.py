@@ -82,6 +82,8 @@ class Ledger:
     """Nobody places: criproxy is down, or does not look."""
     unseen: set[str] = field(default_factory=set)
     """Those that came meanwhile."""
+    resized: set[str] = field(default_factory=set)
+    """Those that got another size meanwhile."""
     refused: set[str] = field(default_factory=set)
     """Titles of those whose resize did not fit."""
     failing: int = 0
@@ -97,6 +99,8 @@ class Ledger:
     def resizes(self, identifier: str, milli: int) -> None:
         """The runtime has taken another size: by the policy that is in force now, if any is."""
         one = replace(self.asked[identifier], milli=milli)
+        if self.away:
+            self.resized.add(identifier)
         if not (self.away or self.released or self.policy == "none"):
             one = replace(one, placed_by=self.policy, owed=bool(self.failing))
         self.asked[identifier] = one
@@ -109,6 +113,10 @@ class Ledger:
         """Criproxy sees again what there is."""
         self.away = False
         self.unseen.clear()
+        if not self.released:  # sizes that nobody saw are a matter of the policy that is in force by now
+            placed_by = STAYS if self.policy == "none" else self.policy
+            self.asked |= {key: replace(self.asked[key], placed_by=placed_by) for key in self.resized}
+        self.resized.clear()
 
     def releases(self) -> None:
         """Everybody may run everywhere."""

@@ -5,11 +5,15 @@ A defect that is mended gets a row here: how it is brought back, which case find
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
+from criproxy.config.settings import Settings
 from criproxy.control.calls.update import Updates
+from criproxy.control.devices import guard
+from criproxy.control.devices.incidents import Incidents
 from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
@@ -88,6 +92,25 @@ def who_should_own_is_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(report, "problems", broken)
 
 
+def unhealthy_cards_are_given_out(patch: pytest.MonkeyPatch) -> None:
+    """A container is created although its card is unhealthy: it starts, and is stopped."""
+    patch.setattr(guard, "unhealthy_card", lambda *_: None)
+
+
+def every_section_places(patch: pytest.MonkeyPatch) -> None:
+    """Another section devices.plugin is another configuration, and ends a release."""
+
+    def broken(self: Settings) -> str:
+        return sha256(repr((self.common, self.options)).encode()).hexdigest()[:16]
+
+    patch.setattr(Settings, "digest", broken)
+
+
+def reasons_of_stops_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """The status of a container that was stopped for its card does not say why."""
+    patch.setattr(Incidents, "marks", lambda self: [])
+
+
 def check_says_nothing(patch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong, --check finds nothing."""
     patch.setattr(report, "problems", lambda situation: {"problems": [], "under_way": []})
@@ -134,9 +157,24 @@ PLANTS: Mapping[str, Plant] = {
     ),
     "who-should-own-is-not-told": Plant(
         who_should_own_is_not_told,
-        ("pools", "reload to topology-aware", "release", "require-isolated-cpus"),
+        ("static", "adoption", "disk full"),
         r"--check is silent: .* shall own 1 CPUs",
         number=4,
+    ),
+    "unhealthy-cards-are-given-out": Plant(
+        unhealthy_cards_are_given_out,
+        ("static", "devices enforce", "plugin, and its card is unhealthy"),
+        "card is created although its card is unhealthy",
+    ),
+    "every-section-places": Plant(
+        every_section_places,
+        ("release", "plugin, and its section changes"),
+        "a change of devices.plugin: released was",
+    ),
+    "reasons-of-stops-are-lost": Plant(
+        reasons_of_stops_are_lost,
+        ("static", "devices enforce", "plugin, and its card is unhealthy"),
+        "the holder's status says",
     ),
     "check-says-nothing": Plant(check_says_nothing, ("static", "disk full", "nothing"), "--check is silent"),
     "check-complains": Plant(check_complains, ("static", "nothing"), "--check complains, and nothing is wrong"),

@@ -8,6 +8,8 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.observe.bypass import BypassMode
 from tests.matrix.cases import VALUES, Case
@@ -16,6 +18,9 @@ from tests.matrix.oracle import Wrong, disagreements, wrongs
 from tests.matrix.scene import OURS, RESERVED, Asks, Ran, Scene, pod
 
 CARD = "NVIDIA_VISIBLE_DEVICES"
+HELD = "GPU-b"
+FAILED = {"device_class": "nvidia", "card": HELD, "since_s": 1700000000.0, "reason": "XID 79", "action": "stop"}
+SECTION, OTHER_SECTION = "{}", "{sharing: [{resource: nvidia.com/gpu, replicas: 5}]}"
 EXPECTED_ERRORS = {
     "disk full": {
         "state cannot be stored; criproxy continues in memory",
@@ -46,6 +51,7 @@ class Play:
         await scene.poll(lambda: scene.controller.ready)
         await self._comes(pod("first", 2000, {"pool.podpools": "pair", "balloon.balloons": "database"}))
         await self._comes(pod("shares", 100, guaranteed=False))
+        await self._plugin_begins()
         await self._rests("before")
         async with AsyncExitStack() as stack:
             for moment in case.moments:
@@ -54,6 +60,7 @@ class Play:
             await self._rests("meanwhile")
         await self._rests("afterwards")
         await self._comes(pod("last", 1000))
+        await self._plugin_ends()
         await self._rests("at the end")
 
     async def _newcomers(self) -> None:
@@ -63,14 +70,70 @@ class Play:
             wish = {key: VALUES.get(key, "true")}
             spec = pod(f"wishes-{number}", 1000, wish, namespace=namespace)
             self._knows(await self._comes(spec), key)
-        asks = Asks(((CARD, "all"),), privileged=case.privileged != "unprivileged")
-        self._sees(await self._comes(pod("card", 100, namespace=namespace, guaranteed=False), asks))
+        if case.plugin.endswith("section changes"):
+            await self._section_changes()
+        asks = Asks(((CARD, "all"),), privileged=case.privileged != "unprivileged", card=self._card)
+        async with AsyncExitStack() as stack:
+            if case.plugin.endswith("checkpoint hangs"):
+                await stack.enter_async_context(self.scene.checkpoint_hangs())
+            self._sees(await self._comes(pod("card", 100, namespace=namespace, guaranteed=False), asks))
+
+    @property
+    def _card(self) -> str:
+        """What the device plugin has allocated to a container that asks for a card."""
+        return "" if self.case.plugin == "no plugin" else f"{HELD}::1"
+
+    @property
+    def _guarded(self) -> bool:
+        return self.scene.mode() is not BypassMode.ORDERED and self.case.devices != "devices absent"
+
+    @property
+    def _unhealthy(self) -> bool:
+        """Whether containers with the card are stopped and not created."""
+        return self.case.plugin.endswith("unhealthy") and self._guarded
+
+    async def _plugin_begins(self) -> None:
+        """A container gets a card; where that fails, the container is stopped."""
+        if self.case.plugin == "no plugin":
+            return
+        ran = await self._comes(pod("holder", 100, guaranteed=False), Asks(card=f"{HELD}::0"))
+        if self.case.plugin.endswith("unhealthy"):
+            await self._tells(FAILED)
+        if self._unhealthy:
+            await self.scene.poll(lambda: ran.container_id not in self.scene.running())
+
+    async def _plugin_ends(self) -> None:
+        """Whatever has happened: who was stopped says why, and who comes once the card is healthy gets it."""
+        if not self._unhealthy:
+            return
+        holder = next(ran for ran in self.scene.runs if ran.pod.name == "holder")
+        request = api.ContainerStatusRequest(container_id=holder.container_id)
+        reply = await self.scene.client.call("ContainerStatus", request, api.ContainerStatusResponse)
+        if (reply.status.reason, reply.status.message) != ("DeviceUnhealthy", f"XID 79; {HELD}"):
+            self.problems.append(f"the holder's status says {reply.status.reason!r}, {reply.status.message!r}")
+        await self._tells(FAILED)  # a device plugin that starts again reports it once more
+        await self._tells({**FAILED, "healthy": True})
+        ran = await self._comes(pod("healed", 100, guaranteed=False), Asks(card=f"{HELD}::2"))
+        if not ran.refusal and self._shown(ran) != HELD:
+            self.problems.append(f"healed sees {self._shown(ran)!r}")
+
+    async def _tells(self, arguments: Mapping[str, Any]) -> None:
+        await DevicePluginCommands(self.scene.controller).incident(arguments)
+
+    async def _section_changes(self) -> None:
+        """Another section devices.plugin is in force at once, and releases or places nobody."""
+        scene = self.scene
+        released = scene.controller.node.released
+        await scene.change_section(OTHER_SECTION)
+        if scene.controller.node.released != released:
+            self.problems.append(f"a change of devices.plugin: released was {released!r}")
 
     async def _comes(self, spec: Any, asks: Asks | None = None) -> Ran:  # noqa: ANN401 (a PodSpec)
         ran = await self.scene.bring(spec, asks)
         denied = self.case.privileged == "privileged: deny" and spec.name == "card"
         if error := ran.refusal:
-            ours = error.code in OURS and spec.name in error.details
+            waits = self._unhealthy and error.code is StatusCode.FAILED_PRECONDITION and asks and asks.card
+            ours = (error.code in OURS or waits) and spec.name in error.details
             if not ours and not (denied and error.code is StatusCode.PERMISSION_DENIED):
                 self.problems.append(f"{spec.name} does not come up: {error}")
         return ran
@@ -87,16 +150,21 @@ class Play:
     def _sees(self, ran: Ran) -> None:
         """The container that asks for all cards has got what the section says."""
         case, scene = self.case, self.scene
-        guarded = scene.mode() is not BypassMode.ORDERED and case.devices != "devices absent"
+        guarded = self._guarded
         if guarded and case.devices != "devices off":
             assert scene.counters.devices, "the boundary has looked at it"
         if ran.refusal:
             return
-        shown = {env.key: env.value.decode() for env in scene.config(ran).envs}.get(CARD)
+        if self._unhealthy:
+            self.problems.append("card is created although its card is unhealthy")
         exempt = case.namespace == "in kube-system" or case.privileged == "privileged: allow"
         hidden = "void" if case.devices == "devices enforce" else None
-        if shown != (hidden if guarded and not exempt else "all"):
+        meant = HELD if self._card else hidden
+        if (shown := self._shown(ran)) != (meant if guarded and not exempt else "all"):
             self.problems.append(f"card sees {shown!r}")
+
+    def _shown(self, ran: Ran) -> str | None:
+        return {env.key: env.value.decode() for env in self.scene.config(ran).envs}.get(CARD)
 
     async def _rests(self, when: str) -> None:
         """Kernel, invariants and --check at rest."""
@@ -114,6 +182,8 @@ class Play:
         if disk_fails:
             expected.append(Wrong(frozenset(), "the disk is full"))
         excused = scene.ledger.excused
+        if self.case.plugin != "no plugin":
+            excused |= {"is unhealthy since", "no answer from"}
         if "bypass on" in self.case.moments:
             excused.add(UNNAMED)
         if FAILURES & set(self.case.moments):
@@ -131,7 +201,8 @@ async def play(case: Case, directory: Path) -> list[str]:
     """What is wrong with *case*: sentences."""
     everybody = case.apply == "apply: all"
     privileged = case.privileged.partition(": ")[2]
-    scene = Scene(directory, case.policy, case.devices.partition(" ")[2], privileged, everybody=everybody)
+    section = "" if case.plugin == "no plugin" else SECTION
+    scene = Scene(directory, case.policy, case.devices.partition(" ")[2], privileged, section, everybody=everybody)
     with capture_logs() as lines:
         async with scene:
             playing = Play(case, scene)

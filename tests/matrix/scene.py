@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +38,7 @@ from criproxy.observe.systemd import Notifier
 from criproxy.policy.options import options_of
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
+from tests.control.devices.test_guard import host
 from tests.control.world import FAST, Slow, World
 from tests.matrix.oracle import Asked, Ledger
 from tests.rigs.chaos.checker.cgroups import Cgroups
@@ -61,13 +64,14 @@ OURS = frozenset({StatusCode.RESOURCE_EXHAUSTED, StatusCode.INVALID_ARGUMENT})
 """With these codes, and a sentence, criproxy may refuse a container."""
 
 
-def policy_file(policy: str, devices: str, privileged: str, *, everybody: bool) -> str:
+def policy_file(policy: str, devices: str, privileged: str, section: str = "", *, everybody: bool) -> str:
     """A policy file.
 
     Args:
         policy: of `OPTIONS`.
         devices: ``absent``, or a value of hideUnallocated.
         privileged: a value of the option of that name; empty for the default.
+        section: what is below devices.plugin; empty for no such section.
         everybody: apply: all.
     """
     text = f"policy: {policy}\n{OPTIONS[policy]}apply: {'all' if everybody else 'new'}\n"
@@ -75,7 +79,8 @@ def policy_file(policy: str, devices: str, privileged: str, *, everybody: bool) 
     if devices == "absent":
         return text
     text += f"devices:\n  classes: [nvidia]\n  hideUnallocated: {devices}\n"
-    text += '  podresources: {socket: ""}\n  checkpoint: /k/checkpoint\n'
+    text += '  podresources: {socket: "", timeout: 50ms}\n  checkpoint: /k/checkpoint\n'
+    text += f"  plugin: {section}\n" if section else ""
     return text + (f"  privileged: {privileged}\n" if privileged else "")
 
 
@@ -141,16 +146,20 @@ class Asks:
 
     envs: tuple[tuple[str, str], ...] = ()
     privileged: bool = False
+    card: str = ""
+    """The id that our device plugin has allocated: what it answers comes before what the pod says."""
 
 
 class Scene(World):
     """One node of the matrix, whose policy is that of a file."""
 
-    def __init__(self, directory: Path, policy: str, devices: str, privileged: str, *, everybody: bool) -> None:
+    def __init__(
+        self, directory: Path, policy: str, devices: str, privileged: str, section: str = "", *, everybody: bool
+    ) -> None:
         self.file = directory / "policy.yaml"
         self._words = partial(policy_file, devices=devices, privileged=privileged, everybody=everybody)
-        self.everybody = everybody
-        self.file.write_text(self._words(policy))
+        self.everybody, self._said, self.section = everybody, policy, section
+        self.file.write_text(self._words(policy, section=section))
         self.disk = Disk()
         self.slow = Slow()
         self.ledger = Ledger(policy)
@@ -158,9 +167,7 @@ class Scene(World):
         (directory / "k").mkdir()
         empty = {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 1}
         (directory / "k/checkpoint").write_text(json.dumps(empty))
-        (directory / "dev").mkdir()
-        for name in ("nvidiactl", "nvidia0"):
-            (directory / "dev" / name).touch()
+        host(directory)
         hurry = replace(FAST, host_root=directory, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.05))
         configuration = load_configuration(self.file, MACHINE, replace(hurry, drift_period_s=0.2))
         super().__init__(
@@ -204,10 +211,30 @@ class Scene(World):
 
     async def change_policy(self, policy: str) -> None:
         """Name another policy in the file, and have it read."""
-        self.file.write_text(self._words(policy))
+        self._said = policy
+        self.file.write_text(self._words(policy, section=self.section))
         await self.reload._once(asked=True)
         if not self.controller.context.in_force.problem:
             self.ledger.reloads(policy, everybody=self.everybody)
+
+    async def change_section(self, section: str) -> None:
+        """Say something else below devices.plugin, and have it read: nothing that places anybody."""
+        self.section = section
+        self.file.write_text(self._words(self._said, section=section))
+        await self.reload._once(asked=True)
+
+    @asynccontextmanager
+    async def checkpoint_hangs(self) -> AsyncIterator[None]:
+        """Whoever opens the kubelet's checkpoint waits until this ends."""
+        file = self._directory / "k/checkpoint"
+        text = file.read_text()
+        file.unlink()
+        os.mkfifo(file)
+        yield
+        release = os.open(file, os.O_RDWR | os.O_NONBLOCK)  # who waits gets nothing at all now
+        (new := file.with_name("new")).write_text(text)
+        new.replace(file)
+        os.close(release)
 
     async def bring(self, pod: PodSpec, asks: Asks | None = None, *, direct: bool = False) -> Ran:
         """Run a pod of one container, through criproxy or beside it; a refusal is part of what comes back."""
@@ -219,6 +246,10 @@ class Scene(World):
     def request(self, pod: PodSpec, sandbox_id: str, asks: Asks, attempt: int = 0) -> api.CreateContainerRequest:
         """The create of the pod's container."""
         config = container_config(pod, pod.containers[0], CAPACITY_BYTES, attempt)
+        if asks.card:
+            config.annotations["devices.criproxy.io/nvidia.com_gpu"] = asks.card
+            config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=asks.card.partition("::")[0].encode())
+            config.devices.add(container_path="/dev/nvidia1", host_path="/dev/nvidia1", permissions="rw")
         for key, value in asks.envs:
             config.envs.add(key=key, value=value.encode())
         config.linux.security_context.privileged = asks.privileged

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.matrix.cases import ALL, APPLY, DEVICES, NAMESPACES, PRIVILEGED, Case, cases
+from tests.matrix.cases import ALL, APPLY, DEVICES, NAMESPACES, PLUGINS, PRIVILEGED, Case, cases
 from tests.matrix.moments import MOMENTS, POLICIES
 from tests.matrix.play import play
 
@@ -24,15 +24,13 @@ async def test_where_features_meet(tmp_path: Path, case: Case) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_two_features_meet_under_every_policy(policy: str) -> None:
     """Whatever can happen meets whatever else can, and all that pods and the policy file can say."""
-    met = {
-        frozenset(pair)
-        for case in cases(policy)
-        for pair in combinations((*case.moments, case.devices, case.privileged, case.namespace, case.apply), 2)
-    }
+    met = {frozenset(pair) for case in cases(policy) for pair in combinations((*case.moments, *case.said), 2)}
     happens = [word for word in MOMENTS if word != f"reload to {policy}"]
     assert {frozenset(pair) for pair in combinations(happens, 2)} <= met
-    for said in (DEVICES, PRIVILEGED, NAMESPACES, APPLY):
+    for said in (DEVICES, PRIVILEGED, NAMESPACES, APPLY, PLUGINS):
         assert {frozenset((one, other)) for one in happens for other in said} <= met
+    for said in (DEVICES, PRIVILEGED, NAMESPACES, APPLY):
+        assert {frozenset((one, other)) for one in PLUGINS for other in said} <= met
 
 
 def test_the_matrix_stays_small() -> None:

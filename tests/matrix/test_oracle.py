@@ -118,3 +118,17 @@ def test_what_is_done_to_a_node_changes_who_owns() -> None:
     ledger.creates("s", SHARER)
     ledger.reloads("pools", everybody=False)
     assert (ledger.asked["o"].owns, ledger.asked["s"].realm) == (2, "")
+
+
+def test_a_size_that_nobody_saw_is_placed_by_the_policy_in_force() -> None:
+    """Who was resized during a bypass belongs to the policy that sees the new size first."""
+    ledger = Ledger("static")
+    ledger.creates("own", OWNER)
+    ledger.away = True
+    ledger.resizes("own", 3000)
+    ledger.reloads("balloons", everybody=False)
+    assert ledger.asked["own"].placed_by == "static"
+
+    ledger.looks()
+
+    assert (ledger.asked["own"].placed_by, ledger.asked["own"].owns) == ("balloons", 0)

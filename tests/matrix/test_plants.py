@@ -20,7 +20,7 @@ FEW = 8
 
 def cases_of(plant: Plant) -> list[Case]:
     """The first cases with all of its words."""
-    said = {case: {case.policy, *case.moments, *case.keys, case.devices, case.namespace} for case in ALL}
+    said = {case: {case.policy, *case.moments, *case.keys, *case.said} for case in ALL}
     return [case for case in ALL if said[case].issuperset(plant.words)][:FEW]
 
 

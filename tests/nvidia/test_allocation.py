@@ -169,6 +169,7 @@ def test_mig_devices_are_not_served_with_mps() -> None:
     ("file", "ids", "expected"),
     [
         pytest.param(config(), ["GPU-0", "GPU-9"], "unknown device: GPU-9", id="unknown"),
+        pytest.param(config(), ["GPU-0", ""], "unknown device: ", id="empty"),
         pytest.param(config(SHARED), ["GPU-0"], "unknown device: GPU-0", id="whole-although-shared"),
         pytest.param(
             config(SHARED, fail=True),

@@ -32,7 +32,11 @@ SLEEP = "flags.gfd.sleepInterval"
         pytest.param(["--imex-channel-ids=0x0,1"], {IMEX: (0, 1)}, id="integers"),
         pytest.param(["--nvidia-ctk-path=/a"], {"flags.plugin.nvidiaCTKPath": "/a"}, id="alias"),
         pytest.param(["--nvidia-dev-root=/a"], {"flags.nvidiaDevRoot": "/a"}, id="alias-of-dev-root"),
-        pytest.param(["--kubelet-socket=/a", "--cdi-feature-flags=b"], {}, id="known-but-of-no-use-here"),
+        pytest.param(
+            ["--kubelet-socket=/a", "--cdi-feature-flags=b"],
+            {"kubelet-socket": "/a", "cdi-feature-flags": ("b",)},
+            id="not-in-the-file",
+        ),
         pytest.param(["--config-file=/a"], {"config-file": "/a"}, id="file"),
     ],
 )

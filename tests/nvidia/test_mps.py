@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.nvidia.gpus import Gpu
-from criproxy.nvidia.mps import Daemon, MpsError, check, daemons
+from criproxy.nvidia.mps import Daemon, MpsError, check, daemons, overloaded
 from criproxy.nvidia.options import PluginConfig, SharedResource
 from criproxy.nvidia.resources import offers
 from tests.nvidia.machines import a100, config, t4
@@ -91,3 +91,21 @@ def test_mig_devices_are_not_served() -> None:
         with pytest.raises(MpsError, match=r"^sharing using MPS is not supported for MIG devices$"):
             check(offers(gpus, file)["nvidia.com/gpu"].values(), file)
     check(offers([t4(0)], mps())["nvidia.com/gpu"].values(), mps())
+
+
+@pytest.mark.parametrize(
+    ("gpus", "file", "found"),
+    [
+        pytest.param([t4(0)], mps(48), {}, id="fine"),
+        pytest.param([t4(0), old(t4(1))], mps(17), {"GPU-1": "17 > 16"}, id="one-of-two"),
+        pytest.param([t4(0)], mps(49), {"GPU-0": "49 > 48"}, id="too-many"),
+        pytest.param([replace(t4(0), compute_capability=(0, 0))], mps(49), {}, id="not-described"),
+        pytest.param([t4(0)], config(SharedResource(name="nvidia.com/gpu", replicas=49)), {}, id="time-slicing"),
+        pytest.param([a100(0, "1g.5gb")], mps(49, strategy="single"), {}, id="mig-is-refused-elsewhere"),
+    ],
+)
+def test_overloaded_cards(gpus: list[Gpu], file: PluginConfig, found: dict[str, str]) -> None:
+    """Those with more clients than they serve are known before a daemon starts, as far as NVML describes them."""
+    texts = overloaded(offers(gpus, file), gpus, file)
+
+    assert {card: text.rpartition(": ")[2] for card, text in texts.items()} == found

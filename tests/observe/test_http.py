@@ -10,8 +10,11 @@ import pytest
 
 from criproxy.errors import CriproxyError
 from criproxy.observe.address import Address
+from criproxy.observe.failures import Failures
 from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.http_limits import MOST_CONNECTIONS
+from criproxy.observe.tasks import Tasks
+from tests.control.world import RecordingLog
 
 
 class Node:
@@ -39,7 +42,7 @@ def node() -> Node:
 @pytest.fixture
 async def session(node: Node, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a server on a Unix socket."""
-    server = HttpServer(Sources(lambda accept: (accept.encode(), "text/plain; version=1"), node.healthy, node.ready))
+    server = _server(node, lambda accept: (accept.encode(), "text/plain; version=1"))
     path = str(tmp_path / "http.sock")
     listener = Address(path=path).listen()
     await server.start(listener)
@@ -108,7 +111,7 @@ async def test_a_port_is_served(node: Node) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     listener = Address.parse(f":{port}").listen()
-    server = HttpServer(Sources(lambda _accept: (b"", "text/plain"), node.healthy, node.ready))
+    server = _server(node, lambda _accept: (b"", "text/plain"))
     await server.start(listener)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         assert await get(session, "/healthz") == (200, "ok\n")
@@ -117,7 +120,7 @@ async def test_a_port_is_served(node: Node) -> None:
 
 
 def _server(node: Node, metrics: Callable[[str], tuple[bytes, str]]) -> HttpServer:
-    return HttpServer(Sources(metrics, node.healthy, node.ready))
+    return HttpServer(Sources(metrics, node.healthy, node.ready), Tasks(RecordingLog(), Failures()))
 
 
 async def _connect(path: str, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:

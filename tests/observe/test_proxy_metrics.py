@@ -47,6 +47,7 @@ COUNTERS = Counters(
     devices=Counter({("nvidia", "hidden"): 3, ("", "exempt"): 1}),
     device_incidents=Counter({("nvidia", "stop"): 2}),
     device_stops=Counter(nvidia=4),
+    device_creates_refused=Counter(nvidia=7),
     reloads_ok=1,
 )
 for took_s in (0.001, 0.001, 0.01, 0.488):
@@ -132,6 +133,7 @@ def test_device_plugin() -> None:
     assert found["criproxy_device_unhealthy_cards", (kind,)] == 1
     assert found["criproxy_device_incidents_total", (("action", "stop"), kind)] == 2
     assert found["criproxy_device_stops_total", (kind,)] == 4
+    assert found["criproxy_device_creates_refused_total", (kind,)] == 7
 
 
 def test_calls_from_before_another_table_still_count() -> None:

@@ -32,6 +32,7 @@ from tests.control.node import test_outbox as outbox
 from tests.control.sync import test_outcomes as inquiry
 from tests.control.sync import test_resync as resync
 from tests.control.world import KEEPING, World
+from tests.deviceplugin import test_resources as offered
 from tests.devices import test_beside_cdi as beside_cdi
 from tests.devices import test_may_see as boundary
 from tests.discovery import test_patience as patience
@@ -49,7 +50,7 @@ class Plant:
     """A defect, and how it is caught."""
 
     number: int
-    """Of the issue about seams."""
+    """Of the issue about seams; 0 for a mistake of another kind."""
     bring_back: Callable[[pytest.MonkeyPatch], None]
     catcher: Callable[[Path, pytest.MonkeyPatch], Awaitable[None] | None]
     """A test that is there anyway, or one of the small ones below."""
@@ -208,6 +209,12 @@ PLANTS = [
         plants.the_image_shows_all_beside_cdi,
         lambda _, __: beside_cdi.test_void_beside_cdi(*VOID_BESIDE),
         "NVIDIA_VISIBLE_DEVICES=void",
+    ),
+    Plant(
+        0,
+        plants.mps_serves_any_number,
+        lambda _, __: offered.test_more_clients_of_mps_than_a_card_serves(),
+        "DID NOT RAISE",
     ),
 ]
 

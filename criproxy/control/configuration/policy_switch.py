@@ -107,6 +107,14 @@ class PolicySwitch:
             await self._stored()
             return decision
 
+    async def use_devices(self, settings: Settings) -> None:
+        """Go on with other *settings* for devices, which concern no container's place: also during a release."""
+        async with self._one:
+            self.context.in_force.settings = settings
+            if self.active:
+                self.resync.soon()  # more containers may have a card of a known class
+            self.changed()
+
     async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``criproxy release``: argument ``undo``.
 

@@ -75,6 +75,8 @@ class Reload:
         problem = self.context.in_force.problem
         same = new.settings.configuration == self.context.settings.configuration
         if same and self.context.settings.policy_name != FALLBACK:
+            if new.settings.devices != self.context.settings.devices:
+                return await self._use_devices(new)
             self._now_in_force(new)
             if asked or problem:
                 self.context.log.info("the policy file matches the configuration in force", file=str(new.source))
@@ -93,6 +95,14 @@ class Reload:
         new.log_to(self.context.log)
         apply = "all" if new.settings.apply_all else "new"
         self.context.log.info("configuration reloaded", file=str(new.source), apply=apply, moved=len(decision.updates))
+        return True
+
+    async def _use_devices(self, new: Configuration) -> bool:
+        """Use what only concerns devices: which of them are criproxy's own device plugin's."""
+        await self.policy_switch.use_devices(new.settings)
+        self._now_in_force(new)
+        self.context.counters.reloads_ok += 1
+        self.context.log.info("devices.plugin reloaded: it concerns no container's place", file=str(new.source))
         return True
 
     def _now_in_force(self, new: Configuration) -> None:

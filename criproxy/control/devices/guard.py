@@ -26,6 +26,7 @@ from criproxy.devices.holdings import Holdings, facts_of
 from criproxy.devices.may_see import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.nearness import hints
 from criproxy.devices.rules import DeviceRules
+from criproxy.devices.unhealthy import refusal, unhealthy_card
 from criproxy.discovery.patience import Patience
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import CpuSet
@@ -247,6 +248,8 @@ class DeviceGuard:
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
         if not done.refusal:
+            done = self._checked_health(rules, done, given)
+        if not done.refusal:
             done = _checked(done, await self._mps.check(done.asked, given))
         if not done.refusal and given.quota and (taken := await self._vgpus.taken(given, subject)):
             done = _checked(done, taken)
@@ -259,6 +262,16 @@ class DeviceGuard:
             devices.write(request, asked, done.asked)
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
         return _guarded(rules, given, lacking=lacking, changed=done.asked != asked)
+
+    def _checked_health(self, rules: DeviceRules, done: Boundary, given: Gathered) -> Boundary:
+        """What becomes of a create whose card may be unhealthy."""
+        if not (incidents := self.context.state.node.incidents):
+            return done
+        facts = facts_of((), given.evidence, given.cards, {})
+        if incident := unhealthy_card(incidents.values(), rules.classes, facts, self.cards.found):
+            self.context.counters.device_creates_refused[incident.device_class] += 1
+            return replace(done, refusal=refusal(incident))
+        return done
 
     async def found(self, item: api.Container, info: Mapping[str, str]) -> GuardResult:
         """Find out and remember the cards of a container whose create criproxy did not see.

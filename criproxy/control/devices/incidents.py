@@ -4,10 +4,13 @@ An incident is on disk before anything is done about it. The kubelet may read th
 after its exit: by then it is known why the container ended, whichever side was restarted meanwhile.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from criproxy.control.context import Context
+from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.devices.stops import Stops
 from criproxy.cri import api_pb2 as api
 from criproxy.engine.events import CardReported
@@ -22,6 +25,10 @@ ANNOTATION = "devices.criproxy.io/unhealthy"
 """Of a status, where containers are only told of."""
 MOST_OPEN = 256
 """Of incidents at one time: a device plugin that reports more has another problem than its cards."""
+ABANDONED_S = 3600.0
+"""A device plugin that is silent for so long is taken for removed: nobody would ever end its incidents."""
+LOOK_S = 60.0
+"""How often it is looked for."""
 _MAY_BE_STOPPED = frozenset({ContainerState.RUNNING, ContainerState.UNKNOWN})
 
 
@@ -36,15 +43,18 @@ class Incidents:
     Args:
         context: has the node with its incidents.
         users: the containers that use a card of a class.
+        plugin: the device plugin, which reports them.
         changed: called when replies are to be edited, or are not any more.
     """
 
     context: Context
     users: Callable[[str, str], Iterable[Container]]
+    plugin: DevicePlugin
     changed: Callable[[], None] = lambda: None
     edits: bool = False
     """Whether replies are edited: while a container is stopped or told of for an unhealthy card."""
     _following: bool = False
+    _waiting: bool = False
     _stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +69,7 @@ class Incidents:
         """
         incidents = self.context.state.node.incidents
         known = incidents.get(found.key)
-        if known is None and sum(not each.ended for each in incidents.values()) >= MOST_OPEN:
+        if known is None and len(self._open) >= MOST_OPEN:
             raise CriproxyError(f"{MOST_OPEN} cards are unhealthy already: no more are remembered")
         incident = self._with_users(replace(found, containers=known.containers if known else {}))
         await self._store(incident)
@@ -77,12 +87,10 @@ class Incidents:
         Raises:
             NotStored: the disk fails.
         """
-        about = (each for each in self.context.state.node.incidents.values() if not each.ended)
-        ended = [each for each in about if (each.device_class, each.card) == (device_class, card)]
+        ended = [each for each in self._open if (each.device_class, each.card) == (device_class, card)]
         for each in ended:
-            self._tell(each, each.containers, f"{device_class}: card {card} is healthy again")
             self.context.log.info("card healthy again", device_class=device_class, card=card)
-            await self._store(replace(each, ended=True))
+            await self._end(each, "is healthy again")
         self.follow()
         return len(ended)
 
@@ -92,6 +100,9 @@ class Incidents:
         if self.context.state.node.incidents and not self._following:
             self._following = True
             self.context.tasks.forever("follow unhealthy cards", self._follow)
+        if self._open and not self._waiting:
+            self._waiting = True
+            self.context.tasks.forever("wait for the device plugin", self._wait_for_plugin)
 
     def marks(self) -> list[bytes]:
         """The ids of the containers whose statuses are edited."""
@@ -113,6 +124,26 @@ class Incidents:
             elif use and incident.action is Action.ANNOTATE and not incident.ended:
                 status.annotations[ANNOTATION] = incident.sentence
         return status.SerializeToString(deterministic=True) != before
+
+    @property
+    def _open(self) -> list[Incident]:
+        return [each for each in self.context.state.node.incidents.values() if not each.ended]
+
+    async def _end(self, incident: Incident, how: str) -> None:
+        self._tell(incident, incident.containers, f"{incident.device_class}: card {incident.card} {how}")
+        await self._store(replace(incident, ended=True))
+
+    async def _wait_for_plugin(self) -> None:
+        """Give incidents up of which nothing is heard any more."""
+        while self._open:
+            await asyncio.sleep(LOOK_S)
+            if (silent_s := self.plugin.silent_s) > ABANDONED_S:
+                how = f"is not watched any more: the device plugin has been silent for {silent_s:.0f} s"
+                for each in self._open:
+                    self.context.log.warning("card given up", device_class=each.device_class, card=each.card, why=how)
+                    with suppress(NotStored):  # what a restart brings back is given up again
+                        await self._end(each, how)
+        self._waiting = False
 
     async def _store(self, incident: Incident) -> None:
         await self.context.state.apply(CardReported(incident.key, incident))

@@ -1,7 +1,7 @@
 """The device plugin as the daemon knows it: its last report, and whether it still runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic, time
 
 from criproxy.devices.published import Published
@@ -17,10 +17,24 @@ class DevicePlugin:
     reported_s: float = 0.0
     """When, in seconds since the epoch."""
     _at_s: float = 0.0
+    _heard_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._heard_s = self.clock()
+
+    def heard(self) -> None:
+        """It has asked or told something."""
+        self._heard_s = self.clock()
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing has come from it: since the start of the daemon, if nothing ever has."""
+        return self.clock() - self._heard_s
 
     def publish(self, report: Published) -> None:
         """Keep *report* in place of the last one."""
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
+        self.heard()
 
     def ids(self) -> dict[tuple[str, str], tuple[int, int]]:
         """By class and resource, how many ids are healthy and how many are not; nothing where it does not run."""

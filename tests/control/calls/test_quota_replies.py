@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from criproxy.control.calls.quota_replies import Replies
 from criproxy.control.context import Context
 from criproxy.control.devices.incidents import Incidents
+from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.stamp import ANNOTATION, Stamp
@@ -52,7 +53,7 @@ def replies(tmp_path_factory: pytest.TempPathFactory) -> Replies:
     """The handlers, for `NODE`."""
     store = Store(Path(tmp_path_factory.mktemp("state")))
     state = state_on(store, NODE, NonePolicy(Options()), RecordingLog())
-    return Replies(context := Mock(Context, state=state), Incidents(context, lambda *_: ()))
+    return Replies(context := Mock(Context, state=state), Incidents(context, lambda *_: (), DevicePlugin()))
 
 
 @st.composite

@@ -252,6 +252,27 @@ async def test_a_reload_ends_a_release(scene: Scene) -> None:
     assert not scene.world.controller.node.released
 
 
+async def test_what_the_device_plugin_offers_ends_no_release(scene: Scene) -> None:
+    """A change of devices.plugin alone leaves the node released, and its resources count at once."""
+    scene.file.write_text(f"{STATIC}devices: {{plugin: {{}}}}\n")
+    await scene.asked()
+    await scene.world.controller.policy_switch.command({})
+    assert scene.world.controller.node.released
+
+    sharing = "[{resource: nvidia.com/gpu, replicas: 2, rename: nvidia.com/slices}]"
+    scene.file.write_text(f"{STATIC}devices: {{plugin: {{sharing: {sharing}}}}}\n")
+    assert await scene.asked() == "ready: well"
+
+    rules = scene.world.controller.context.settings.devices
+    assert rules is not None
+    assert any(kind.serves("nvidia.com/slices") for kind in rules.classes)
+    assert scene.world.controller.node.released
+    assert len(scene.events("devices.plugin reloaded")) == 1
+    scene.file.write_text(f"{STATIC}onError: refuse\ndevices: {{plugin: {{sharing: {sharing}}}}}\n")
+    await scene.asked()
+    assert not scene.world.controller.node.released
+
+
 def test_without_a_file_nobody_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where none was named; and once there was one, its absence is a mistake."""
     monkeypatch.setattr("criproxy.control.configuration.load.DEFAULT_CONFIG", tmp_path / "policy.yaml")

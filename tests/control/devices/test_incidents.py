@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.control.devices import incidents
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.rules import DeviceRules
 from criproxy.emulator.containers import Containers
 from criproxy.emulator.kubelet import PodSpec
-from criproxy.errors import CriproxyError, UsageError
+from criproxy.errors import CriproxyError, StatusCode, UsageError
 from criproxy.model.incident import Use
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
@@ -131,20 +133,78 @@ async def test_stops_are_not_repeated(world: World, stopped: Stopped) -> None:
     assert world.counters.device_incidents == {}
 
 
-async def test_who_comes_back_is_stopped_too(world: World, stopped: Stopped) -> None:
-    """A container that is restarted has the same card, and is another container: it is stopped once it runs."""
-    pod = gpu("one", "GPU-a")
+async def test_who_comes_back_is_not_created(world: World, stopped: Stopped) -> None:
+    """A container that is restarted has the same card: it is not created before the card is healthy again."""
+    pod = gpu("one", "GPU-a::0")
     sandbox_id, ids = await world.kubelet.run_pod(pod)
     await report(world, "stop")
     await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
 
-    again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
-    assert stopped == [ids["main"]]
-    await world.kubelet.start(again)
-    await world.poll(lambda: world.counters.device_stops["nvidia"] == 2)
+    for _ in range(2):
+        with pytest.raises(RuntimeCallError, match="container default/one/main is refused") as error:
+            await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+        assert error.value.code is StatusCode.FAILED_PRECONDITION
+        assert (
+            "its card GPU-a (nvidia) is unhealthy since 2023-11-14T22:13:20.500Z (XID 79); criproxy creates it once "
+            "the card is healthy again (onUnhealthy: stop)"
+        ) in str(error.value)
+    assert world.counters.device_creates_refused["nvidia"] == 2
+    assert list(world.controller.node.containers) == [ids["main"]]
+    await world.run(gpu("other", "GPU-b"))
 
-    assert stopped == [ids["main"], again]
-    assert said(await status(world, again)) == SAID
+    await healthy(world)
+    again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+    await world.kubelet.start(again)
+    assert stopped == [ids["main"]]
+    assert world.controller.node.containers[again].state is ContainerState.RUNNING
+
+
+@pytest.mark.parametrize("action", ["none", "annotate"])
+async def test_who_is_only_told_of_is_created(world: World, action: str) -> None:
+    """Without stop, a container whose card is unhealthy is created as ever."""
+    await report(world, action)
+
+    key = await world.run(gpu("one", "GPU-a"))
+    assert world.controller.node.containers[key].state is ContainerState.RUNNING
+
+
+async def test_a_restart_of_criproxy_creates_nobody(world: World, stopped: Stopped) -> None:
+    """The incident is on disk: after a restart of criproxy, a container with the card is refused as before."""
+    await report(world, "stop")
+    await restart(world)
+
+    with pytest.raises(RuntimeCallError, match="its card GPU-a"):
+        await world.run(gpu("one", "GPU-a"))
+    assert not stopped
+
+
+async def test_who_was_created_before_is_stopped(world: World, stopped: Stopped) -> None:
+    """A container that was created before the card failed, and starts after that, is stopped once it runs."""
+    pod = gpu("one", "GPU-a")
+    sandbox_id = await world.kubelet.run_sandbox(pod)
+    key = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+    await report(world, "stop")
+    assert not stopped
+
+    await world.kubelet.start(key)
+    await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
+    assert stopped == [key]
+    assert said(await status(world, key)) == SAID
+
+
+async def test_a_device_plugin_that_was_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the device plugin has been silent for an hour, its incidents are over: nobody else would end them."""
+    monkeypatch.setattr(incidents, "LOOK_S", 0.001)
+    now_s = [0.0]
+    world.controller.device_plugin.clock = lambda: now_s[0]
+    await report(world, "stop")
+    with pytest.raises(RuntimeCallError, match="its card GPU-a"):
+        await world.run(gpu("one", "GPU-a"))
+
+    now_s[0] = 3601.0
+    await world.until(lambda: not world.controller.node.incidents)
+    key = await world.run(gpu("two", "GPU-a"))
+    assert world.controller.node.containers[key].state is ContainerState.RUNNING
 
 
 async def test_end_of_an_incident(world: World, stopped: Stopped) -> None:

@@ -1,0 +1,63 @@
+"""Cards that containers have under other ids than those that are offered, as after a change of sharing.
+
+Such a card is one that the kubelet takes to be free: it does not know that several ids are of one card. So no id of it
+may be allocated before it is.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from criproxy.deviceplugin.resource import Resource
+from criproxy.deviceplugin.seen import Key
+from criproxy.devices.offers import card_of
+from criproxy.devices.vgpus import DOMAIN
+
+Ids = Mapping[str, Collection[str]]
+"""By resource."""
+Classes = Callable[[str], Collection[str]]
+"""The classes whose cards a resource may have."""
+
+
+def under_other_ids(published: Mapping[str, Resource], classes: Classes, in_use: Iterable[Ids]) -> dict[Key, str]:
+    """Who has each such card: an id and its resource.
+
+    Args:
+        published: what is offered, by name.
+        classes: of resources, also of those that are offered no more.
+        in_use: what containers have, or may have.
+    """
+    found: dict[Key, str] = {}
+    cards = {(each.kind, card_of(device)) for each in published.values() for device in each.devices}
+    held = ((name, device) for those in in_use for name, ids in those.items() for device in sorted(ids))
+    for name, device in held:
+        if name not in published or device not in published[name].devices:
+            keys = {(kind, card_of(device)) for kind in classes(name)} & cards
+            found |= dict.fromkeys(keys - found.keys(), f"{device} of {name}")
+    return found
+
+
+def without_cards(resource: Resource, taken: Iterable[Key], in_use: Collection[str]) -> Resource:
+    """*resource*, with the ids of cards that are *taken* unhealthy; not with those that are *in_use* themselves."""
+    cards = {card for kind, card in taken if kind == resource.kind}
+    bad = [each for each in resource.devices.values() if card_of(each.id) in cards and each.id not in in_use]
+    return replace(resource, devices={**resource.devices, **{each.id: replace(each, healthy=False) for each in bad}})
+
+
+def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str, Resource]) -> Collection[str]:
+    """The classes whose cards the resource *name* may have.
+
+    Args:
+        name: of any resource that containers have ids of.
+        published: what is offered.
+        former: what is offered no more. Of what was offered before the plugin started nothing is known: then it may
+            be any class with a resource of the same domain.
+    """
+    known = published.get(name) or former.get(name)
+    if known is not None and known.kind:
+        return {known.kind}
+    is_profile = _domain(name) == DOMAIN  # a profile that is gone may have been of any class
+    return {each.kind for each in published.values() if is_profile or _domain(each.name) == _domain(name)}
+
+
+def _domain(name: str) -> str:
+    return name.partition("/")[0]

@@ -1,0 +1,47 @@
+"""What of a configuration criproxy takes over and does nothing about, or otherwise than its words let one expect."""
+
+from collections.abc import Collection, Iterator
+
+from criproxy.nvidia.allocation import CDI_VENDOR
+from criproxy.nvidia.mps import MAX_CLIENTS, MAX_CLIENTS_BEFORE
+from criproxy.nvidia.options import PluginConfig, SharedResources
+
+_FOR_CDI = ("cdi-feature-flags", "flags.plugin.nvidiaCTKPath", "flags.plugin.containerDriverRoot")
+
+
+def without_effect(config: PluginConfig, said: Collection[str]) -> Iterator[str]:
+    """A sentence for each.
+
+    Args:
+        config: the configuration as it holds.
+        said: the keys that file, flags and variables set; all others have their defaults.
+    """
+    if "flags.failOnInitError" in said and config.flags.fail_on_init_error:
+        yield (
+            "flags.failOnInitError: true does not end criproxy: it goes on while NVML does not work, and says so in "
+            "its log and in criproxy_device_plugin_inventory_problem"
+        )
+    yield from (f"{key} has no effect: criproxy writes no CDI specification" for key in _FOR_CDI if key in said)
+    if any(strategy.startswith("cdi-") for strategy in config.flags.plugin.device_list_strategy):
+        yield (
+            f"flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk has to write one of "
+            f"the kind {CDI_VENDOR}/gpu, with {config.flags.plugin.device_id_strategy} as the names of the devices"
+        )
+    if config.sharing.mps is not None:
+        yield from _of_mps(config.sharing.mps)
+
+
+def _of_mps(shared: SharedResources) -> Iterator[str]:
+    if not shared.fail_requests_greater_than_one:
+        yield (
+            "sharing.mps.failRequestsGreaterThanOne: false has no effect: with MPS, a container gets one replica at "
+            "the most"
+        )
+    for each in shared.resources:
+        if each.replicas > MAX_CLIENTS:
+            yield f"sharing.mps: {each.name} has {each.replicas} replicas, but no GPU serves over {MAX_CLIENTS} clients"
+        elif each.replicas > MAX_CLIENTS_BEFORE:
+            yield (
+                f"sharing.mps: {each.name} has {each.replicas} replicas, but GPUs below compute capability 7.5 serve "
+                f"{MAX_CLIENTS_BEFORE} clients at the most"
+            )
