@@ -79,10 +79,11 @@ class FileSource:
         with self.path.open("rb") as file:
             found = os.fstat(file.fileno())
             age_s = time.time() - found.st_mtime
-            if age_s > AGE_PERIODS * self.period_s:
-                raise _NoFile(f"{self.path} was last written {age_s:.0f} s ago; it must be rewritten in each period")
+            oldest_s = AGE_PERIODS * self.period_s
+            if age_s > oldest_s:  # without the age, so that the log has it once
+                raise _NoFile(f"{self.path} is older than {oldest_s:g} s; it must be rewritten in each period")
             if age_s < -_AHEAD_S:
-                raise _NoFile(f"{self.path} was written {-age_s:.0f} s in the future")
+                raise _NoFile(f"{self.path} has a time in the future")
             said = file.read(LONGEST_BYTES + 1)
         if len(said) > LONGEST_BYTES:
             raise _NoFile(f"{self.path} has more than {LONGEST_BYTES} bytes")

@@ -161,8 +161,8 @@ async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "age_s", "problem"),
     [
-        pytest.param(LINE, 3.5, "was last written 4 s ago; it must be rewritten in each period", id="old"),
-        pytest.param(LINE, -60.0, "was written 60 s in the future", id="future"),
+        pytest.param(LINE, 3.5, "is older than 3 s; it must be rewritten in each period", id="old"),
+        pytest.param(LINE, -60.0, "has a time in the future", id="future"),
         pytest.param("{", 0.0, "is not JSON", id="no-json"),
         pytest.param('{"cards": 3}', 0.0, "is not a valid reading: cards must be a list", id="no-reading"),
         pytest.param(" " * 1_100_000, 0.0, "has more than 1048576 bytes", id="too-large"),
@@ -177,6 +177,19 @@ async def test_what_a_file_does_not_say_is_a_problem(tmp_path: Path, text: str, 
 
     assert found is not None
     assert problem in found.problem
+
+
+async def test_an_old_file_is_the_same_problem_every_time(tmp_path: Path) -> None:
+    """So the log has it once, however old the file gets."""
+    path = tmp_path / "npu.json"
+    problems = []
+    for age_s in (4.0, 5.0):
+        write(path, LINE, age_s)
+        found = await source(path).read()
+        assert found is not None
+        problems.append(found.problem)
+
+    assert problems[0] == problems[1]
 
 
 async def test_a_file_that_is_missing_is_a_problem(tmp_path: Path) -> None:
