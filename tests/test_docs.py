@@ -176,8 +176,8 @@ def test_what_to_do_about_a_moved_directory_of_the_kubelet() -> None:
     """docs/devices.md says that its files are left alone, what a --root-dir moves, and which option that takes."""
     text = " ".join((ROOT / "docs/devices.md").read_text().split())
 
-    assert "Do not change files of the kubelet, above all the checkpoint" in text
-    assert "moves podresources and nothing else" in text
+    assert "Do not change the kubelet's files, especially the checkpoint" in text
+    assert "only the podresources socket moves" in text
     assert "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock" in text
 
 

@@ -10,6 +10,7 @@ from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
 from criproxy.policy.options import options_of
+from criproxy.views.device_plugin import notices_of_plugin
 from criproxy.views.situation import Situation
 
 
@@ -63,6 +64,8 @@ class Situations:
             yield Notice("config", f"the policy file is not in force: {problem}{instead}")
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
+        if controller.device_plugin.runs and (report := controller.device_plugin.report):
+            yield from notices_of_plugin(report)
         if foreign := controller.updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         for unwritten in context.persister.left_out:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from criproxy.cli.check_plugin import nvidia_file, offered_lines, with_nvidia, with_nvidia_lines
+from criproxy.cli import check_plugin
+from criproxy.cli.check_called import called
 from criproxy.cli.place import Place
 from criproxy.cli.render.lines import say
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from criproxy.config.load import Report
-    from criproxy.config.nvidia_file import NvidiaFile
     from criproxy.devices.cards import Card, Stock
     from criproxy.model.topology import Topology
 
@@ -66,9 +66,10 @@ def command(
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.
 
-    If a policy file names a file of NVIDIA's device plugin, the command checks that file, too.
+    If a policy file names a file of NVIDIA's device plugin, the command checks that file, too, with the flags and
+    variables in /etc/default/criproxy-device-plugin and with NVIDIA's variables in its own environment.
 
-    Exit status: 0 the daemon would accept all files, 1 it would not, 2 a usage error.
+    Exit status: 0 the daemon and the device plugin would accept all files, 1 they would not, 2 a usage error.
     """
     import os
 
@@ -77,29 +78,25 @@ def command(
     from criproxy.discovery.named import host_reader
 
     root = None if no_machine else host_root
-    topology = None if root is None else _machine(root)
+    topology = _machine(root) if root else None
     host = os.uname().nodename if hostname is None else hostname
-    reader = None if root is None else host_reader(root)
+    reader = host_reader(root) if root else None
     reports = [examine(choose(path, host, group), topology, reader) for path in paths]
     found = [_cards(report, root) for report in reports]
-    others = [nvidia_file(report, root, host, group) for report in reports]
+    how = called(root, os.environ)
+    where = check_plugin.Place(host_root, has_machine=not no_machine, hostname=host, group=group, called=how)
+    plugin = [check_plugin.check(report, where, stocks) for report, stocks in zip(reports, found, strict=True)]
     if output == "json":
         import json
 
-        values = with_nvidia(_to_json(reports, topology, found, root), others)
-        click.echo(json.dumps(values, indent=2))
+        click.echo(json.dumps(check_plugin.with_plugin(_to_json(reports, topology, found, root), plugin), indent=2))
     else:
         texts = [
-            with_nvidia_lines(_to_text(report, topology, stocks, root), other)
-            for report, stocks, other in zip(reports, found, others, strict=True)
+            check_plugin.with_plugin_lines(_to_text(report, topology, stocks, root), each)
+            for report, stocks, each in zip(reports, found, plugin, strict=True)
         ]
         say("\n\n".join(texts))
-    ctx.exit(int(_wrong(reports, others)))
-
-
-def _wrong(reports: "list[Report]", others: "list[NvidiaFile | None]") -> bool:
-    """Whether the daemon, or the device plugin, would not use one of the files."""
-    return any(report.mistakes for report in reports) or any(other and other.mistakes for other in others)
+    ctx.exit(int(any(report.mistakes for report in reports) or any(each.wrong for each in plugin)))
 
 
 def _machine(host_root: Path) -> "Topology":
@@ -162,7 +159,6 @@ def _to_text(
         lines += ["  the kubelet reports what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
     if stocks is not None:
         lines += ["  devices of this machine:", *(f"    {name}: {_found(stock)}" for name, stock in stocks.items())]
-        lines += offered_lines(report.settings.common.devices, stocks)
     return "\n".join(lines)
 
 

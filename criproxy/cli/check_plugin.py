@@ -1,34 +1,160 @@
 """``criproxy check`` of the device plugin: NVIDIA's configuration file, and what is offered to the kubelet."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from criproxy.cli.check_called import Called
     from criproxy.config.load import Report
     from criproxy.config.nvidia_file import NvidiaFile
+    from criproxy.deviceplugin.inventory import Inventory
+    from criproxy.deviceplugin.offering import Configuration
     from criproxy.devices.cards import Stock
-    from criproxy.devices.options import DeviceOptions
+    from criproxy.devices.plan import Advertised, PluginPlan
+    from criproxy.nvidia.options import PluginConfig
 
 
 SHOWN_IDS = 8
 
 
-def offered_lines(options: "DeviceOptions | None", stocks: "Mapping[str, Stock]") -> list[str]:
-    """What the plugin offers of the machine's cards, without NVIDIA's: only its driver knows how they are divided."""
-    plan = options.plan() if options else None
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a policy file is checked."""
+
+    host_root: Path
+    _: KW_ONLY
+    has_machine: bool
+    """Whether the machine counts; else its files are read as far as they are there."""
+    hostname: str
+    group: str | None
+    """None takes it from the file of the node's group."""
+    called: "Called"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the device plugin makes of a policy file."""
+
+    nvidia: "NvidiaFile | None" = None
+    """None where no NVIDIA card is advertised, or the policy file has mistakes itself."""
+    offered: list[str] = field(default_factory=list)
+    """Lines for people."""
+    mistakes: list[str] = field(default_factory=list)
+    """Of the policy file: what contradicts the machine."""
+
+    @property
+    def wrong(self) -> list[str]:
+        """All mistakes."""
+        return [*(self.nvidia.mistakes if self.nvidia else ()), *self.mistakes]
+
+
+def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") -> Checked:
+    """Judge what the device plugin would do with a policy file.
+
+    Args:
+        report: of the policy file.
+        place: where it holds.
+        stocks: the machine's cards; None: it is not looked at.
+    """
+    plan = _plan(report, place)
     if plan is None:
-        return []
+        return Checked()
+    nvidia = _nvidia_file(plan, place)
+    if stocks is None or (nvidia and nvidia.config is None):
+        return Checked(nvidia=nvidia)
+    return _on_machine(report, plan, nvidia, _inventory(plan, stocks, place.host_root))
+
+
+def _plan(report: "Report", place: Place) -> "PluginPlan | None":
+    from criproxy.devices.plan import NVIDIA_ALONE
+
+    if report.settings is None:
+        return None
+    options = report.settings.common.devices
+    plan = options.plan() if options else None
+    named = place.called.nvidia_config
+    if plan is None and named:
+        plan = NVIDIA_ALONE
+    return replace(plan, nvidia_config=named) if plan and named else plan
+
+
+def _nvidia_file(plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
+    if plan.nvidia is None:
+        return None
+    from criproxy.config.nvidia_file import Node, NvidiaFile, examine
+
+    if plan.nvidia_config:
+        path = place.host_root / plan.nvidia_config.lstrip("/")
+        if not place.has_machine and not path.exists():
+            note = f"{path} is not there: NVIDIA's file was not checked"
+            return NvidiaFile(file=None, reason="", config=None, notes=(note,))
+        plan = replace(plan, nvidia_config=str(path))
+    node = Node(explicit=place.called.name, hostname=place.hostname, group=place.group)
+    found = examine(plan, node, place.called.arguments, place.called.env)
+    return replace(found, notes=(*found.notes, *place.called.notes))
+
+
+def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Path) -> "Inventory":
+    """The cards as far as files tell: NVIDIA's without NVML, which takes seconds."""
     from criproxy.deviceplugin.inventory import Inventory
+    from criproxy.deviceplugin.nvml_inventory import gpus_of_driver, imex_channels, platform_of
+    from criproxy.discovery.cards import DriverFiles
+
+    if plan.nvidia is None:
+        return Inventory(stocks=stocks)
+    return Inventory(
+        stocks=stocks,
+        gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, DriverFiles()),
+        platform=platform_of(host_root, has_nvml=True),
+        imex_channels=imex_channels(host_root),
+    )
+
+
+def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", found: "Inventory") -> Checked:
     from criproxy.deviceplugin.offering import Configuration
     from criproxy.deviceplugin.resources import resources
+    from criproxy.nvidia.options import PluginConfig
 
-    others = replace(plan, advertised=tuple(each for each in plan.advertised if not each.is_nvidia))
-    served = resources(Configuration(plan=others), Inventory(stocks=stocks))
+    config = (nvidia and nvidia.config) or PluginConfig()
+    known = tuple(each for each in plan.advertised if not each.is_nvidia or _is_known(config, found))
+
+    def of(*classes: "Advertised") -> Configuration:
+        return Configuration(plan=replace(plan, advertised=classes), nvidia=config)
+
+    own = next((_contradiction(of(each), found) for each in known if each.is_nvidia), "")
+    others = [_contradiction(of(each), found) for each in known if not each.is_nvidia]
+    if not own and not any(others):
+        others = [_contradiction(of(*known), found)]  # two classes with one resource
+    if nvidia and own:
+        nvidia = replace(nvidia, mistakes=(f"{nvidia.file or report.choice.file}: {own}",))
+    served = resources(of(*known), found)
     lines = [f"    {name}: {_ids(list(resource.devices))}" for name, resource in served.resources.items()]
     notes = [f"  note: {text}" for text in served.warnings]
-    return [*(["  the device plugin offers:", *lines] if lines else []), *notes]
+    return Checked(
+        nvidia=nvidia,
+        offered=[*(["  the device plugin offers:", *lines] if lines else []), *notes],
+        mistakes=[f"{report.choice.file}: devices.plugin: {text}" for text in others if text],
+    )
+
+
+def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
+    """Whether files tell which of NVIDIA's cards there are: how GPUs are divided, only NVML knows."""
+    is_divided = any(gpu.mig_enabled for gpu in found.gpus)
+    return bool(found.gpus) and (config.flags.mig_strategy == "none" or not is_divided)
+
+
+def _contradiction(config: "Configuration", found: "Inventory") -> str:
+    """Why the plugin would not take the files into force on this machine; empty: it would."""
+    from criproxy.deviceplugin.resources import resources
+    from criproxy.nvidia.resources import ResourceError
+
+    try:
+        resources(config, found, strict=True)
+    except ResourceError as error:
+        return str(error)
+    return ""
 
 
 def _ids(ids: list[str]) -> str:
@@ -36,44 +162,30 @@ def _ids(ids: list[str]) -> str:
     return ", ".join(ids[:SHOWN_IDS]) + more
 
 
-def nvidia_file(report: "Report", host_root: Path | None, hostname: str, group: str | None) -> "NvidiaFile | None":
-    """The file that a policy file names for NVIDIA's cards, checked; None where it names none, or has mistakes itself.
-
-    Args:
-        report: of the policy file.
-        host_root: above the file; None: no machine is looked at, and so no file of it.
-        hostname: of the node; with *group* it chooses among several files.
-        group: None takes it from the file of the node's group.
-    """
-    options = report.settings.common.devices if report.settings else None
-    plan = options.plan() if options else None
-    if plan is None or host_root is None or plan.nvidia is None:
-        return None
-    from criproxy.config.nvidia_file import Node, examine
-
-    if plan.nvidia_config:
-        plan = replace(plan, nvidia_config=str(host_root / plan.nvidia_config.lstrip("/")))
-    return examine(plan, Node(hostname=hostname, group=group))
+def with_plugin_lines(text: str, checked: Checked) -> str:
+    """For people: *text* about the policy file, and what the plugin makes of it, or what is wrong with that."""
+    if checked.wrong:
+        return "\n".join(checked.wrong)
+    return "\n".join([text, *checked.offered, *_nvidia_lines(checked.nvidia)])
 
 
-def with_nvidia_lines(text: str, found: "NvidiaFile | None") -> str:
-    """For people: *text* about the policy file, and which file of NVIDIA's it is, or what is wrong with that."""
+def _nvidia_lines(found: "NvidiaFile | None") -> Iterator[str]:
     if found is None:
-        return text
-    if found.mistakes:
-        return "\n".join(found.mistakes)
-    named = [f"  NVIDIA's file: {found.file} ({found.reason})"] if found.file else []
-    return "\n".join([text, *named, *(f"  note: {note}" for note in found.notes)])
+        return
+    if found.file:
+        yield f"  NVIDIA's file: {found.file} ({found.reason})"
+    yield from (f"  note: {note}" for note in found.notes)
 
 
-def with_nvidia(values: dict[str, Any], found: "list[NvidiaFile | None]") -> dict[str, Any]:
+def with_plugin(values: dict[str, Any], found: list[Checked]) -> dict[str, Any]:
     """The same for programs."""
     for file, each in zip(values["files"], found, strict=True):
-        if each is not None:
+        file["mistakes"] += [{"line": None, "column": None, "text": text} for text in each.mistakes]
+        if each.nvidia is not None:
             file["nvidia"] = {
-                "file": each.file and str(each.file),
-                "chosen_because": each.reason,
-                "notes": list(each.notes),
-                "mistakes": list(each.mistakes),
+                "file": each.nvidia.file and str(each.nvidia.file),
+                "chosen_because": each.nvidia.reason,
+                "notes": list(each.nvidia.notes),
+                "mistakes": list(each.nvidia.mistakes),
             }
-    return values | {"ok": values["ok"] and not any(each and each.mistakes for each in found)}
+    return values | {"ok": values["ok"] and not any(each.wrong for each in found)}

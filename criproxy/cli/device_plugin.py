@@ -41,7 +41,7 @@ def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _arguments(options: dict[str, Any]) -> Iterator[str]:
+def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
     """Take NVIDIA's flags out of *options*, as its plugin would get them."""
     for number, flag in enumerate(PLUGIN):
         value = options.pop(f"{_OURS}{number}", None)
@@ -107,14 +107,17 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
 
     SIGHUP makes the program reread its files. SIGTERM and SIGINT stop it.
     """
+    import os
+
     from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
 
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what it says beside that is about calls, which our log has
     writer = log.setup(log_format, log_level)
     try:
         from criproxy.deviceplugin.options import Options
         from criproxy.deviceplugin.serve import run
 
-        arguments = tuple(_arguments(options))
+        arguments = tuple(nvidia_arguments(options))
         given = {name: value for name, value in options.items() if value is not None}
         run(Options(nvidia_arguments=arguments, **given), writer)
     except Exception as error:

@@ -80,7 +80,8 @@ def add_peers(values: Values, told: Mapping[str, Peers]) -> None:
             continue
         kind["links"] = links_between([_card(row) for row in rows], told)
         for row in rows:
-            row["parts"] = list(told[row["id"]].parts) if row["id"] in told else []
+            if row["id"] in told:  # else the device plugin may have told
+                row["parts"] = list(told[row["id"]].parts)
         kind["elsewhere"] = [held for held in kind["elsewhere"] if not _has_parts(rows, held)]
 
 

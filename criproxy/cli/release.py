@@ -19,7 +19,9 @@ Values = dict[str, Any]
 
 
 @click.command(short_help="Unpin every container and stop placing, or place containers again.")
-@click.option("--undo", is_flag=True, help="Place all containers again, in their former places if these are free.")
+@click.option(
+    "--undo", is_flag=True, help="Place all containers again, in the places that they had before, if these are free."
+)
 @click.option(
     "--runtime-endpoint",
     default="unix:///run/containerd/containerd.sock",

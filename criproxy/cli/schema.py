@@ -14,7 +14,7 @@ import click
 def command(policies: tuple[str, ...]) -> None:
     """Print the JSON Schema of policy files: editors use it to complete, explain and check options.
 
-    With yaml-language-server (VS Code, Neovim, Emacs and others), store the schema and name it in the first line of
+    With yaml-language-server (VS Code, Neovim, Emacs and others), store the schema and refer to it in the first line of
     the policy file:
 
         criproxy schema > policy.schema.json

@@ -46,7 +46,7 @@ def _read(file: Path) -> tuple[bytes | None, list[Mistake]]:
         os.close(descriptor)
     mistakes = [_whole(text) for text in _trust(status, file)]
     if len(content) > MAX_BYTES:
-        mistakes.append(_whole(f"has {_mib(status.st_size)}, more than the {_mib(MAX_BYTES)} a policy file may have"))
+        mistakes.append(_whole(f"has {_mib(status.st_size)}, more than the {_mib(MAX_BYTES)} that it may have"))
         return None, mistakes
     return content, mistakes
 

@@ -1,23 +1,26 @@
 """NVIDIA's configuration file on this node: which of several holds, and what is wrong with it."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from criproxy.config.choice import GROUP_FILE, read_group
 from criproxy.config.files import read_text
 from criproxy.devices.plan import PluginPlan
+from criproxy.devices.sharing import MAX_REPLICAS
 from criproxy.errors import ConfigError
 from criproxy.nvidia.command_line import set_values
 from criproxy.nvidia.effects import without_effect
-from criproxy.nvidia.flags import Program
+from criproxy.nvidia.flags import VARIABLES, Program
 from criproxy.nvidia.load import load
 from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
 from criproxy.nvidia.selection import Choice, choose, config_names
 from criproxy.nvidia.syntax import read_file
 from criproxy.nvidia.unknown import unknown_keys
+from criproxy.nvidia.unmeant import unmeant, without_cards
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -46,6 +49,8 @@ class NvidiaFile:
     mistakes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What has no effect."""
+    is_empty: bool = False
+    """Whether nothing at all stands in the file."""
 
     @property
     def error(self) -> ConfigError:
@@ -81,14 +86,71 @@ def examine(
         wrong = tuple(mistake.located(file or Path()) for mistake in mistakes)
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=wrong)
     prefix = f"{file}: " if file else ""
+    config_of = partial(_config, text, plan, program=program, has_nvml=has_nvml)
     try:
-        config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
+        config = config_of(args, env or {})
     except PluginConfigError as error:
+        prefix = _blamed(args, env or {}, program, str(error), config_of) or prefix
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
     said = set_values(args, env or {}, program).keys() | (read_file(text).flags.keys() if text is not None else set())
     notes = (*_notes(text, config, plan), *(without_effect(config, said) if plan.nvidia else ()))
-    notes = tuple(f"{prefix}{note}" for note in notes)
-    return NvidiaFile(file=file, reason=reason, config=config, notes=notes)
+    notes = tuple(f"{prefix}{note}" for note in (*notes, *_name_note(plan, node, file)))
+    is_empty = text is not None and not text.strip()
+    return NvidiaFile(file=file, reason=reason, config=config, notes=notes, is_empty=is_empty)
+
+
+def _config(
+    text: str | None,
+    plan: PluginPlan,
+    args: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    program: Program,
+    has_nvml: bool,
+) -> PluginConfig:
+    config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
+    _check_replicas(config)
+    return config
+
+
+def _blamed(
+    args: Sequence[str],
+    env: Mapping[str, str],
+    program: Program,
+    mistake: str,
+    config_of: Callable[[Sequence[str], Mapping[str, str]], PluginConfig],
+) -> str:
+    """The flag or variable without which there is no such *mistake*, to begin a sentence with; empty: it is none's.
+
+    A flag is one word, ``--mig-strategy=none``.
+    """
+    for flag in args:
+        if not _is_made(mistake, config_of, [other for other in args if other != flag], env):
+            return f"{flag}: "
+    for name in VARIABLES[program] & env.keys():
+        if not _is_made(mistake, config_of, args, {key: value for key, value in env.items() if key != name}):
+            return f"{name}={env[name]}: "
+    return ""
+
+
+def _is_made(
+    mistake: str,
+    config_of: Callable[[Sequence[str], Mapping[str, str]], PluginConfig],
+    args: Sequence[str],
+    env: Mapping[str, str],
+) -> bool:
+    try:
+        config_of(args, env)
+    except PluginConfigError as error:
+        return str(error) == mistake
+    return False
+
+
+def _name_note(plan: PluginPlan, node: Node, file: Path | None) -> Iterator[str]:
+    """That the name of a file chooses among none."""
+    if node.explicit and (file is None or file == Path(plan.nvidia_config)):
+        what = "this is a file, and no folder of them" if file else "no folder of NVIDIA's files is named"
+        yield f"--name {node.explicit} has no effect: {what}"
 
 
 def chosen(path: Path, node: Node) -> tuple[Path, str]:
@@ -137,14 +199,27 @@ def with_own_sharing(config: PluginConfig, plan: PluginPlan) -> PluginConfig:
     return replace(config, sharing=Sharing(time_slicing=shared))
 
 
+def _check_replicas(config: PluginConfig) -> None:
+    """Refuse what would use up all memory, here and in the kubelet.
+
+    Raises:
+        PluginConfigError: there are more replicas than the policy file may have.
+    """
+    for each in config.sharing.shared.resources if config.sharing.shared else ():
+        if each.replicas > MAX_REPLICAS:
+            text = f"sharing: {each.name}: {each.replicas} replicas of a card are too many: it can have {MAX_REPLICAS}"
+            raise PluginConfigError(text, advice="NVIDIA's plugin has no limit, but the kubelet has to list them all")
+
+
 def _notes(text: str | None, config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
     for key in unknown_keys(text or ""):
         yield key.sentence
+    yield from unmeant(text or "", config)
     if plan.nvidia is None:
         return
-    kind = plan.nvidia.kind
+    kind, nowhere = plan.nvidia.kind, {each.rename or each.name for each in without_cards(config)}
     for name in named_resources(config):
-        if not kind.serves(name):
+        if not kind.serves(name) and name not in nowhere:
             yield f"{name} is not among resources of the class {kind.name!r}: add it there, or its pods see no card"
 
 

@@ -35,8 +35,8 @@ class Common(BaseModel):
     on_error: Literal["shared", "pass", "refuse"] = "shared"
     """What criproxy does with a new container when criproxy itself fails (the policy, the disk, or a handler that
     hangs). shared: run it on the CPUs that are not exclusive. pass: create it as the kubelet requested, and give it its
-    CPUs before it starts. refuse: refuse it, and the kubelet retries. In no case does the container start on exclusive
-    CPUs of another one."""
+    CPUs before it starts. refuse: refuse it, and the kubelet retries. The container never starts on exclusive CPUs of
+    another one."""
     adopt: Literal["pin", "watch"] = "pin"
     """What criproxy does with a running container that it did not place. pin: keep it on its CPUs, except those that
     are exclusive to other containers. watch: leave it alone; its CPUs do not become exclusive to others while it

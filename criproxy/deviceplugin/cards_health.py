@@ -172,7 +172,7 @@ class CardsHealth:
     def _turn(self, key: Key, known: Known) -> None:
         kind, card = key
         if known.health.healthy:
-            self.log.info("a card is healthy again", **{"class": kind, "card": card, "reason": known.reason})
+            self.log.info("a card is healthy again", **{"class": kind, "card": card, "was": known.reason})
         else:
             known.turned_s = self.now()
             self.log.warning("a card is unhealthy", **{"class": kind, "card": card, "reason": known.reason})

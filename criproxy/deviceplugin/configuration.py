@@ -34,6 +34,8 @@ class Loaded:
     source: str = ""
     """Our own file; empty: there is none."""
     nvidia_source: str = field(default="", compare=False)
+    nvidia_is_empty: bool = field(default=False, compare=False)
+    """Whether nothing at all stands in NVIDIA's file, which then means its defaults."""
     podresources: Path | None = None
     """The kubelet's socket; None: it is not asked."""
     watched: tuple[Path, ...] = field(default=(), compare=False)
@@ -45,6 +47,13 @@ class Loaded:
     def plan(self) -> PluginPlan:
         """The section."""
         return self.configuration.plan
+
+    def file_of(self, kind: str) -> str:
+        """The file that says how the cards of a class are offered; empty: none does."""
+        nvidia = self.plan.nvidia
+        if nvidia is not None and nvidia.kind.name == kind and self.nvidia_source and not self.plan.shared_of(nvidia):
+            return self.nvidia_source
+        return self.source
 
     def names(self, resource: str) -> bool:
         """Whether the files name *resource* as one that this plugin offers."""
@@ -76,6 +85,7 @@ def load(options: Options) -> Loaded:
         features=features.config,
         source=source,
         nvidia_source=str(nvidia.file or ""),
+        nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
         watched=tuple(_watched(options, plan)),
         notes=(*notes, *nvidia.notes, *(_of_features(text) for text in features.mistakes)),

@@ -1,5 +1,6 @@
 """Writes the feature file from which node-feature-discovery labels the node."""
 
+import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -117,3 +118,34 @@ def write(file: Path, text: str) -> None:
             with suppress(OSError):
                 new.unlink()
             raise
+
+
+def hold(file: Path) -> int | None:
+    """Take *file* for this process while the descriptor that is returned is open; None: another process has it."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        pass  # a file system without locks: nobody can tell
+    return descriptor
+
+
+def is_held(file: Path, descriptor: int | None) -> bool:
+    """Whether *file* is the one that is held by *descriptor*, and has not been replaced."""
+    try:
+        return descriptor is not None and os.path.samestat(os.fstat(descriptor), file.stat())
+    except OSError:
+        return False
+
+
+def remove(file: Path, descriptor: int | None) -> None:
+    """Remove *file* if it is held by *descriptor*, which is closed."""
+    try:
+        if is_held(file, descriptor):
+            file.unlink(missing_ok=True)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)

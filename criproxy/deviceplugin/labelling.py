@@ -1,6 +1,7 @@
 """Keeps the feature file as it should be: looks again from time to time, and after each change of cards or files."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.deviceplugin.configuration import Loaded
-from criproxy.deviceplugin.label_file import label_text, labels_note, machine_type, says, write
+from criproxy.deviceplugin.label_file import (
+    hold,
+    is_held,
+    label_text,
+    labels_note,
+    machine_type,
+    remove,
+    says,
+    write,
+)
 from criproxy.deviceplugin.options import below
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.discovery.patience import Hangs, Patience
@@ -44,6 +54,8 @@ class Labelling:
     _loaded_s: float = 0.0
     _file: Path | None = None
     """The one that was written."""
+    _held: int | None = None
+    """Open while that is this program's: a second one leaves it when it ends."""
     _stopped: bool = False
     _noted: str = ""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,8 +103,8 @@ class Labelling:
             if is_new:
                 self.written += 1
                 self.log.info("the labels of the node are written", file=str(file))
-        except Hangs as error:
-            self._say(str(error))
+        except Hangs:
+            self._say(f"{file}: its disk does not answer")  # the error says for how long, and so is never the same
         except OSError as error:
             self._say(f"{file}: {error.strerror or error}")  # the error may name a file that only existed for a moment
 
@@ -106,16 +118,25 @@ class Labelling:
         if is_new:
             write(file, text)
         self._file = file
+        if not is_held(file, self._held):
+            self._let_go()
+            self._held = hold(file)
         return is_new, f"NVIDIA's cards have none: {problem}" if problem else ""
 
     async def _remove(self) -> None:
-        file, self._file = self._file, None
+        file, held = self._file, self._held
+        self._file = self._held = None
         if file is None:
             return
         try:
-            await self._patience.wait(str(file), partial(file.unlink, missing_ok=True), WRITE_S)
+            await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
         except (OSError, Hangs) as error:
             self.log.warning("labels stay although they should not", file=str(file), reason=str(error))
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
 
     def _flags(self) -> Flags:
         features = self.publisher.loaded.features

@@ -1,11 +1,13 @@
 """What the machine's cards are offered as: NVIDIA's by their own rules, those of other classes by our section."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.pins import Pins
+from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, number_in
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.devices.offers import Offered, Offers
@@ -41,15 +43,15 @@ class Said:
             self.warnings.append(text)
 
 
-def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, *, strict: bool) -> Offers:
+def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: Pins | None) -> Offers:
     """What NVIDIA's cards are offered as.
 
     Args:
         config: NVIDIA's file.
         inventory: the machine.
         said: gets what is wrong and does no harm.
-        strict: whether cards that are shared have to be there, as when NVIDIA's plugin starts; else they are left out:
-            a card that breaks does not take all others away.
+        pins: what numbers meant at first; shared cards that are not there are left out, since a card that breaks does
+            not take all others away. None: they have to be there, as when NVIDIA's plugin starts.
 
     Raises:
         ResourceError: the cards and the file do not go together.
@@ -59,11 +61,13 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, *, stri
         said.warn("NVIDIA's cards are not offered before NVML has said how they are divided")
         return {}
     shared = config.sharing.shared
-    if shared is not None and not strict:
+    if shared is not None and pins is not None:
         whole = nvidia_offers(
             inventory.gpus, replace(config, sharing=Sharing()), minors=inventory.minors, platform=platform
         )
-        left = replace(shared, resources=tuple(still_there(shared.resources, whole, said)))
+        now = {str(gpu.index): gpu.uuid for gpu in inventory.gpus}
+        entries = pins.entries(NVIDIA.name, shared.resources, whole, now)
+        left = replace(shared, resources=tuple(still_there(entries, whole, said)))
         parts = {"mps": left} if config.sharing.mps is not None else {"time_slicing": left}
         config = replace(config, sharing=replace(config.sharing, **parts))
     found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
@@ -82,14 +86,19 @@ def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
     return inventory.platform
 
 
-def class_cards(advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, *, strict: bool) -> Offers:
+def class_cards(
+    advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, pins: Pins | None
+) -> Offers:
     """What the cards of another class are offered as; arguments and errors as for `nvidia_cards`."""
     kind, resource = advertised.kind, advertised.resource
     found = in_order(_offered(kind, card) for card in inventory.stock(kind).cards)
     whole: Offers = {resource: found} if found else {}
     entries = plan.shared_of(advertised)
+    if pins is not None:
+        pinned = pins.entries(kind.name, entries, whole, {card.index: card.id for card in found.values()})
+        entries = tuple(still_there(pinned, whole, said))
     try:
-        return share(whole, entries if strict else tuple(still_there(entries, whole, said)))
+        return share(whole, entries)
     except SelectionError as error:
         raise ResourceError(f"{resource} cannot be shared as devices.plugin.sharing says: {error}") from error
 
@@ -110,7 +119,7 @@ def _offered(kind: DeviceClass, card: Card) -> Offered:
     return Offered(id=card_id(kind, card), index=str(card.number), paths=card.nodes, numa_node=node)
 
 
-def still_there(entries: Sequence[E], whole: Offers, said: Said) -> Iterator[E]:
+def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
     """*entries* without the cards that are not there (any more)."""
     for entry in entries:
         there: Mapping[str, Offered] = whole.get(entry.name, {})

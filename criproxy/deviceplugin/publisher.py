@@ -5,10 +5,9 @@ from collections.abc import Callable
 from criproxy.deviceplugin.answers import FreeCpus
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.resources import Served, Unhealthy, resources
-from criproxy.deviceplugin.vgpu_host import HOST
-from criproxy.deviceplugin.vgpus import VgpuHost
 from criproxy.observe.logger import Log
 
 
@@ -20,7 +19,6 @@ class Publisher:
         plugins: tell the kubelet.
         unhealthy: cards that do not work.
         free_cpus: for the choice among cards.
-        vgpu_host: has the files that vGPUs need.
         log: is told once of each thing that is wrong, and of the number of cards.
     """
 
@@ -31,7 +29,6 @@ class Publisher:
         unhealthy: Callable[[], Unhealthy],
         free_cpus: FreeCpus,
         log: Log,
-        vgpu_host: VgpuHost = HOST,
     ) -> None:
         self.loaded = loaded
         self.inventory = Inventory()
@@ -39,8 +36,8 @@ class Publisher:
         self._plugins = plugins
         self._unhealthy = unhealthy
         self._free_cpus = free_cpus
-        self._vgpu_host = vgpu_host
         self._log = log
+        self._pins = Pins()
         self._said: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
 
@@ -54,19 +51,20 @@ class Publisher:
 
     def publish(self) -> None:
         """Offer what is there now."""
+        config, unhealthy = self.loaded.configuration, self._unhealthy()
         self.served = resources(
-            self.loaded.configuration,
+            config,
             self.inventory,
-            self._unhealthy(),
+            unhealthy,
             free_cpus=self._free_cpus,
-            vgpu_host=self._vgpu_host,
+            pins=self._pins,
         )
         self._plugins.publish(self.served.resources)
         self._tell()
 
     def use(self, loaded: Loaded, inventory: Inventory) -> None:
         """Offer as *loaded* says from now on."""
-        self.loaded, self.inventory = loaded, inventory
+        self.loaded, self.inventory, self._pins = loaded, inventory, Pins()
         self.publish()
 
     def _tell(self) -> None:

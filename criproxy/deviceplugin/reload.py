@@ -20,6 +20,8 @@ from criproxy.observe.tasks import Tasks
 _LOGGED = 10
 """Mistakes that are logged, a line each."""
 OLD = "what was in force before stays"
+EMPTIED = "is empty, as a file is that is just being written; for NVIDIA's defaults write 'version: v1'"
+REST = "what is not concerned is offered"
 
 
 @dataclass(slots=True, repr=False)
@@ -55,6 +57,18 @@ class Reload:
         """A file may have changed."""
         self._wanted.set()
 
+    def machine_changed(self, before: Inventory, now: Inventory) -> None:
+        """Cards have come or gone: files and machine may go together now, or can be compared for the first time."""
+        if self.problem or (now.gpus and not before.gpus):
+            self._wanted.set()
+
+    def begin(self, inventory: Inventory) -> None:
+        """Say whether what is in force goes together with the cards of the start.
+
+        If not, what is not concerned is offered: a card that is broken at boot does not take all others away.
+        """
+        self._agrees(self.publisher.loaded, inventory, REST, asked=False)
+
     def watch(self, loaded: Loaded) -> None:
         """Watch the files that count now; one that was watched before goes on to be."""
         for path in loaded.watched:
@@ -87,13 +101,17 @@ class Reload:
     async def _once(self, *, asked: bool) -> None:
         try:
             new = await asyncio.to_thread(load, self.options)
-            if new == self.publisher.loaded:
-                self._goes_on(asked=asked)
-                return
-            inventory = await self.look(new)
-            self.publisher.check(new, inventory)
-        except (CriproxyError, ResourceError) as error:
+        except CriproxyError as error:
             self.failed(str(error), asked=asked)
+            return
+        if new == self.publisher.loaded:
+            self._goes_on(asked=asked)
+            return
+        if new.nvidia_is_empty and not self.publisher.loaded.nvidia_is_empty:
+            self.failed(f"{new.nvidia_source}: {EMPTIED}", asked=asked)
+            return
+        inventory = await self.look(new)
+        if not self._agrees(new, inventory, OLD, asked=asked):
             return
         self.problem = ""
         self.reloads += 1
@@ -106,7 +124,19 @@ class Reload:
             self.log.warning(text, file=new.source, said=new.plan.register, in_force=self.register)
         tell(self.log, new)
 
+    def _agrees(self, loaded: Loaded, inventory: Inventory, instead: str, *, asked: bool) -> bool:
+        """Whether files and cards go together; says so if not."""
+        try:
+            self.publisher.check(loaded, inventory)
+        except ResourceError as error:
+            file = loaded.file_of(error.kind)
+            self.failed(f"{file}: {error}" if file else str(error), instead, asked=asked)
+            return False
+        return True
+
     def _goes_on(self, *, asked: bool) -> None:
+        if not self._agrees(self.publisher.loaded, self.publisher.inventory, REST, asked=asked):
+            return
         if asked or self.problem:
             self.log.info("the files say what is in force", file=self.publisher.loaded.source)
         self.problem = ""

@@ -170,6 +170,7 @@ def _card(key: Key, known: Known | None, holder: str, replicas: Mapping[str, int
     return PublishedCard(
         device_class=kind,
         id=card,
+        parent=known.seen.parent,
         healthy=known.healthy,
         reason=known.why,
         since_s=known.turned_s,

@@ -17,9 +17,9 @@ from criproxy.deviceplugin.offering import (
     platform_for,
     warn_of_ids,
 )
+from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
-from criproxy.deviceplugin.vgpu_host import HOST
-from criproxy.deviceplugin.vgpus import VgpuAllocator, VgpuHost, vgpus_of
+from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.enforcement import MPS_ROOT, Makers
 from criproxy.devices.offers import Offered, Offers
@@ -58,7 +58,7 @@ def resources(
     strict: bool = False,
     free_cpus: FreeCpus = dict,
     new_uuid: Callable[[], str] = lambda: str(uuid4()),
-    vgpu_host: VgpuHost = HOST,
+    pins: Pins | None = None,
 ) -> Served:
     """What to publish.
 
@@ -66,11 +66,10 @@ def resources(
         config: what is to be served.
         inventory: the machine's cards.
         unhealthy: those that do not work.
-        strict: at the start, and for a file that is new: whether a contradiction between file and machine is an error,
-            and not a warning.
+        strict: whether a contradiction between files and machine is an error, and not a warning: for new files.
         free_cpus: tells which NUMA node has room, where cards are otherwise equal.
         new_uuid: makes keys of annotations unique.
-        vgpu_host: has the files that vGPUs need.
+        pins: what numbers in these files meant before; None: they are new.
 
     Raises:
         ResourceError: with *strict*: the cards and the files do not go together.
@@ -78,19 +77,18 @@ def resources(
     said, found, offers, classes = Said(), dict[str, Resource](), dict[str, Mapping[str, Offered]](), dict[str, str]()
     for advertised in config.plan.advertised:
         name = advertised.kind.name
-        maker = (_Nvidia if advertised.is_nvidia else _Others)(
-            config, inventory, advertised, free_cpus, new_uuid, vgpu_host
-        )
+        maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
         try:
-            parts, left = vgpus_of(advertised, config.plan, inventory, said, strict=strict)
+            known = None if strict else pins or Pins()
+            parts, left = vgpus_of(advertised, config.plan, inventory, said, known)
             whole = replace(maker, inventory=left)
-            cards = {**whole.cards(said, strict=strict), **parts}
+            cards = {**whole.cards(said, known), **parts}
             _check_new(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
             made = [(maker if each in parts else whole).resource(each, offered, bad) for each, offered in cards.items()]
         except (ResourceError, MpsError) as error:
             if strict:
-                raise ResourceError(str(error)) from error
+                raise ResourceError(str(error), name) from error
             said.warn(f"{name}: {error}")
             continue
         warn_of_ids(cards, said)
@@ -131,9 +129,8 @@ class _Maker:
     advertised: Advertised
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
-    vgpu_host: VgpuHost
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
         """What its cards are offered as."""
         raise NotImplementedError
 
@@ -175,7 +172,7 @@ class _Maker:
                 hami=self.config.plan.hami,
                 mps_root=self.config.nvidia.flags.mps_root or MPS_ROOT,
             ),
-            host=self.vgpu_host,
+            host=self.inventory.files,
             offered=offered,
             whole=self.unshared().allocator(name, offered),
         )
@@ -195,8 +192,8 @@ class _Others(_Maker):
 
     __slots__ = ()
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
-        return class_cards(self.advertised, self.config.plan, self.inventory, said, strict=strict)
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
+        return class_cards(self.advertised, self.config.plan, self.inventory, said, pins)
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
         entries = self.config.plan.shared_of(self.advertised)
@@ -222,10 +219,10 @@ class _Nvidia(_Maker):
         config = replace(self.config, nvidia=replace(self.config.nvidia, sharing=Sharing()))
         return replace(self, config=config)
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
-        offers = nvidia_cards(self.config.nvidia, self.inventory, said, strict=strict)
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
+        offers = nvidia_cards(self.config.nvidia, self.inventory, said, pins)
         if unable := overloaded(offers, self.inventory.gpus, self.config.nvidia):
-            offers = _without(offers, unable, said, strict=strict)
+            offers = _without(offers, unable, said, strict=pins is None)
         for name in offers:
             if not self.advertised.kind.serves(name):
                 said.warn(f"{name} is not among resources of the class nvidia: criproxy hides its cards; add it there")

@@ -21,6 +21,8 @@ class Seen:
     """Those of its own that exist."""
     names: frozenset[str] = frozenset()
     """What else it may be called."""
+    parent: str = ""
+    """The id of the card of which it is a part; empty: it is a whole one."""
     problem: str = ""
     """Why the driver cannot describe it any more; empty: it can, or was not asked."""
 
@@ -51,7 +53,7 @@ def _nvidia(inventory: Inventory) -> Iterator[tuple[str, Seen]]:
         yield gpu.uuid, Seen(nodes=nodes.get(gpu.uuid, frozenset()), names=names, problem=lost.get(gpu.uuid, ""))
         for device in gpu.mig:
             names = frozenset({f"{gpu.index}:{device.index}"})
-            yield device.uuid, Seen(names=names, problem=lost.get(device.uuid, ""))
+            yield device.uuid, Seen(names=names, parent=gpu.uuid, problem=lost.get(device.uuid, ""))
 
 
 def _others(kind: DeviceClass, inventory: Inventory) -> Iterator[tuple[str, Seen]]:

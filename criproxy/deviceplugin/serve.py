@@ -24,12 +24,10 @@ from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.seen import Key, names_of
 from criproxy.deviceplugin.settings import State
-from criproxy.deviceplugin.vgpu_host import VgpuFiles
 from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
-from criproxy.nvidia.resources import ResourceError
 from criproxy.nvidia.xids import xid_filter
 from criproxy.observe.descendants import adopt
 from criproxy.observe.failures import Failures
@@ -117,9 +115,7 @@ class DevicePlugin:
         stack.push_async_callback(self._in_use.close)
         self._plugins = Plugins(place, self._in_use, self._tasks, is_ours=self._is_ours)
         free_cpus = FreeCpus(options.control_socket)
-        self._publisher = Publisher(
-            loaded, self._plugins, self._health.unhealthy, free_cpus, log, VgpuFiles(options.host_root)
-        )
+        self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
         self._reload = Reload(
             *(
                 options,
@@ -151,10 +147,7 @@ class DevicePlugin:
         self._use(loaded)
         self._notifier.status("looking for cards")
         inventory = await self._machine.look()
-        try:
-            self._publisher.check(loaded, inventory)
-        except ResourceError as error:  # a card that is broken at boot does not take all others away
-            self._reload.failed(str(error), "what is not concerned is offered")
+        self._reload.begin(inventory)
         await self._plugins.learn()
         self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
@@ -201,13 +194,14 @@ class DevicePlugin:
 
     def _found(self, inventory: Inventory) -> None:
         """Cards have come or gone."""
-        self._publisher.inventory = inventory
+        before, self._publisher.inventory = self._publisher.inventory, inventory
         self._watching.found(self._publisher.loaded, inventory)
         self._watcher.found(
             names_of({key: each.seen for key, each in self._health.known.items()}),
             has_nvml=bool(inventory.driver_version and inventory.gpus),
         )
         self._publisher.publish()
+        self._reload.machine_changed(before, inventory)
         self._reports.soon()
         self._labelling.soon()
 

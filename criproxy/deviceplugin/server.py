@@ -44,7 +44,8 @@ class Server:
         self._server = server = grpc.aio.server()
         server.add_generic_rpc_handlers(tuple(self._handlers))
         try:
-            server.add_insecure_port(f"unix://{hidden.absolute()}")
+            with sockets.for_owner_only():
+                server.add_insecure_port(f"unix://{hidden.absolute()}")
             await server.start()
             self.claimed = await asyncio.to_thread(sockets.claim, hidden, self.path)
         except RuntimeError as error:  # gRPC's own log has why

@@ -11,7 +11,8 @@ import re
 import secrets
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -72,6 +73,20 @@ def socket_name(resource: str, folder: Path) -> str:
             raise SocketTrouble(f"{folder}: {_REASONS[errno.ENAMETOOLONG]}")
         safe = f"{safe[:kept]}-{sha256(resource.encode()).hexdigest()[:_DIGEST_CHARS]}"
     return f"{PREFIX}{safe}{_SUFFIX}"
+
+
+@contextmanager
+def for_owner_only() -> Iterator[None]:
+    """Let sockets that are made meanwhile have the mode 0600, whatever the umask of the process.
+
+    gRPC makes the socket and listens at once: a mode that is set later would leave others a moment to connect. The
+    umask is that of all threads, for which a stricter one is never a danger.
+    """
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def hidden_path(folder: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.offering import Said, card_id
+from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.devices.cutting import cut
@@ -20,27 +21,37 @@ from criproxy.nvidia.resources import ResourceError, shown
 
 
 def vgpus_of(
-    advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, *, strict: bool
+    advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, pins: Pins | None
 ) -> tuple[Offers, Inventory]:
     """The vGPUs of a class, by resource, and the *inventory* without the cards that are cut.
 
     A card in a contradiction is not offered at all: offered whole, it would give a container more than its quota.
 
+    Args:
+        advertised: the class.
+        plan: what the policy file says.
+        inventory: the machine.
+        said: gets contradictions.
+        pins: which cards there were before; None: a contradiction is an error.
+
     Raises:
-        ResourceError: with *strict*: the profiles and the cards contradict each other.
+        ResourceError: without *pins*: the profiles and the cards contradict each other.
     """
     profiles = plan.profiles_of(advertised)
     if not profiles:
         return {}, inventory
     cards = _nvidia_cards(inventory) if advertised.is_nvidia else _class_cards(advertised, inventory)
-    found = cut([card.size for card in cards], profiles)
-    if found.problems and strict:
+    sizes = [card.size for card in cards]
+    found = cut(sizes if pins is None else pins.sizes(advertised.kind.name, sizes), profiles)
+    if found.problems and pins is None:
         raise ResourceError("; ".join(found.problems))
     for problem in found.problems:
         said.warn(problem)
     by_id = {card.size.id: card for card in cards}
     offers = {
-        profile.resource: {each.id: by_id[each.card].offered(each) for each in found.vgpus[profile.name]}
+        profile.resource: {
+            each.id: by_id[each.card].offered(each) for each in found.vgpus[profile.name] if each.card in by_id
+        }
         for profile in profiles
     }
     left = _without(inventory, advertised, {card.size.id for card in cards} - {*found.whole})

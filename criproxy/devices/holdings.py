@@ -82,7 +82,7 @@ class Holdings:
         for kind in kinds:
             for share in (share for facts in held for share in allocated_of(facts, kind)):
                 if share["resource"] in known:
-                    found[kind, share["resource"]] += len(share["ids"])
+                    found[kind, share["resource"]] += share["count"]
         return found
 
     def holders(self, node: Node, kind: str, id: str) -> Iterator[Container]:
@@ -161,17 +161,33 @@ def quota_of(facts: Facts, kind: str) -> Quota | None:
 
 
 def _share(share: Share) -> dict[str, Fact]:
-    return {"ids": ",".join(each[:MOST_CHARACTERS] for each in share.ids[:MOST_IDS]), "source": share.source}
+    ids = ",".join(each[:MOST_CHARACTERS] for each in share.ids[:MOST_IDS])
+    more: dict[str, Fact] = {"count": len(share.ids)} if len(share.ids) > MOST_IDS else {}
+    return {"ids": ids, "source": share.source, **more}
 
 
 def allocated_of(facts: Facts, kind: str) -> list[dict[str, Any]]:
-    """By resource, the ids of a class as the kubelet asked the device plugin for them, and which source names them."""
+    """By resource, the ids of a class as the kubelet asked the device plugin for them, and which source names them.
+
+    ``count`` says how many they are: of many, only the first are kept.
+    """
     found = facts.get(f"{kind}_allocated")
     return [
-        {"resource": resource, "ids": _listed(share.get("ids")), "source": str(share.get("source") or "")}
+        _allocated(resource, share)
         for resource, share in (found.items() if isinstance(found, dict) else ())
         if isinstance(share, dict)
     ]
+
+
+def _allocated(resource: str, share: Mapping[str, Any]) -> dict[str, Any]:
+    ids, count = _listed(share.get("ids")), share.get("count")
+    is_more = isinstance(count, int) and count > len(ids)
+    return {
+        "resource": resource,
+        "ids": ids,
+        "count": count if is_more else len(ids),
+        "source": str(share.get("source") or ""),
+    }
 
 
 def by_kind(findings: Iterable[Finding]) -> dict[str, str]:

@@ -64,7 +64,7 @@ class ClassOptions(BaseModel):
     visible_env: EnvName = ""
     """The environment variable that tells the vendor's hook which cards to show; empty if there is no such hook."""
     hide_value: HideValue = ""
-    """The value of visibleEnv with which the hook shows no card. Without a value, criproxy writes nothing to hide
+    """The value of visibleEnv that makes the hook expose no cards. Without a value, criproxy writes nothing to hide
     cards."""
     write_env: bool = True
     """Whether criproxy writes the allocated cards to visibleEnv; false if the device plugin passes only device
@@ -148,7 +148,7 @@ class DeviceOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hide_unallocated: HideUnallocated = "enforce"
-    """Whether criproxy hides all cards from containers to which none is allocated, whatever their image requests.
+    """Whether criproxy hides all cards from containers to which none is allocated, no matter what their image requests.
     enforce: hide them. report: only report them. off: do neither."""
     user_override: UserOverride = "strip"
     """What criproxy does with environment variables and mounts with which a pod asks for cards that are not allocated

@@ -30,12 +30,10 @@ from criproxy.devices.plan import (
 from criproxy.devices.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.preference import Spread
 from criproxy.devices.profile_options import ProfileOptions
-from criproxy.devices.sharing import Selector
-from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
+from criproxy.devices.sharing import MAX_REPLICAS, Selector
+from criproxy.devices.texts import ClassName, Duration, FilePath, HostPath, Period, ResourceName, seconds
 from criproxy.devices.usage_options import UsageOptions, usage_mistakes, with_usage
 from criproxy.policy.options import Misfit
-
-MAX_REPLICAS = 10_000
 
 
 def _selector(value: object) -> Selector:
@@ -175,7 +173,7 @@ class LabelOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
-    file: Annotated[str, Field(min_length=1)] = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
+    file: FilePath = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
     """The feature file that criproxy writes."""
     interval: Period = "60s"
     """How often criproxy rewrites the file."""

@@ -53,6 +53,8 @@ class PublishedCard:
     device_class: str
     id: str
     """As the kubelet knows it, without the number of a replica."""
+    parent: str = ""
+    """The id of the card of which it is a part, such as a MIG device of a GPU; empty: it is a whole one."""
     healthy: bool = True
     reason: str = ""
     """Why it is not, or was not last."""

@@ -13,6 +13,8 @@ from criproxy.devices.offers import Offered, Offers, replica_id, unique
 
 SHARED_SUFFIX = ".shared"
 """What follows the name of a resource that is renamed because its cards are shared."""
+MAX_REPLICAS = 10_000
+"""Of one card; the kubelet goes through the ids of all cards at each pod."""
 Selector = Literal["all"] | int | tuple[str, ...]
 """All cards of a resource, the first so many, or those with an index or id."""
 _INDEX = "[0-9]+(:[0-9]+)?"

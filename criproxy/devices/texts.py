@@ -69,6 +69,7 @@ NodePath = Annotated[
 ]
 CardNodePath = Annotated[NodePath, AfterValidator(_card_node)]
 MountPrefix = Annotated[str, Text(r"/[^\s]*[^/\s]", "an absolute path without '/' at its end")]
+FilePath = Annotated[str, Text(r"/[^\s]*[^/\s]", "the absolute path of a file")]
 HostPath = Annotated[str, Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" to leave it out')]
 Wait = Annotated[
     str, Text(r"1s|0?\.[0-9]{1,3}s|[1-9][0-9]{0,2}ms|1000ms", "a time of at most one second, such as 1s or 500ms")

@@ -121,3 +121,7 @@ GFD: tuple[Flag, ...] = (
 )
 
 FLAGS: Mapping[Program, tuple[Flag, ...]] = {"plugin": PLUGIN, "gfd": GFD}
+VARIABLES: Mapping[Program, frozenset[str]] = {
+    program: frozenset(name for flag in flags for name in flag.variables) for program, flags in FLAGS.items()
+}
+"""Of each program."""

@@ -4,6 +4,8 @@ from re import fullmatch
 
 from criproxy.nvidia.gpus import MigDevice
 
+MIG_RESOURCES = "nvidia.com/mig-"
+"""What the resources of profiles begin with."""
 _PROFILE = r"(?:([0-9]+)c\.)?([0-9]+)g\.([0-9]+)gb([+-].*)?"
 _EIGHTHS = 8
 """A GPU's memory is counted in eighths."""
@@ -37,7 +39,7 @@ def is_whole_instance(profile: str) -> bool:
 
 def mixed_resource(profile: str) -> str | None:
     """The resource of a profile under the strategy ``mixed``, with its domain; None where it has none."""
-    return f"nvidia.com/mig-{profile.replace('+', '.')}" if is_whole_instance(profile) else None
+    return f"{MIG_RESOURCES}{profile.replace('+', '.')}" if is_whole_instance(profile) else None
 
 
 def kind_of(device: MigDevice) -> tuple[object, ...]:

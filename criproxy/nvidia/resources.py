@@ -29,6 +29,11 @@ _VISITING_MIG = "error visiting devices: error visiting device: error visiting M
 class ResourceError(ValueError):
     """Cards that cannot be offered as the configuration says; the text is that of NVIDIA's plugin."""
 
+    def __init__(self, text: str, kind: str = "") -> None:
+        """Say *text* of the class *kind*, where that is known."""
+        super().__init__(text)
+        self.kind = kind
+
 
 def offers(
     gpus: Sequence[Gpu], config: PluginConfig, *, minors: MigMinors | None = None, platform: Platform = "nvml"

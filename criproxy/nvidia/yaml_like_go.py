@@ -6,6 +6,7 @@ and dates, refuse a second document and a tab, and let a key beside a merge win.
 
 import base64
 import binascii
+from contextlib import suppress
 from dataclasses import dataclass
 
 import yaml
@@ -88,6 +89,18 @@ def _first_document(text: str) -> list[yaml.Event]:
             case yaml.NodeEvent() | yaml.CollectionEndEvent():
                 events.append(event)
     return events
+
+
+def second_document(text: str) -> int:
+    """The line of a document after the first one that says something; 0: there is none, or what follows is no YAML."""
+    ended, line = False, 0
+    with suppress(yaml.YAMLError):
+        for event in yaml.parse(text, Loader=_Loader):
+            if line and not (isinstance(event, yaml.ScalarEvent) and not event.value):
+                return line
+            line = _line(event) if ended and isinstance(event, yaml.DocumentStartEvent) else 0
+            ended |= isinstance(event, yaml.DocumentEndEvent)
+    return 0
 
 
 class _Composer:

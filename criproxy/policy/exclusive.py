@@ -14,9 +14,8 @@ class Exclusive(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     keep: Literal["pod", "none"] = "pod"
-    """What happens to exclusive CPUs when their container ends and its pod does not: the pod keeps them, up to what the
-    pod as a whole asks for, so that a container that crashes gets them again (pod), or the next container may get them
-    (none)."""
+    """What happens to exclusive CPUs when their container ends and its pod does not. pod: the pod keeps them, up to its
+    total request, so that a container that crashes gets them back. none: other containers may get them."""
 
 
 def exclusive_of(policy: object) -> Exclusive | None:

@@ -50,13 +50,13 @@ class StaticOptions(Options):
     exclusive_for: tuple[Literal["Guaranteed", "Burstable"], ...] = ("Guaranteed",)
     """The QoS classes whose containers get exclusive CPUs."""
     shared_remainder: bool = False
-    """Whether a container that asks for 2500m gets two exclusive CPUs and shares the rest, as in static-plus; otherwise
-    only containers that ask for a whole number of CPUs get exclusive ones."""
+    """Whether a container that requests, for example, 2500m gets two exclusive CPUs and shares CPUs for the rest, as in
+    static-plus; otherwise, only containers that request a whole number of CPUs get exclusive ones."""
     prefer_isolated_cpus: bool = Field(default=False, alias="preferIsolatedCPUs")
     """Whether isolated CPUs (isolcpus) become exclusive first, and shared containers get them only if there are no
-    others. The annotation prefer-isolated-cpus overrides it for a pod."""
+    others. The annotation prefer-isolated-cpus overrides this option for a pod."""
     full_pcpus_only: bool = False
-    """Whether exclusive CPUs are whole free cores even if these cores are farther apart."""
+    """Whether exclusive CPUs are whole free cores, even if these cores are farther apart."""
     distribute_cpus_across_numa: bool = Field(default=False, alias="distributeCPUsAcrossNUMA")
     """Whether a container that needs several NUMA nodes gets the same number of exclusive CPUs from each."""
     distribute_cpus_across_cores: bool = Field(default=False, alias="distributeCPUsAcrossCores")

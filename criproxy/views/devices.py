@@ -5,6 +5,7 @@ Pure functions, so that a daemon and a command that only has the database say th
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from criproxy.devices.cards import Card, Stock, Stocks
 from criproxy.devices.classes import DeviceClass
@@ -107,8 +108,8 @@ def of_plugin(plugin: Reported | None) -> Values | None:
 def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plugin: Reported | None = None) -> Values:
     """One class: its cards with those who have them, the ways between cards, and what our device plugin offers."""
     report = plugin.report if plugin else None
-    published = _published(kind, stock, report)
-    held = [(one, set(cards_of(one.facts, kind, stock))) for one in given or () if source_of(one.facts, kind.name)]
+    published, parts = _published(kind, stock, report), _parts(kind, stock, report)
+    held = [(one, _cards(one, kind, stock, parts)) for one in given or () if source_of(one.facts, kind.name)]
     return {
         "name": kind.name,
         "resources": list(kind.resources),
@@ -125,9 +126,9 @@ def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plu
                 "pci_bridges": list(card.bridges),
                 "numa_node": card.numa_node if card.numa_node >= 0 else None,
                 "nodes": list(card.nodes),
-                "parts": [],
+                "parts": [part for part, owner in parts.items() if owner == card],
                 **_health(published.get(card)),
-                "containers": None if given is None else _holders(held, kind, stock, card),
+                "containers": None if given is None else _holders(held, kind, stock, card, parts),
             }
             for index, card in enumerate(stock.cards)
         ],
@@ -167,26 +168,48 @@ def has(one: Given, kind: str) -> Values:
 def _advertised(resource: Advertised, kind: str, given: Sequence[Given] | None) -> Values:
     """A resource, and how many of its ids containers have."""
     shares = [share for one in given or () for share in allocated_of(one.facts, kind)]
-    held = {each for share in shares if share["resource"] == resource.name for each in share["ids"]}
+    own = [share for share in shares if share["resource"] == resource.name]
+    unnamed = sum(share["count"] - len(share["ids"]) for share in own)
     return {
         "name": resource.name,
         "ids": resource.ids,
         "healthy": resource.healthy,
-        "given": None if given is None else len(held),
+        "given": None if given is None else len({each for share in own for each in share["ids"]}) + unnamed,
         "registered": resource.registered,
         "problem": resource.problem,
     }
 
 
 def _holders(
-    held: Iterable[tuple[Given, set[Card | None]]], kind: DeviceClass, stock: Stock, card: Card
+    held: Iterable[tuple[Given, set[Card | None]]],
+    kind: DeviceClass,
+    stock: Stock,
+    card: Card,
+    parts: Mapping[str, Card],
 ) -> list[Values]:
     """The containers that have *card*, and the ids by which each has that one: replicas of it, or the card itself."""
     found = [has(one, kind.name) for one, cards in held if card in cards]
     for each in found:
         ids = [one for share in each["allocated"] for one in share["ids"]]
-        each["ids_of_card"] = [one for one in ids if stock.card(kind, card_of(one)) == card]
+        found_cards = ((one, parts.get(card_of(one)) or stock.card(kind, card_of(one))) for one in ids)
+        each["ids_of_card"] = [one for one, owner in found_cards if owner == card]
     return found
+
+
+def _cards(one: Given, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card]) -> set[Card | None]:
+    """The cards that a container was given, or of which it was given *parts*; None for one that nobody knows."""
+    ids = ids_of(one.facts, kind.name)
+    return {
+        card or parts.get(each or "")
+        for each, card in zip_longest(ids, cards_of(one.facts, kind, stock), fillvalue=None)
+    }
+
+
+def _parts(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[str, Card]:
+    """The cards of which our device plugin knows parts, by the ids of these: only NVML tells of MIG devices."""
+    named = [each for each in report.cards if each.device_class == kind.name and each.parent] if report else []
+    owners = ((each.id, stock.card(kind, each.parent)) for each in named)
+    return {part: owner for part, owner in owners if owner is not None}
 
 
 def _published(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[Card, PublishedCard]:

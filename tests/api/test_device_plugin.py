@@ -102,6 +102,37 @@ async def test_inventory(tmp_path: Path) -> None:
     assert measured.device_plugin_up is True
 
 
+async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
+    """`status --check` names resources that the kubelet has not accepted, and classes without a healthy card."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        resource = {"name": "a.b/npu", "device_class": "ali", "ids": 1, "registered": False, "problem": "not now"}
+        sick = {**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
+        await say("device-inventory", **{**REPORT, "resources": [resource], "cards": [sick]})
+
+        assert (await say("status", check=True))["problems"] == [
+            "the kubelet has not accepted resources of the device plugin: a.b/npu (not now)",
+            "no card of the class nvidia is healthy, so that pods get none: XID 79",
+        ]
+        await say("device-inventory", **{**REPORT, "cards": [sick, {**CARD, "id": "GPU-b"}]})
+        assert (await say("status", check=True))["problems"] == []
+
+
+async def test_cards_that_have_not_failed(tmp_path: Path) -> None:
+    """`status --check` is silent about cards that wait for a health command, or for a pod with a former id to end."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        waiting = [{**CARD, "id": f"GPU-{name}", "healthy": False, "reason": "not judged yet"} for name in "ab"]
+        await say("device-inventory", **{**REPORT, "cards": waiting})
+        assert (await say("status", check=True))["problems"] == []
+
+        sick = {**CARD, "id": "GPU-c", "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
+        await say("device-inventory", **{**REPORT, "cards": [*waiting, sick]})
+        assert (await say("status", check=True))["problems"] == [
+            "no card of the class nvidia is healthy, so that pods get none: not judged yet, XID 79"
+        ]
+
+
 async def test_device_plugin_that_is_silent(tmp_path: Path) -> None:
     """After three intervals without a report it does not run, and its ids are in no metric."""
     async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
@@ -158,7 +189,9 @@ async def test_chain_of_evidence(tmp_path: Path) -> None:
         {
             "class": "nvidia",
             "evidence": "annotation",
-            "allocated": [{"resource": "nvidia.com/gpu.shared", "ids": ["GPU-b::1"], "source": "annotation"}],
+            "allocated": [
+                {"resource": "nvidia.com/gpu.shared", "ids": ["GPU-b::1"], "count": 1, "source": "annotation"}
+            ],
             "cards": ["GPU-b"],
             "pci_addresses": "0000:1b:00.0",
             "nodes": "/dev/nvidia1",

@@ -1,6 +1,7 @@
 """`criproxy check` also judges what the device plugin would do: NVIDIA's file, and the cards that are shared."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.simulate.hosts import shaped
 from tests.config.files import write
+from tests.deviceplugin.hosts import Host, part, t4
 from tests.sysfs import write_sysfs
 
 POLICY = "policy: none\ndevices: {classes: [nvidia], plugin: {nvidiaConfig: /etc/nvidia.yaml}}\n"
@@ -52,33 +54,120 @@ def test_a_file_that_is_wrong(host: Path) -> None:
 
 
 def test_without_a_machine(host: Path) -> None:
-    """The file is one of the machine, which is not looked at."""
+    """The file is judged like the policy file; where it is not there, that is said, and no mistake."""
     status, output = check(host, POLICY, SHARED % 1, "--no-machine")
+    assert (status, "number of replicas must be >= 2" in output) == (1, True)
 
+    missing = POLICY.replace("nvidia.yaml", "other.yaml")
+    status, output = check(host, missing, "", "--no-machine")
     assert status == 0
-    assert "NVIDIA" not in output
+    assert f"note: {host}/etc/other.yaml is not there: NVIDIA's file was not checked" in output
+    assert check(host, missing, "")[0] == 1
 
 
-def test_what_is_offered(host: Path) -> None:
-    """The ids of cards and replicas of this machine; a card that is not there is noted."""
-    for number in range(3):
-        write(host / f"dev/npu{number}", "")
-    policy = """
+NPUS = """
 policy: none
 devices:
   classes: [{name: ali, resources: [a.b/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}]
-  plugin: {sharing: [{resource: a.b/npu, devices: [0, npu7], replicas: 9, rename: a.b/part}]}
+  plugin: {sharing: [{resource: a.b/npu, devices: [0, %s], replicas: 5, rename: a.b/part}]}
 """
 
-    status, output = check(host, policy, "")
+
+def test_what_is_offered(host: Path) -> None:
+    """The ids of cards and replicas of this machine."""
+    for number in range(3):
+        write(host / f"dev/npu{number}", "")
+
+    status, output = check(host, NPUS % "npu2", "")
 
     assert status == 0
-    assert output.splitlines()[-4:] == [
+    assert output.splitlines()[-3:] == [
         "  the device plugin offers:",
-        "    a.b/npu: npu1, npu2",
-        "    a.b/part: npu0::0, npu0::1, npu0::2, npu0::3, npu0::4, npu0::5, npu0::6, npu0::7 and 1 more",
-        "  note: a.b/npu: the card npu7, which is to be shared, is not there",
+        "    a.b/npu: npu1",
+        "    a.b/part: npu0::0, npu0::1, npu0::2, npu0::3, npu0::4, npu2::0, npu2::1, npu2::2 and 2 more",
     ]
+
+
+def test_what_contradicts_the_machine(host: Path) -> None:
+    """It is a mistake: the device plugin would not take such a file into force."""
+    for number in range(3):
+        write(host / f"dev/npu{number}", "")
+
+    status, output = check(host, NPUS % "npu7", "")
+
+    said = f"{host.parent}/p.yaml: devices.plugin: a.b/npu cannot be shared as devices.plugin.sharing says: "
+    assert (status, output) == (1, f"{said}no matching device with UUID: npu7\n")
+    values = json.loads(check(host, NPUS % "npu7", "", "--format", "json")[1])
+    assert (values["ok"], len(values["files"][0]["mistakes"])) == (False, 1)
+
+
+def gpus(host: Path, count: int) -> None:
+    """Add GPUs, as NVIDIA's driver shows them."""
+    made = Host(host.parent)
+    for index in range(count):
+        made.gpu(t4(index))
+
+
+DEVICES = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2, devices: %s}]}}\n"
+
+
+def test_nvidias_cards_are_compared_as_far_as_files_tell(host: Path) -> None:
+    """NVIDIA's file may name no card that is not there; how cards are divided, only NVML knows."""
+    gpus(host, 2)
+
+    status, output = check(host, POLICY, DEVICES % "[1]")
+    assert status == 0
+    assert "    nvidia.com/gpu: GPU-0, GPU-1::0, GPU-1::1\n" in output
+
+    status, output = check(host, POLICY, DEVICES % "[5]")
+    assert status == 1
+    assert output.startswith(f"{host}/etc/nvidia.yaml: error updating device map with replicas ")
+    assert output.endswith("no matching device at index: 5\n")
+
+    Host(host.parent).mig(t4(1), part(0))
+    status, output = check(host, POLICY, "flags: {migStrategy: mixed}\n" + DEVICES % "[5]")
+    assert (status, "the device plugin offers" in output) == (0, False)
+
+
+MPS = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "environ", "said"),
+    [
+        pytest.param("", {"MPS_ROOT": "/m"}, "MPS_ROOT=/m", id="environment"),
+        pytest.param("MPS_ROOT=/u\n", {}, "MPS_ROOT=/u", id="unit-variable"),
+        pytest.param("MPS_ROOT=/u\n", {"MPS_ROOT": "/m"}, "MPS_ROOT=/m", id="both"),
+        pytest.param(
+            'CRIPROXY_DEVICE_PLUGIN_OPTIONS="--http :1 --mps-root /o --unknown"\n', {}, "--mps-root=/o", id="option"
+        ),
+    ],
+)
+def test_flags_and_variables_count(
+    host: Path, monkeypatch: pytest.MonkeyPatch, unit: str, environ: dict[str, str], said: str
+) -> None:
+    """Those with which the unit starts the device plugin, and those of the environment; which ones, is said."""
+    monkeypatch.setattr("os.environ", {**os.environ, **environ})
+    assert check(host, POLICY, MPS)[0] == int(not environ)
+    write(host / "etc/default/criproxy-device-plugin", unit)
+
+    status, output = check(host, POLICY, MPS)
+
+    assert status == 0
+    assert output.splitlines()[-1] == f"  note: these flags and variables count more than NVIDIA's file: {said}"
+
+
+def test_the_file_that_the_unit_names(host: Path) -> None:
+    """It counts instead of the one that the policy file names, and also where that has no section."""
+    options = "CRIPROXY_DEVICE_PLUGIN_OPTIONS='--nvidia-config /n --name x'\n"
+    (host / "etc").mkdir()
+    write(host / "etc/default/criproxy-device-plugin", options)
+    write(host / "n/x.yaml", SHARED % 1)
+    write(host / "n/y.yaml", SHARED % 2)
+
+    for policy in (POLICY, "policy: none\n"):
+        status, output = check(host, policy, SHARED % 2)
+        assert (status, output.startswith(f"{host}/n/x.yaml: line 1: ")) == (1, True)
 
 
 def test_for_programs(host: Path) -> None:

@@ -63,8 +63,44 @@ def test_resources_and_health() -> None:
     assert (card["healthy"], card["reason"], card["since"]) == (False, "XID 79", "1970-01-01T00:00:01.500Z")
     assert card["replicas"] == {SHARED: 5}
     assert card["containers"][0]["allocated"] == [
-        {"resource": SHARED, "ids": [f"{FIRST}::2", f"{SECOND}::0"], "source": "annotation"}
+        {"resource": SHARED, "ids": [f"{FIRST}::2", f"{SECOND}::0"], "count": 2, "source": "annotation"}
     ]
+
+
+def test_more_replicas_than_are_kept() -> None:
+    """All are counted, and the first are shown."""
+    kept = [f"{FIRST}::{number}" for number in range(256)]
+    web, holdings = replace(container("web"), reservation="r-web"), Holdings()
+    share = {"ids": ",".join(kept), "source": "annotation", "count": 700}
+    holdings.note("s-web", "main", {**given(FIRST, source="annotation"), "nvidia_allocated": {SHARED: share}})
+    node = Node(machine(), containers={web.key: web})
+    values = {**HEAD, **inventory.tell([NVIDIA], STOCKS, node, holdings, inventory.Reported(REPORT, 60.0, runs=True))}
+
+    shown = lines(values, 800)
+    assert f"  {SHARED}: 10 ids, 5 healthy, 700 given" in shown
+    first = next(line for line in shown if "shop/web/main" in line)
+    assert first.endswith(f" shop/web/main ({', '.join(kept[:8])}, 692 more, annotation)")
+    assert holdings.ids_given(node, ["nvidia"], [SHARED]) == {("nvidia", SHARED): 700}
+
+
+def test_parts_of_cards_that_only_the_device_plugin_knows() -> None:
+    """A MIG device is one of its GPU, also where the daemon has no NVML."""
+    web, holdings = replace(container("web"), reservation="r-web"), Holdings()
+    share = {"ids": "MIG-2::1", "source": "annotation"}
+    holdings.note("s-web", "main", {**given("MIG-2", source="annotation"), "nvidia_allocated": {SHARED: share}})
+    node = Node(machine(), containers={web.key: web})
+    report = replace(
+        REPORT, cards=tuple(PublishedCard(device_class="nvidia", id=f"MIG-{n}", parent=SECOND) for n in (1, 2))
+    )
+
+    (nvidia,) = inventory.tell([NVIDIA], STOCKS, node, holdings, inventory.Reported(report, 60.0, runs=True))["classes"]
+
+    assert nvidia["elsewhere"] == []
+    assert nvidia["cards"][1]["parts"] == ["MIG-1", "MIG-2"]
+    assert nvidia["cards"][1]["containers"][0]["ids_of_card"] == ["MIG-2::1"]
+    assert not any(card["containers"] for card in nvidia["cards"][2:])
+    (unknown,) = inventory.tell([NVIDIA], STOCKS, node, holdings)["classes"]
+    assert unknown["elsewhere"][0]["ids"] == ["MIG-2"]
 
 
 def test_device_plugin_that_does_not_run() -> None:

@@ -99,9 +99,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 def test_what_is_no_text(tmp_path: Path) -> None:
     """Size and encoding are checked before anything is parsed; a byte-order mark is no mistake."""
-    assert said(write(tmp_path / "p", b"#" * 10_000_000)) == [
-        "has 9.537 MiB, more than the 1 MiB a policy file may have"
-    ]
+    assert said(write(tmp_path / "p", b"#" * 10_000_000)) == ["has 9.537 MiB, more than the 1 MiB that it may have"]
     assert said(write(tmp_path / "p", b"a: 1\nb: \xff\n")) == [
         "the byte 0xFF is not UTF-8: save the file as UTF-8 text"
     ]

@@ -123,6 +123,19 @@ def test_cards_that_our_section_shares(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("section", ["timeSlicing", "mps"])
+def test_replicas_have_a_limit(tmp_path: Path, section: str) -> None:
+    """It is that of the policy file; NVIDIA's plugin has none."""
+    file = "flags: {mpsRoot: /m}\n" + SHARED.replace("timeSlicing", section)
+    path = write(tmp_path / "n.yaml", (file % 10_000).encode())
+    assert found(path).config is not None
+
+    write(path, (file % 20_000_000).encode())
+    text = "sharing: nvidia.com/gpu: 20000000 replicas of a card are too many: it can have 10000; "
+    advice = "NVIDIA's plugin has no limit, but the kubelet has to list them all"
+    assert found(path).mistakes == (f"{path}: {text}{advice}",)
+
+
 def test_what_has_no_effect(tmp_path: Path) -> None:
     """Keys that NVIDIA's plugin ignores, and resources whose cards criproxy would hide."""
     text = b'flags: {migStrateg: mixed}\nresources: {gpus: [{pattern: "*", name: t4}]}\n'
@@ -134,6 +147,92 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
         f"{path}: line 1: NVIDIA's plugin does not know 'flags.migStrateg' and ignores it; did you mean 'migStrategy'?",
         f"{path}: nvidia.com/t4 is not among resources of the class 'nvidia': add it there, or its pods see no card",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpuu, replicas: 2}]}}",
+            "sharing: no card is offered as nvidia.com/gpuu, so that this entry shares none; did you mean "
+            "nvidia.com/gpu?",
+            id="no-such-resource",
+        ),
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so that this entry shares none",
+            id="mig-without-mixed",
+        ),
+        pytest.param(
+            "flags: {mpsRoot: /m}\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, "
+            "mps: {resources: [{name: gpu, replicas: 2}]}}",
+            "sharing.timeSlicing has no effect beside sharing.mps, which takes precedence",
+            id="both-ways",
+        ),
+        pytest.param(
+            "version: v1\n---\nflags: {migStrategy: mixed}\n",
+            "line 2: only the first YAML document of the file counts: what follows has no effect",
+            id="two-documents",
+        ),
+        pytest.param("---\nversion: v1\n---\n", "", id="an-empty-second-one"),
+        pytest.param(
+            "flags: {migStrategy: mixed}\nsharing: {timeSlicing: {resources: "
+            "[{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+            "",
+            id="mig",
+        ),
+        pytest.param("version: v1\n...\n%&\n", "", id="no-yaml-behind"),
+    ],
+)
+def test_what_may_not_be_meant(tmp_path: Path, text: str, note: str) -> None:
+    """NVIDIA's plugin passes over it without a word."""
+    path = write(tmp_path / "n.yaml", text.encode())
+
+    assert found(path).notes == ((f"{path}: {note}",) if note else ())
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "begins"),
+    [
+        pytest.param(["--mig-strategy=half"], {}, "--mig-strategy=half: unknown MIG strategy: half; ", id="flag"),
+        pytest.param([], {"MIG_STRATEGY": "half"}, "MIG_STRATEGY=half: unknown MIG strategy: half; ", id="variable"),
+        pytest.param(
+            ["--fail-on-init-error=true"],
+            {"DEVICE_LIST_STRATEGY": "envvar,x", "MIG_STRATEGY": "none"},
+            "DEVICE_LIST_STRATEGY=envvar,x: invalid --device-list-strategy option: invalid strategy: x; ",
+            id="one-of-several",
+        ),
+        pytest.param(["--mig-strategy=half"], {"MIG_STRATEGY": "none"}, "--mig-strategy=half: ", id="both"),
+        pytest.param([], {"FAIL_ON_INIT_ERROR": "maybe"}, "FAIL_ON_INIT_ERROR=maybe: could not parse", id="unreadable"),
+    ],
+)
+def test_mistakes_of_flags_and_variables(tmp_path: Path, args: list[str], env: dict[str, str], begins: str) -> None:
+    """They are told of the one that has the mistake, and not of the file, which has none."""
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(write(tmp_path / "n.yaml", b"version: v1\n")))
+
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), args, env).mistakes
+
+    assert mistake.startswith(begins)
+
+
+def test_a_mistake_of_the_file_stays_that_of_the_file(tmp_path: Path) -> None:
+    """Whatever flags and variables there are beside it."""
+    path = write(tmp_path / "n.yaml", b"version: v2\n")
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(path))
+
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), ["--mig-strategy=none"], {"MPS_ROOT": "/m"}).mistakes
+
+    assert mistake.startswith(f"{path}: ")
+
+
+def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
+    """It is said that it has no effect."""
+    path = write(tmp_path / "n.yaml", b"version: v1\n")
+    text = "--name x has no effect"
+
+    assert found(path, Node(explicit="x")).notes == (f"{path}: {text}: this is a file, and no folder of them",)
+    assert found("", Node(explicit="x")).notes == (f"{text}: no folder of NVIDIA's files is named",)
+    assert found(folder(tmp_path, "x"), Node(explicit="x")).notes == ()
 
 
 def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:

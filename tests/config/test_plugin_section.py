@@ -269,6 +269,7 @@ ID = "GPU-" + 56 * "0"
             id="two-commands",
         ),
         pytest.param("health: {holdDown: 30}", "health.holdDown: must be text, not 30; in quotes", id="no-unit"),
+        pytest.param("labels: {file: features.d/x}", "must be the absolute path of a file", id="label-file"),
         pytest.param("labels: {interval: 0s}", "a time such as 30s, 5m or 500ms, and not 0", id="no-interval"),
         pytest.param("register: both", "register: must be 'kubelet' or 'plugins-registry', not 'both'", id="both"),
         pytest.param("nvidiaConfig: nvidia.yaml", "nvidiaConfig: must be an absolute path", id="relative"),

@@ -139,6 +139,19 @@ async def test_a_directory_behind_a_link(tmp_path: Path) -> None:
         await news()
 
 
+@pytest.mark.parametrize("name", ["default.yaml", "default.yml", "default.json", "default"])
+async def test_a_file_behind_a_link_in_a_directory(tmp_path: Path, name: str) -> None:
+    """Written in place elsewhere, and whatever its name: files of NVIDIA's may have no suffix."""
+    elsewhere, directory = tmp_path / "elsewhere", tmp_path / "nvidia"
+    elsewhere.mkdir()
+    directory.mkdir()
+    write(elsewhere / "file")
+    (directory / name).symlink_to(elsewhere / "file")
+    async with watching(directory) as news:
+        write(elsewhere / "file", "policy: static\n")
+        await news()
+
+
 async def test_other_files_do_not_matter(tmp_path: Path) -> None:
     """In a busy directory nothing is read because of others."""
     file = tmp_path / "policy.yaml"

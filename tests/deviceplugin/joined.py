@@ -15,7 +15,6 @@ from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.resources import Served, resources
 from criproxy.deviceplugin.settings import Times
-from criproxy.deviceplugin.vgpu_host import VgpuFiles
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
@@ -96,8 +95,7 @@ class Joined:
         while (found := await machine.look()).pending:
             pass  # each look waits for NVML
         await machine.close()
-        host = VgpuFiles(self.host.root)
-        served = resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True, vgpu_host=host)
+        served = resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)
         self.node.plugins.publish(served.resources)
         return served
 

@@ -1,6 +1,9 @@
 """The program `criproxy device-plugin`, from its start to its end, as the kubelet and systemd see it."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from tempfile import TemporaryDirectory
@@ -8,8 +11,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.deviceplugin.hosts import t4
-from tests.deviceplugin.kubelet import Pod
+from tests.deviceplugin.kubelet import PATIENT_S, Pod
 from tests.deviceplugin.program import NPU, Program, policy
+from tests.deviceplugin.test_program_http import ask, values
 from tests.nvml import Driver
 
 GPU = "nvidia.com/gpu"
@@ -87,6 +91,38 @@ async def test_a_kubelet_that_restarts_has_the_resource_again(folder: Path) -> N
         assert await program.kubelet.admit(Pod("two"), {NPU: 3})
 
 
+GOAWAY = b"\0\0\0\4\0\0\0\0\0" + b"\0\0\x08\7\0\0\0\0\0" + b"\0\0\0\0" + b"\0\0\0\x0b"
+"""HTTP/2: the settings of a server that then wants no calls, for a reason that gRPC writes to standard error."""
+
+
+async def test_nothing_but_lines_of_the_log(folder: Path) -> None:
+    """What gRPC would write beside the log, without level and time, is not written."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        program.host.plug("/dev/npu0")
+        called, ended = asyncio.Event(), asyncio.Event()
+
+        async def go_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):  # a look whether somebody listens ends at once
+                writer.write(GOAWAY)
+                while await reader.read(65_536):
+                    called.set()
+            writer.close()
+            if called.is_set():
+                ended.set()
+
+        socket = program.kubelet.plugins_dir / "kubelet.sock"
+        socket.parent.mkdir(parents=True)
+        async with await asyncio.start_unix_server(go_away, socket):
+            await program.ready()
+            async with asyncio.timeout(PATIENT_S):
+                await ended.wait()
+            program.signal(SIGTERM)
+            assert await program.ended() == 0
+
+        assert program.other == []
+
+
 async def test_a_changed_file_counts_at_once(folder: Path) -> None:
     """The plugin notices the file by itself; one that is wrong leaves the old one in force, and is told of."""
     async with Program(folder) as program:
@@ -154,8 +190,74 @@ async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path)
         program.policy.write_text(policy(section))
         await program.until_said("the configuration cannot be used")
 
-        assert program.said("cannot be shared as devices.plugin.sharing says")
+        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing says")
         assert program.kubelet.capacity(NPU) == (1, 1)
+
+
+async def test_what_contradicts_the_machine_at_the_start_stays_a_problem(folder: Path) -> None:
+    """The rest is offered; reading the same files again ends nothing, but the card that was missing does."""
+    async with Program(folder, "--http", f"unix://{folder}/http.sock") as program:
+
+        async def problem() -> float:
+            return values((await ask(folder, "/metrics"))[1])["criproxy_device_plugin_config_problem[]"]
+
+        section = "{advertise: [ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [7]}]}"
+        program.policy.write_text(policy(section))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 1)
+
+        agrees = "the files say what is in force"
+        program.signal(SIGHUP)
+        await program.until(lambda: program.said("the configuration cannot be used") > 1 or program.said(agrees) > 0)
+        assert not program.said(agrees)
+        assert await problem() == 1
+
+        program.host.plug("/dev/npu7")
+        await program.until_said(agrees)
+        await program.kubelet.until_capacity(NPU, 5)
+        assert await problem() == 0
+
+
+FIRST = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2, devices: [%d]}]}}\n"
+
+
+async def test_a_file_that_contradicts_cards_that_come_later(folder: Path) -> None:
+    """A driver that is loaded after the start is compared with the files, too."""
+    async with Program(folder, "--nvidia-config", str(folder / "nvidia.yaml")) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        (folder / "nvidia.yaml").write_text(FIRST % 5)
+        await program.kubelet.start()
+        await program.ready()
+        assert program.said("cannot be used") == 0
+
+        program.host.use(Driver(gpus=(t4(0),)))
+        program.host.gpu(t4(0))
+        await program.until_said(f"{folder}/nvidia.yaml: error updating device map")
+        await program.kubelet.until_capacity(GPU, 1)
+
+
+async def test_an_index_means_the_same_gpu_until_the_file_is_read_anew(folder: Path) -> None:
+    """The GPU that gets the number of one that has left stays whole: a container may have it."""
+    async with Program(
+        folder, "--nvidia-config", str(folder / "nvidia.yaml"), driver=Driver(gpus=(t4(0), t4(1)))
+    ) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        (folder / "nvidia.yaml").write_text(FIRST % 0)
+        for gpu in program.host.driver.gpus:
+            program.host.gpu(gpu)
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {"GPU-0::0", "GPU-0::1", "GPU-1"})
+
+        program.host.use(Driver(gpus=(replace(t4(1), index=0),)))
+        program.host.unplug("/dev/nvidia0")
+        await program.until_said("the card GPU-0, which is to be shared, is not there")
+        await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {"GPU-1"})
+
+        (folder / "nvidia.yaml").write_text(FIRST.replace("2", "3") % 0)
+        await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {f"GPU-1::{n}" for n in range(3)})
 
 
 async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGTERM
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -127,6 +128,29 @@ async def test_7_a_wrong_file_later(folder: Path) -> None:
         await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == replicas("GPU-a", "GPU-b", each=2))
         await program.until_said("configuration reloaded")
         assert (await metrics())[0] == 0
+
+
+async def test_7_an_emptied_file(folder: Path) -> None:
+    """It ends no sharing, since whoever writes in place empties a file first; at a start it means the defaults."""
+    async with program_on(folder) as program:
+        file = folder / "nvidia.yaml"
+        write(program, sharing())
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(GPU, 10)
+
+        file.write_text("")
+        await program.until_said(f"{file}: is empty")
+        assert program.kubelet.capacity(GPU) == (10, 10)
+        file.write_text("version: v1\n")
+        await program.kubelet.until_capacity(GPU, 2)
+
+        program.signal(SIGTERM)
+        assert await program.ended() == 0
+        file.write_text("")
+        program.told.clear()
+        await program.ready()
+        await program.kubelet.until_capacity(GPU, 2, healthy=2)
 
 
 # -------------------------------------------------------------------- 16

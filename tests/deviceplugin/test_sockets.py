@@ -1,6 +1,8 @@
 """Names of sockets, and who may take one."""
 
+import os
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.deviceplugin.server import Server
 from criproxy.deviceplugin.sockets import (
     MAX_PATH_BYTES,
     SocketTrouble,
@@ -104,6 +107,18 @@ def test_a_socket_of_somebody_else_is_not_removed(folder: Path) -> None:
         with listening(path):
             release(path, claimed)
             assert path.exists()
+
+
+async def test_only_the_owner_may_connect(folder: Path) -> None:
+    """The mode of a server's socket is 0600 whatever the umask, which stays as it was."""
+    before = os.umask(0)
+    try:
+        server = Server(folder / "a.sock", [])
+        await server.start()
+        assert stat.S_IMODE((folder / "a.sock").stat().st_mode) == 0o600
+        await server.stop()
+    finally:
+        assert os.umask(before) == 0
 
 
 def test_no_socket_is_alive(folder: Path) -> None:

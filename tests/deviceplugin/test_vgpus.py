@@ -6,6 +6,7 @@ import pytest
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.offering import Configuration
+from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resources import Served, resources
 from criproxy.devices.allocation import InvalidRequest
 from criproxy.devices.builtin import NVIDIA
@@ -139,3 +140,17 @@ def test_a_card_with_mig_is_not_cut() -> None:
     inventory = Inventory(gpus=(replace(a100(0), mig_enabled=True),))
     found = resources(of_nvidia(GPU_8G), inventory)
     assert "criproxy.io/gpu-8g" not in found.resources
+
+
+def test_a_card_that_leaves_changes_the_parts_of_no_other() -> None:
+    """Numbers and shares of cards mean those that they meant when the file was read."""
+    pins, config = Pins(), of_nvidia(replace(GPU_8G, select=CardChoice(share_percent=50)))
+    both = two_gpus()
+    assert "GPU-a/gpu-8g/0" in ids(resources(config, both, pins=pins))["criproxy.io/gpu-8g"]
+
+    left = replace(both, gpus=(replace(both.gpus[1], index=0),))
+    assert ids(resources(config, left, pins=pins)) == {"nvidia.com/gpu": ["GPU-b"]}
+    assert ids(resources(config, both, pins=pins)) == {
+        "nvidia.com/gpu": ["GPU-b"],
+        "criproxy.io/gpu-8g": ["GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"],
+    }

@@ -59,10 +59,17 @@ def health(card: Values) -> Text:
     return Text(f"unhealthy{since}: {card['reason'] or 'no reason given'}", style=TROUBLE)
 
 
+MOST_PARTS = 8
+"""Of ids that are shown of one container with one card."""
+
+
 def parts_of(card: Values, held: Values) -> str:
     """The ids by which a container has a card, where these are others than that of the card: replicas, or parts."""
     ids = [each for each in held.get("ids_of_card", ()) if each not in held["ids"]]
-    return "".join(f"{each}, " for each in [*ids, *(each for each in held["ids"] if each in card["parts"])])
+    ids += [each for each in held["ids"] if each in card["parts"]]
+    unnamed = sum(share.get("count", 0) - len(share["ids"]) for share in held.get("allocated", ()) if "count" in share)
+    more = len(ids[MOST_PARTS:]) + (unnamed if ids and len(held["ids"]) == 1 else 0)
+    return "".join(f"{each}, " for each in [*ids[:MOST_PARTS], *([f"{more} more"] if more else [])])
 
 
 def incidents(values: Values) -> Iterator[Text]:

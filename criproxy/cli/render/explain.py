@@ -89,9 +89,15 @@ def _should_have(short: Values) -> str:
     return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, but {now}{since}: {short['why']}"
 
 
+def _ids(share: Values) -> str:
+    """Those that are kept, and how many there are besides."""
+    left = share.get("count", 0) - len(share["ids"])
+    return ", ".join([*share["ids"], *([f"{left} more"] if left > 0 else [])])
+
+
 def _cards(kind: Values) -> str:
     """From what was allocated to the nodes of its create, in one line."""
-    shares = [f"{each['resource']} {', '.join(each['ids'])} ({each['source']})" for each in kind["allocated"]]
+    shares = [f"{each['resource']} {_ids(each)} ({each['source']})" for each in kind["allocated"]]
     known = [*shares] or [kind["evidence"]]
     cards = f"card{'s' if len(kind['cards']) > 1 else ''} {', '.join(kind['cards']) or 'unknown'}"
     where = f" at {kind['pci_addresses'].replace(',', ', ')}" if kind["pci_addresses"] else ""

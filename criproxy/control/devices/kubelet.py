@@ -34,6 +34,8 @@ RECHECK_S = 5.0
 """How often a kubelet that hangs is asked whether it is back."""
 RETRY_S = 1.0
 """A kubelet that gave no answer is not asked again of the same pod before."""
+_HANGING = "hanging"
+"""The outcome for a source that does not come back: its sentence says for how long, and so is never the same."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class Kubelet:
     _inquiries: dict[str, _Inquiry] = field(default_factory=dict)
     """By sandbox."""
     _troubles: dict[str, str] = field(default_factory=dict)
+    """By source, what the log has last."""
     _closed: bool = False
 
     def __post_init__(self) -> None:
@@ -156,8 +159,9 @@ class Kubelet:
     def _is_silent(self, pod: Subject, inquiry: _Inquiry) -> None:
         """A create has waited for podresources in vain: log it, and find out when it answers again."""
         if self.patience.silent(self._name):
-            self.counters.device_evidence["podresources", "hanging"] += 1
-            self._trouble("podresources", f"{self._name} has not answered for {self.files.timeout_s:g} s")
+            self.counters.device_evidence["podresources", _HANGING] += 1
+            text = f"{self._name} has not answered for {self.files.timeout_s:g} s"
+            self._trouble("podresources", text, news=_HANGING)
             self.tasks.forever("wait for podresources", partial(self._until_back, pod, inquiry))
 
     async def _until_back(self, pod: Subject, inquiry: _Inquiry) -> None:
@@ -227,19 +231,20 @@ class Kubelet:
         if not self.files.checkpoint:
             return
         reading = inquiry.checkpoint = await self._checkpoint.read()
-        failed = "hanging" if reading.hangs else "failed"
+        failed = _HANGING if reading.hangs else "failed"
         outcome = "read" if reading.current else failed if reading.problem else "absent"
         self._outcome("checkpoint", outcome, reading.problem)
 
     def _outcome(self, source: str, outcome: str, problem: str = "") -> None:
         """Count, and log where it is news."""
         self.counters.device_evidence[source, outcome] += 1
-        self._trouble(source, problem)
+        self._trouble(source, problem, news=outcome if outcome == _HANGING else problem)
 
-    def _trouble(self, source: str, problem: str) -> None:
+    def _trouble(self, source: str, problem: str, *, news: str) -> None:
+        """Log a *problem* if *news*, which is the same for the same problem, is another than before."""
         before = self._troubles.get(source, "")
-        self._troubles[source] = problem
-        if problem and problem != before:
+        self._troubles[source] = news
+        if problem and news != before:
             self.log.warning("the kubelet does not report what it allocated", source=source, error=problem)
         elif before and not problem:
             self.log.info("the kubelet reports again what it allocated", source=source)

@@ -132,85 +132,88 @@ class LoadClass(_Group):
     """A kind of load that slows down other loads on the same hardware."""
 
     name: Name
-    """Its name in the loads of balloon types."""
+    """The name of the load class, for use in the option loads of balloon types."""
     level: Literal["core", "l2cache"]
-    """What these loads compete for: balloons with the same load class avoid each other's cores or level 2 caches."""
+    """The hardware for which these loads compete: balloons with the same load class avoid each other's cores or level 2
+    caches."""
     overloads_level_in_balloon: bool = False
-    """Whether the CPUs within one balloon should not share a core or cache either."""
+    """Whether the CPUs within a single balloon should also avoid sharing a core or cache."""
 
 
 class Preserve(_Group):
     """Containers that criproxy does not place."""
 
     match_expressions: tuple[ExpressionOption, ...] = ()
-    """criproxy does not place a container that matches any of these: it runs on all CPUs of the machine that are not
-    exclusive, and its memory nodes stay as the kubelet sent them."""
+    """criproxy does not place containers that match any of these expressions: they run on all CPUs of the machine that
+    are not exclusive, and their memory nodes stay as the kubelet sent them."""
 
 
 class BalloonType(_Group):
     """Balloons of one kind."""
 
     name: Name
-    """Its name in annotations and other options. The types `reserved` and `default` always exist; give their options
-    here."""
+    """The name of the type, for use in annotations and other options. The types `reserved` and `default` always exist;
+    to set their options, list them here."""
     namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose containers go into such balloons; * and ? stand for anything. The first type that matches a
-    container counts."""
+    """Namespaces whose containers run in balloons of this type; * and ? are wildcards. If several types match a
+    container, the first one applies."""
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose pods may name this type in an annotation; * and ? stand for anything. criproxy refuses pods of
-    other namespaces that name it. By default, all namespaces that annotations.allow permits; for the type reserved,
-    only those whose containers go into it anyway, unless annotations.allow is given."""
+    """Namespaces whose pods may select this type with an annotation; * and ? are wildcards. criproxy refuses pods of
+    other namespaces that select it. By default, all namespaces that annotations.allow permits; for the type reserved,
+    only those whose containers run in it anyway, unless annotations.allow is set."""
     match_expressions: tuple[ExpressionOption, ...] = ()
-    """A container that matches any of these goes into such a balloon."""
+    """Containers that match any of these expressions run in balloons of this type."""
     group_by: str = ""
-    """A template such as ${pod/labels/app}: containers with the same values share a balloon."""
+    """A template such as ${pod/labels/app}: containers with the same values for its keys share a balloon."""
     min_balloons: int = Field(0, ge=0)
     """The minimum number of balloons; they exist even without containers."""
     max_balloons: int = Field(0, ge=0)
-    """The maximum number of balloons; 0: as many as fit."""
+    """The maximum number of balloons. 0: as many as fit."""
     min_cpus: int = Field(0, ge=0, alias="minCPUs")
     """The minimum number of CPUs in a balloon."""
     max_cpus: int = Field(0, ge=REFUSED, alias="maxCPUs")
-    """The maximum number of CPUs in a balloon; 0: no limit; -1: criproxy refuses containers of this type on this
+    """The maximum number of CPUs in a balloon. 0: no limit; -1: criproxy refuses containers of this type on this
     node."""
     prefer_new_balloons: bool = False
     """Whether a container gets a new balloon even if an existing one has room."""
     prefer_per_namespace_balloon: bool = False
-    """Whether each namespace gets balloons of its own, as long as CPUs are left."""
+    """Whether each namespace gets its own balloons, as long as CPUs are left."""
     prefer_spreading_pods: bool = False
-    """Whether containers of a pod may be in different balloons; otherwise they are in the same one if it has room."""
+    """Whether containers of a pod may run in different balloons; otherwise, they run in the same one if it has room."""
     prefer_spread_on_physical_cores: bool | None = None
-    """Whether a balloon takes one thread from each of many cores; by default, the policy's option of this name
+    """Whether a balloon takes one thread from each of many cores; by default, the policy's option with the same name
     applies."""
     allocator_topology_balancing: bool | None = None
-    """Whether new balloons are spread over the machine; by default, the policy's option of this name applies."""
+    """Whether new balloons are spread over the machine; by default, the policy's option with the same name applies."""
     allocator_priority: PriorityOption = "high"
-    """Types with a higher priority get the CPUs of their minBalloons first: high, normal, low, none or 0 to 3."""
+    """The priority of the type: high, normal, low, none, or 0 to 3. Types with a higher priority get the CPUs of their
+    minBalloons first."""
     share_idle_cpus_in_same: LevelOption | None = Field(None, alias="shareIdleCPUsInSame")
-    """Its containers may also run on idle CPUs, which are in no balloon, in the same part of the machine as their
-    balloon."""
+    """The part of the machine around a balloon of this type in which its containers may also run on idle CPUs (those in
+    no balloon)."""
     hide_hyperthreads: bool = False
-    """Whether its containers run on only one thread of each core."""
+    """Whether the type's containers run on only one thread of each core."""
     memory_types: tuple[MemoryKindOption, ...] = ()
-    """The kinds of memory that its containers get; by default, the memory of the NUMA nodes of their CPUs."""
+    """The kinds of memory that the type's containers get; by default, the memory of the NUMA nodes of their CPUs."""
     pin_memory: bool | None = None
-    """Whether the memory of its containers may be restricted to the NUMA nodes of their balloon; by default, the
-    policy's option of this name applies."""
+    """Whether the memory of the type's containers may be restricted to the NUMA nodes of their balloon; by default, the
+    policy's option with the same name applies."""
     components: tuple[ComponentOption, ...] = ()
-    """The types of the parts of a composite balloon, which has the CPUs of all its parts."""
+    """Makes this a type of composite balloons, and lists the types of their parts. A composite balloon has the CPUs of
+    all its parts."""
     component_creation: Literal["all", "balance-balloons"] | None = None
     """Whether a composite balloon has one part of each component type (all), or a single part, of the component type
     with the fewest balloons (balance-balloons)."""
     loads: tuple[str, ...] = ()
-    """Names of load classes, which say what hardware its containers use heavily."""
+    """The load classes of this type, which describe what hardware its containers use heavily."""
     prefer_close_to_devices: tuple[str, ...] = ()
-    """Its balloons take CPUs close to these devices, and all other balloons avoid these CPUs. Give paths in sysfs: NUMA
-    nodes, CPUs, their caches (/sys/devices/system/cpu/cpu0/cache/index3) or devices (/sys/class/net/eth0).
-    podresourceapi:* stands for the devices of its containers, to which all balloons are close anyway."""
+    """Devices, as paths in sysfs: NUMA nodes, CPUs, their caches (/sys/devices/system/cpu/cpu0/cache/index3) or other
+    devices (/sys/class/net/eth0). Balloons of this type take CPUs close to them, and all other balloons avoid these
+    CPUs. podresourceapi:* stands for the devices of the type's containers, to which all balloons are close anyway."""
     prefer_isol_cpus: bool = False
-    """Whether its balloons take isolated CPUs (isolcpus); all others avoid them."""
+    """Whether balloons of this type take isolated CPUs (isolcpus); all others avoid them."""
     prefer_core_type: Literal["efficient", "performance"] | None = None
-    """Which cores its balloons take on a machine with two kinds of cores; other balloons avoid them."""
+    """Which cores balloons of this type take on a machine with two kinds of cores; all other balloons avoid them."""
     cpu_class: str = ""
     """No effect: criproxy does not set CPU frequencies."""
     scheduling_class: str = ""
@@ -227,20 +230,19 @@ class BalloonsFields(Options):
     """What a policy file may say for the policy ``balloons``."""
 
     reserved_cpus: CpuSetOption = frozenset()
-    """The CPUs of the reserved balloon, for the containers that keep the node itself alive."""
+    """The CPUs of the reserved balloon, in which the containers of kube-system and reservedPoolNamespaces run."""
     balloon_types: tuple[BalloonType, ...] = ()
-    """The balloon types. Their order matters: a container gets the first type that matches it."""
+    """The balloon types. Their order matters: the first type that matches a container applies."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose containers go into the reserved balloon, in addition to kube-system; * and ? stand for
-    anything."""
+    """Namespaces whose containers run in the reserved balloon, in addition to kube-system; * and ? are wildcards."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers run only on the CPUs of their balloon."""
     pin_memory: bool = True
     """Whether the memory of containers may be restricted to the NUMA nodes of their balloon."""
     allocator_topology_balancing: bool = False
-    """Whether new balloons are spread over the machine, to where the most CPUs are free; otherwise they are packed."""
+    """Whether new balloons are spread over the machine, to where the most CPUs are free; otherwise, they are packed."""
     prefer_spread_on_physical_cores: bool = False
-    """Whether a balloon takes one thread from each of many cores; otherwise it takes whole cores."""
+    """Whether a balloon takes one thread from each of many cores; otherwise, it takes whole cores."""
     load_classes: tuple[LoadClass, ...] = ()
     """The kinds of load to which balloon types refer."""
     preserve: Preserve = Preserve()

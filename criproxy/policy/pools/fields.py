@@ -83,17 +83,19 @@ class Pool(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     name: PoolName
-    """Its name in annotations. The pools reserved and default exist even if they are not named here."""
+    """The name of the pool, for use in annotations. The pools reserved and default exist even if they are not listed
+    here."""
     cpu: CpuAmount | None = None
     """How many CPUs each of these pools has, or a share of the CPUs that are not reserved."""
     cpu_lists: tuple[CpuList, ...] = ()
-    """In place of cpu: the CPUs of each of these pools."""
+    """Instead of cpu: the CPUs of each of these pools."""
     instances: PoolAmount | None = None
     """How many of these pools there are: a number, or as many as fit into a number of CPUs (8 CPUs) or into a share of
-    the CPUs that are not reserved (50 %). By default one."""
+    the CPUs that are not reserved (50 %). By default, one."""
     fill_order: Literal["Balanced", "Packed", "FirstFree"] = "Balanced"
-    """Which of these pools the next pod gets: the one with the fewest pods, with the most, or the first with room."""
+    """Which of these pools the next pod gets: the one with the fewest pods (Balanced), the one with the most (Packed),
+    or the first one with room (FirstFree)."""
     max_pods: int = Field(default=0, ge=-1)
-    """How many pods each of these pools may have: 0 for any number, -1 for none."""
+    """How many pods each of these pools may have. 0: any number; -1: none."""
     exclusive: bool = False
-    """Whether each of these pools is for one container alone, as in static-pools."""
+    """Whether each of these pools is for a single container, as in static-pools."""

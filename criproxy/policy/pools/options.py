@@ -28,9 +28,9 @@ class PoolsOptions(Options):
     """Options of the policy ``pools``."""
 
     pools: Annotated[tuple[Pool, ...], BeforeValidator(_by_name)] = ()
-    """The pools, in the order in which they get their CPUs; the default pool gets what is left."""
+    """The pools, in the order in which they get their CPUs; the default pool gets the remaining ones."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = ("kube-system",)
-    """Namespaces whose pods run in the reserved pool; * and ? stand for anything. kube-system is always one."""
+    """Namespaces whose pods run in the reserved pool; * and ? are wildcards. kube-system is always included."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers run only on the CPUs of their pool."""
     pin_memory: bool = True

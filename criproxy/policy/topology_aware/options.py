@@ -27,28 +27,29 @@ class TopologyAwareOptions(Options):
     """Options of the policy ``topology-aware``."""
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that are never exclusive. They keep the node itself alive, and containers of the namespaces in
-    reservedPoolNamespaces run there."""
+    """CPUs that never become exclusive, so that the node's own processes always have CPUs to run on. Containers of the
+    namespaces in reservedPoolNamespaces share them."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = (SYSTEM_NAMESPACE,)
-    """Namespaces whose containers share the reserved CPUs; * and ? stand for anything. kube-system is always one."""
+    """Namespaces whose containers share the reserved CPUs; * and ? are wildcards. kube-system is always included."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers run only on the CPUs of their pool; otherwise the pool determines only their memory."""
     pin_memory: bool = True
     """Whether the memory of containers may be restricted to the NUMA nodes of their pool."""
     prefer_isolated_cpus: bool = Field(default=True, alias="preferIsolatedCPUs")
-    """Whether containers with a single exclusive CPU get an isolated one (isolcpus), as long as there is one."""
+    """Whether containers with a single exclusive CPU get an isolated one (isolcpus) if one is free."""
     default_cpu_priority: Literal["high", "normal", "low", "none"] = Field(default="none", alias="defaultCPUPriority")
     """Which CPUs become exclusive first on a machine with several kinds: the fastest (high), the usual ones (normal),
-    efficiency cores (low), or any (none). The annotation prefer-cpu-priority overrides it for a pod."""
+    efficiency cores (low), or any (none). The annotation prefer-cpu-priority overrides this option for a pod."""
     prefer_shared_cpus: bool = Field(default=False, alias="preferSharedCPUs")
-    """Whether all containers share CPUs, including those of Guaranteed pods that ask for whole CPUs."""
+    """Whether all containers share CPUs, including those of Guaranteed pods that request whole CPUs."""
     colocate_pods: bool = False
-    """Whether the containers of a pod are placed near each other, unless they have affinities of their own."""
+    """Whether the containers of a pod are placed near each other, unless they have their own affinities."""
     colocate_namespaces: bool = False
-    """Whether the containers of a namespace are placed near each other, unless they have affinities of their own."""
+    """Whether the containers of a namespace are placed near each other, unless they have their own affinities."""
     unlimited_burstable: BurstLevel = "package"
-    """How large the part of the machine is in which Burstable containers without a CPU limit run, if there is room: all
-    of it (system), a socket (package), a die, a NUMA node (numa) or the CPUs of a level 3 cache (l3cache)."""
+    """The size of the part of the machine in which Burstable containers without a CPU limit run, if there is room: the
+    whole machine (system), a socket (package or socket), a die, a NUMA node (numa) or the CPUs of a level 3 cache
+    (l3cache)."""
     exclusive: Exclusive = Exclusive()
     """What happens to exclusive CPUs when their container ends."""
     cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")

@@ -11,8 +11,17 @@ from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.evidence import Allocation, Given, Subject
-from criproxy.devices.holdings import MOST_CHARACTERS, MOST_IDS, cards_of, facts_of, ids_of, source_of, words_of
+from criproxy.devices.evidence import Allocation, Given, Share, Subject
+from criproxy.devices.holdings import (
+    MOST_CHARACTERS,
+    MOST_IDS,
+    allocated_of,
+    cards_of,
+    facts_of,
+    ids_of,
+    source_of,
+    words_of,
+)
 from criproxy.devices.rules import KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S
 from criproxy.wire.calls import Outcome, OutcomeKind
@@ -186,3 +195,14 @@ def test_what_is_remembered_of_ids_is_bounded() -> None:
     found = ids_of(facts, "nvidia")
     assert len(found) == MOST_IDS
     assert max(map(len, found)) == MOST_CHARACTERS
+
+
+def test_many_replicas_are_counted() -> None:
+    """Their number is kept beside those that are: `criproxy devices` and the metrics say how many a container has."""
+    replicas = tuple(f"GPU-a::{number}" for number in range(700))
+    share = Share("nvidia.com/gpu", replicas, "annotation")
+    facts = facts_of((), {"nvidia": Allocation(Given.CARDS, ("GPU-a",), "annotation", shares=(share,))}, (), {})
+
+    (found,) = allocated_of(facts, "nvidia")
+    assert (len(found["ids"]), found["count"]) == (MOST_IDS, 700)
+    assert [each["count"] for each in allocated_of({"nvidia_allocated": {"a.b/c": {"ids": "x,y"}}}, "nvidia")] == [2]

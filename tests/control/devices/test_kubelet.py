@@ -1,6 +1,7 @@
 """Evidence from a kubelet: a node between the embedded runtime and a kubelet's podresources and checkpoint."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -333,6 +334,30 @@ async def test_a_silent_one_is_asked_again_whatever_fails(
     assert "background work failed" in source.log.events()
     await source.close()
     await source.tasks.stop()
+
+
+async def test_a_checkpoint_that_hangs_is_told_of_once(allocations: Allocations, source: Kubelet) -> None:
+    """However often creates ask for it; that it is back is told, too."""
+    path = source._checkpoint.path
+    os.mkfifo(path)
+    source._checkpoint.timeout_s = 0.01
+    for number in range(3):
+        inquiry = source._inquire(of(f"u{number}"))
+        assert inquiry is not None
+        await inquiry.reading
+    assert isinstance(source.log, RecordingLog)
+    assert source.log.events().count("the kubelet does not report what it allocated") == 1
+    assert source.counters.device_evidence["checkpoint", "hanging"] == 3
+
+    with path.open("w"):
+        path.unlink()
+    async with asyncio.timeout(20):
+        while source.patience.hanging:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+    inquiry = source._inquire(of("u9"))
+    assert inquiry is not None
+    await inquiry.reading
+    assert "the kubelet reports again what it allocated" in source.log.events()
 
 
 async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocations, source: Kubelet) -> None:

@@ -1,0 +1,23 @@
+"""What the daemon is told of all that is offered."""
+
+from dataclasses import replace
+
+from criproxy.deviceplugin.cards_health import CardsHealth
+from criproxy.deviceplugin.reports import published
+from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.seen import cards_of
+from tests.control.world import RecordingLog
+from tests.deviceplugin.hosts import a100, part
+from tests.deviceplugin.test_resources import gpus, of_nvidia
+
+
+async def test_mig_devices_name_their_gpu() -> None:
+    """The daemon, which has no NVML, cannot know otherwise whose parts they are."""
+    config = of_nvidia("flags: {migStrategy: mixed}")
+    found = gpus(replace(a100(0), mig_enabled=True, mig=(part(0), part(1))))
+    health = CardsHealth(lambda: None, lambda *_: None, RecordingLog())
+    health.see(cards_of(config.plan, found), ["nvidia"])
+
+    report = published(resources(config, found), [], health.known, {}, 10.0)
+
+    assert {card.id: card.parent for card in report.cards} == {"MIG-1": "GPU-0", "MIG-2": "GPU-0"}
