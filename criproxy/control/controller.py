@@ -28,6 +28,7 @@ from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.watchers import start_watchers
+from criproxy.control.usage.reported import CardUsage
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
@@ -36,6 +37,7 @@ from criproxy.observe.bypass import BypassMode
 from criproxy.observe.counters import Counters
 from criproxy.observe.failures import Failures, SafeLog
 from criproxy.observe.logger import Log
+from criproxy.observe.node_use import NodeUse
 from criproxy.observe.tasks import Tasks
 from criproxy.policy.api import Policy
 from criproxy.store.store import NodeStore
@@ -56,6 +58,10 @@ class Controller:
 
     device_plugin: DevicePlugin
     """What it reports of itself."""
+    card_usage: CardUsage
+    """What the watcher reports of the use of cards."""
+    node_use: NodeUse
+    """How much of the node's CPUs and memory is used."""
     _passed_unseen = False
     """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
 
@@ -86,7 +92,8 @@ class Controller:
             counters=counters,
             log=log,
         )
-        self._bypass_times, self.device_plugin = BypassTimes(), DevicePlugin()
+        self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
+        self.node_use = NodeUse(settings.host_root)
         self.reconciler = Reconciler(context)
         self.refused_resizes, inheritance = RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
@@ -141,6 +148,12 @@ class Controller:
         parts = (self.reconciler, self.outcomes, self.refused_resizes, self.hotplug)
         context.tasks.forever("watch", partial(start_watchers, context, *parts, lambda: self.ready))
         context.tasks.forever("scan for cards", self._begin_devices)
+
+    async def known(self) -> None:
+        """Return once it is known which containers run, and what they were given; at once where none is followed."""
+        if self.policy_switch.active:
+            await self.devices.begin()
+            await self.resync.first()
 
     async def _begin_devices(self) -> None:
         await self.devices.begin()

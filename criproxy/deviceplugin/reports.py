@@ -149,7 +149,7 @@ def _card(key: Key, known: Known | None, replicas: Mapping[str, int]) -> Publish
 
 
 def _resource(status: Status, served: Served) -> Advertised:
-    registered = status.state is State.REGISTERED
+    registered, offered = status.state is State.REGISTERED, served.offers.get(status.resource, {})
     return Advertised(
         name=status.resource,
         device_class=served.classes.get(status.resource, ""),
@@ -157,4 +157,5 @@ def _resource(status: Status, served: Served) -> Advertised:
         healthy=status.healthy,
         registered=registered,
         problem="" if registered else status.text or status.state.value,
+        profile=next((each.vgpu.profile for each in offered.values() if each.vgpu), ""),
     )

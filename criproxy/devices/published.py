@@ -38,6 +38,8 @@ class Advertised:
     """Whether the kubelet has accepted it."""
     problem: str = ""
     """Why not; a sentence."""
+    profile: str = ""
+    """The profile whose vGPUs its ids are; empty: they are cards, or replicas of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

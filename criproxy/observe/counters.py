@@ -85,5 +85,7 @@ class Counters:
     """Cards that became unhealthy, by class and by what was to be done: ``none``, ``annotate``, ``stop``."""
     device_stops: Counter[str] = field(default_factory=Counter)
     """Containers that were stopped because of an unhealthy card, by class."""
+    pod_file_failures: int = 0
+    """Times at which files of pods with cards could not be written or removed."""
     store_failures: int = 0
     """Transactions that failed or took too long."""
