@@ -34,6 +34,8 @@ def write_pods(
     """
     if reason := why_refused(state_dir):
         raise OSError(EPERM, f"its directory {reason}")
+    if not keep and not os.path.lexists(state_dir / NAME):
+        return
     with _folder(state_dir) as folder:
         kept = {f"{uid}{_SUFFIX}" for uid in keep}
         for name in os.listdir(folder):  # noqa: PTH208 (an open folder has no path)

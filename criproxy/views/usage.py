@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from criproxy.devices.published import Published
+from criproxy.devices.published import Published, free_vgpus
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
@@ -107,17 +107,17 @@ def _unknown(node: Node, report: UsageReport) -> list[Values]:
 
 def _profiles(plugin: Published | None, given: Mapping[tuple[str, str], int]) -> Iterable[Values]:
     """The vGPUs of each profile: how many there are, and how many of them are free."""
+    free = free_vgpus(plugin, given) if plugin else {}
     for each in plugin.resources if plugin else ():
         if each.profile:
-            held = given.get((each.device_class, each.name), 0)
             yield {
                 "class": each.device_class,
                 "profile": each.profile,
                 "resource": each.name,
                 "vgpus": each.ids,
                 "healthy": each.healthy,
-                "given": held,
-                "free": max(each.healthy - held, 0),
+                "given": given.get((each.device_class, each.name), 0),
+                "free": free[each.device_class, each.profile],
             }
 
 
