@@ -62,7 +62,7 @@ def annotations(*named: str) -> str:
     ``all`` makes the one of all annotations, ``ignored`` that of those which no policy acts on.
     """
     if named == ("all",):
-        columns = "| Annotation | Value | What it says about the container | Policies | Allowed by default |\n"
+        columns = "| Annotation | Value | What it controls | Policies | Allowed by default |\n"
         return columns + "|---|---|---|---|---|\n" + "".join(map(_key_row, KEYS))
     if named == ("ignored",):
         rows = (f"| `{key}` | {reason} |\n" for key, reason in unheeded.ANNOTATIONS.items())
@@ -150,7 +150,7 @@ def transitions(path: str) -> str:
         for state, after in states.items()
     )
     meanings = (f"* {each.name}: {each.value}.\n" for each in (*states, *events))
-    return f"{head}{''.join(rows)}\nEvents that find an empty cell change nothing.\n\n{''.join(meanings)}"
+    return f"{head}{''.join(rows)}\nIf a cell is empty, the event does not change the state.\n\n{''.join(meanings)}"
 
 
 def picture(file: str, case: str, target: str) -> str:

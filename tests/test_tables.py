@@ -56,7 +56,7 @@ def test_an_option_that_is_a_group_is_told_by_what_is_in_it() -> None:
     rows = table("criproxy.policy.options.Options")
 
     assert "| `reservedResources.cpu` | such as `cpuset:0-1`, `750m`, `2` |  | The same as reservedCpus" in rows
-    assert "| `annotations.allow` | a mapping; each value is a list of strings |  | By namespace" in rows
+    assert "| `annotations.allow` | a mapping; each value is a list of strings |  | For each namespace" in rows
     assert "| required |" not in rows
 
 

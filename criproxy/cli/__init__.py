@@ -94,5 +94,5 @@ def _tell(error: OSError) -> None:
 def main() -> None:
     """A CRI proxy that decides which CPUs, memory and devices each container of this node gets.
 
-    Exit status: 0 success, 1 a failure or the answer no, 2 a usage error.
+    Exit status: 0 success, 1 failure or the answer no, 2 usage error.
     """

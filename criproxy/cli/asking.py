@@ -124,7 +124,7 @@ def places_options(command: F) -> F:
             type=Place(folder=True),
             default="/",
             show_default=True,
-            help="Prefix of /sys and the cgroup tree, used if no daemon answers.",
+            help="Directory that contains /sys and the cgroup tree, used if no daemon answers.",
         ),
         state_dir_option("The daemon's state on disk, used if no daemon answers."),
         control_socket_option,

@@ -8,21 +8,21 @@ from criproxy.cli.asking import control_socket_option, state_dir_option
 from criproxy.cli.client import NoDaemon, ask
 
 
-@click.command(short_help="Switch the bypass on or off: while it is on, calls pass untouched.")
+@click.command(short_help="Switch the bypass on or off; while it is on, calls pass unchanged.")
 @click.argument("state", type=click.Choice(["on", "off", "status"]))
 @control_socket_option
-@state_dir_option("The daemon's state on disk; shows whether a daemon runs but does not answer.")
+@state_dir_option("The daemon's state on disk, to detect a daemon that runs but does not answer.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(state: str, control_socket: str, state_dir: Path, output: str) -> None:
     """Switch the bypass of the running daemon on or off, or show whether it is on.
 
-    While the bypass is on, every new call passes between kubelet and runtime byte for byte: criproxy places, watches
-    and refuses no container. Running containers keep their CPUs, but exclusive CPUs are not protected: new containers
-    may run on all of them. The bypass stays on until you switch it off or the daemon restarts. Then criproxy asks the
-    runtime which containers run, and makes exclusive CPUs exclusive again.
+    While the bypass is on, criproxy forwards every new call unchanged: it places, watches and refuses no container.
+    Running containers keep their CPUs, but exclusive CPUs are not protected: new containers may run on all of them. The
+    bypass stays on until you switch it off or the daemon restarts. Then criproxy asks the runtime which containers are
+    running, and protects exclusive CPUs again.
 
-    After repeated failures of its own, the daemon bypasses its policy by itself. That mode, "automatic", keeps
-    exclusive CPUs exclusive; new containers share the other CPUs. The daemon tries to end it by itself.
+    After repeated internal failures, the daemon bypasses its policy automatically. In this mode, "automatic", exclusive
+    CPUs stay exclusive, and new containers share the other CPUs. The daemon keeps trying to leave this mode.
     """
     try:
         result = ask(control_socket, "bypass", {"state": state})

@@ -28,27 +28,27 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     return value
 
 
-@click.command(short_help="Check a policy file by itself and against this machine.")
+@click.command(short_help="Check a policy file, also against this machine.")
 @click.argument("paths", nargs=-1, required=True, type=Place(), metavar="FILE|DIR...")
 @click.option(
     "--host-root",
     type=Place(folder=True),
     default="/",
     show_default=True,
-    help="Prefix of /sys, /proc and the cgroup tree of the machine to check against.",
+    help="Directory that contains /sys, /proc and the cgroup tree of the machine to check against.",
 )
-@click.option("--no-machine", is_flag=True, help="Check the files alone, not against this machine.")
+@click.option("--no-machine", is_flag=True, help="Check only the files, not against this machine.")
 @click.option(
     "--hostname",
     metavar="NAME",
     callback=_named,
-    help="Choose the file in DIR that this host would use.  [default: this host's name]",
+    help="Check the file in DIR for the host with this name.  [default: this host's name]",
 )
 @click.option(
     "--group",
     metavar="LABEL",
     callback=_named,
-    help="Choose the file in DIR that a node of this group would use.  [default: what /etc/criproxy/group says]",
+    help="Check the file in DIR for this group of nodes.  [default: the content of /etc/criproxy/group]",
 )
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
@@ -61,12 +61,12 @@ def command(
     group: str | None,
     output: str,
 ) -> None:
-    """Report the mistakes in policy files as FILE:LINE:COLUMN, or print the options in force.
+    """Report mistakes in policy files as FILE:LINE:COLUMN, or print the resulting options.
 
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.
 
-    The command also checks the file of NVIDIA's device plugin that a policy file names.
+    If a policy file names a file of NVIDIA's device plugin, the command checks that file, too.
 
     Exit status: 0 the daemon would accept all files, 1 it would not, 2 a usage error.
     """

@@ -38,6 +38,6 @@ def log_options(command: F) -> F:
         type=click.Choice(LOG_FORMATS),
         default="auto",
         show_default=True,
-        help="auto: journal if systemd reads standard error, else console.",
+        help="auto: journal if standard error goes to systemd, else console.",
     )(command)
     return click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)(command)

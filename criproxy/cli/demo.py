@@ -185,9 +185,9 @@ class Demo:
 
 @click.command(short_help="Show where sample pods run and why, on a private runtime on this machine.")
 def command() -> None:
-    """Run sample pods through criproxy on a private containerd, and read their cgroups back.
+    """Run sample pods through criproxy on a private containerd, and read their cgroups.
 
-    Without root or containerd, the demo uses an embedded runtime. It leaves nothing behind. Exit status 1 if a
+    Without root or containerd, the demo uses an embedded runtime. It leaves nothing behind. The exit status is 1 if a
     container is not where it should be.
     """
     try:

@@ -27,7 +27,7 @@ def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             names = [f"--{name}" for name in flag.names]
             several = flag.kind in ("texts", "integers")
             more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
-            text = f"NVIDIA's flag: {flag.key} of its file; variable {flag.variables[0]}."
+            text = f"Overrides {flag.variables[0]} and {flag.key}, as in NVIDIA's plugin."
             names.append(f"{_OURS}{number}")
             option = click.option(*names, multiple=several, metavar=_METAVARS[flag.kind], help=text, **more)
             command = option(command)
@@ -50,16 +50,16 @@ def _arguments(options: dict[str, Any]) -> Iterator[str]:
     "nvidia_config",
     metavar="FILE|DIR",
     help="NVIDIA's configuration file (version: v1), or a directory of such files.  "
-    "[default: what the variable CONFIG_FILE says, else devices.plugin.nvidiaConfig of the policy file]",
+    "[default: the variable CONFIG_FILE, else devices.plugin.nvidiaConfig of the policy file]",
 )
-@click.option("--name", metavar="NAME", help="Use the file of this name in the directory of NVIDIA's files.")
+@click.option("--name", metavar="NAME", help="Use the file with this name from the directory of NVIDIA's files.")
 @click.option(
-    "--hostname", metavar="NAME", help="Choose the files that this host would use.  [default: this host's name]"
+    "--hostname", metavar="NAME", help="Use the files for the host with this name.  [default: this host's name]"
 )
 @click.option(
     "--group",
     metavar="LABEL",
-    help="Choose the files that a node of this group would use.  [default: what /etc/criproxy/group says]",
+    help="Use the files for this group of nodes.  [default: the content of /etc/criproxy/group]",
 )
 @click.option(
     "--kubelet-dir",
@@ -71,7 +71,7 @@ def _arguments(options: dict[str, Any]) -> Iterator[str]:
 @click.option(
     "--register",
     type=click.Choice(["kubelet", "plugins-registry"]),
-    help="How the kubelet learns of the plugin: a call of its socket, or a socket in its directory plugins_registry.  "
+    help="How to register with the kubelet: call its socket, or put a socket into its directory plugins_registry.  "
     "[default: devices.plugin.register of the policy file, else kubelet]",
 )
 @click.option(
@@ -79,7 +79,8 @@ def _arguments(options: dict[str, Any]) -> Iterator[str]:
     type=Place(folder=True),
     default="/",
     show_default=True,
-    help="Prefix of the host's files: /sys, /proc, /dev, the kubelet's, and those that the policy file names.",
+    help="Directory that contains the host's /sys, /proc and /dev, the kubelet's files, and the files that the policy "
+    "file names.",
 )
 @http_option
 @click.option(
@@ -87,17 +88,17 @@ def _arguments(options: dict[str, Any]) -> Iterator[str]:
     default=DEFAULT_CONTROL_SOCKET,
     show_default=True,
     metavar="PATH",
-    help="The socket of the daemon, which is told of cards that do not work; it need not run.",
+    help="Control socket of the daemon, to report unhealthy cards. The daemon does not have to run.",
 )
 @log_options
 @_nvidia_flags
 def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - click has checked them
-    """Offer the cards of this node to the kubelet, whole or shared, and watch their health.
+    """Offer the cards of this node to the kubelet, whole or shared, and monitor their health.
 
-    Without a policy file, NVIDIA's cards are offered as NVIDIA's own device plugin offers them. Its flags and variables
-    take precedence over its file.
+    Without a policy file, the command offers NVIDIA GPUs, just as NVIDIA's own device plugin does. Options take
+    precedence over the environment variables of NVIDIA's plugin, and these over its file.
 
-    SIGHUP reads the files again. SIGTERM and SIGINT stop the program.
+    SIGHUP makes the program reread its files. SIGTERM and SIGINT stop it.
     """
     from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
 

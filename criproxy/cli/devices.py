@@ -33,11 +33,11 @@ def command(
     config: Path | None,
     **places: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
-    """Show the cards of each device class, the distances between them, and the containers that have them.
+    """Show the cards of each device class, the links between them, and the containers that have them.
 
-    The command asks the daemon. If no daemon answers, it reads this machine and the state that the daemon left on
-    disk. The evidence for each assignment is in brackets: annotation, podresources, checkpoint, cdi, nodes. Links
-    between cards are named as nvidia-smi does. NVLinks and MIG devices come from NVML, which this command asks itself.
+    The command asks the daemon. If no daemon answers, it reads this machine and the state that the daemon left on disk.
+    The evidence for each allocation is in brackets: annotation, podresources, checkpoint, cdi, nodes. Links between
+    cards have the same names as in nvidia-smi. The command gets NVLinks and MIG devices from NVML.
     """
     ask = partial(_ask, Places(**places), config)
     show_answer(ask, output, _renderer, watch=watch, interval_s=interval_s)

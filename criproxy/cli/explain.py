@@ -20,16 +20,16 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     return [CompletionItem(name) for name in places.names() if name.startswith(incomplete) and name.isprintable()]
 
 
-@click.command(short_help="Show what a container asked for, what it got, when and why.")
+@click.command(short_help="Show what a container requested, what it got, when and why.")
 @click.argument("container", shell_complete=complete)
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @places_options
 def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
-    """Show the history of CONTAINER: NAMESPACE/POD/CONTAINER, or the beginning of a container id.
+    """Show the history of CONTAINER: NAMESPACE/POD/CONTAINER, or the start of a container id.
 
-    The history has what the kubelet asked for and how criproxy read it, what the policy granted and why, which
-    containers its start waited for, every update and its result, resizes, changes by others, and its end. A refused
-    container has no id: use its name. The history is limited: entries of ended
+    The history shows what the kubelet requested and how criproxy interpreted it, what the policy granted and why, for
+    which containers the start waited, every update and its result, resizes, changes by other programs, and the end of
+    the container. A refused container has no id, so use its name. The history is limited; the entries of ended
     containers are dropped first.
     """
     values = Places(**places).explain(container)

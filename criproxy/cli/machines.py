@@ -26,7 +26,7 @@ def machine_options(command: F) -> F:
         "--host-root",
         type=EXISTING,
         metavar="DIR|TAR",
-        help="Use the machine whose /sys and /proc this directory or archive has.",
+        help="Use the machine whose /sys and /proc are in this directory or archive.",
     )
     return shape(copy(command))
 

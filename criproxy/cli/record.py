@@ -23,20 +23,19 @@ from criproxy.errors import CriproxyError, UsageError
 STDOUT = Path("-")
 
 
-@click.command(short_help="Record what the kubelet asks for on this node, for `simulate --load`.")
+@click.command(short_help="Record the kubelet's requests on this node, for `simulate --load`.")
 @click.argument("file", type=Place(), metavar="FILE")
 @click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="Stop after this time, such as 10m.")
-@click.option(
-    "--max-size", type=Size(), default="64Mi", show_default=True, help="Stop before FILE is larger than this."
-)
+@click.option("--max-size", type=Size(), default="64Mi", show_default=True, help="Stop before FILE exceeds this size.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @control_socket_option
 def command(*, file: Path, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
-    """Write the containers of this node to FILE, then each pod and container that starts, changes or ends.
+    """Write the containers of this node to FILE, then every pod and container that starts, changes or ends.
 
-    FILE - is standard output. A trace has what placement depends on: names, QoS class, sizes, labels, annotations for
-    policies. It has no commands, environments, mounts or images, and no values of labels or annotations whose keys
-    look secret. docs/simulate.md explains the lines. Without --for the command records until Ctrl-C.
+    If FILE is -, the command writes to standard output. A trace contains what placement depends on: names, QoS class,
+    sizes, labels, and annotations for policies. It contains no commands, environments, mounts or images, and no values
+    of labels or annotations whose keys look secret. docs/simulate.md explains the format. Without --for, the command
+    records until Ctrl-C.
 
     Exit status: 0 recorded, 1 there is nothing to record or the daemon ended the recording, 2 a usage error.
     """

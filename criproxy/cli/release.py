@@ -19,7 +19,7 @@ Values = dict[str, Any]
 
 
 @click.command(short_help="Unpin every container and stop placing, or place containers again.")
-@click.option("--undo", is_flag=True, help="Place all containers again, where they were if that is free.")
+@click.option("--undo", is_flag=True, help="Place all containers again, in their former places if these are free.")
 @click.option(
     "--runtime-endpoint",
     default="unix:///run/containerd/containerd.sock",
@@ -40,14 +40,14 @@ def command(
     host_root: Path,
     output: str,
 ) -> None:
-    """Give every container all CPUs and memory nodes that pods may use, and place no container from then on.
+    """Give every container all CPUs and memory nodes that pods may use, and stop placing containers.
 
-    The release stays in effect over restarts, until --undo or a changed policy file. The daemon does the work.
-    If no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
-    is removed. It does not create a --state-dir in which criproxy has never run; then the release is not remembered.
+    The release survives restarts; --undo or a changed policy file ends it. The daemon does the work. If no daemon
+    answers, this command does it through the runtime, so that no container stays pinned when criproxy is removed. The
+    command does not create a --state-dir in which criproxy has never run; in this case, the release is not stored.
 
-    Exit status: 0 every container was released (or placed again), 1 some are still pinned (with --undo: not
-    placed), or may be, or the release could not be stored, 2 a usage error.
+    Exit status: 0 every container was released (or placed again), 1 some are still pinned (with --undo: not placed), or
+    may be, or the release could not be stored, 2 a usage error.
     """
     was_asked = False
     try:

@@ -9,7 +9,7 @@ import click
     "policies",
     multiple=True,
     metavar="NAME",
-    help="Only this policy. Repeatable.  [default: all, including those of installed packages]",
+    help="Include only this policy. Repeatable.  [default: all, including those of installed packages]",
 )
 def command(policies: tuple[str, ...]) -> None:
     """Print the JSON Schema of policy files: editors use it to complete, explain and check options.

@@ -17,7 +17,7 @@ from criproxy.errors import CriproxyError
     default="unix:///run/criproxy/criproxy.sock",
     show_default=True,
     metavar="ADDRESS",
-    help="Socket for the kubelet; a socket passed by systemd takes precedence.",
+    help="Socket for the kubelet; sockets that systemd passes take precedence.",
 )
 @click.option(
     "--runtime-endpoint",
@@ -35,14 +35,14 @@ from criproxy.errors import CriproxyError
     type=Place(folder=True),
     default="/var/lib/criproxy",
     show_default=True,
-    help="Directory that keeps the state over restarts.",
+    help="Directory that keeps the state across restarts.",
 )
 @click.option(
     "--host-root",
     type=Place(folder=True),
     default="/",
     show_default=True,
-    help="Prefix of the host's files: /sys, /proc, /dev, the cgroup tree, CDI's and the kubelet's.",
+    help="Directory that contains the host's /sys, /proc, /dev and cgroup tree, CDI files, and the kubelet's files.",
 )
 @http_option
 @click.option(
@@ -50,7 +50,7 @@ from criproxy.errors import CriproxyError
     default=DEFAULT_CONTROL_SOCKET,
     show_default=True,
     metavar="PATH",
-    help="Socket on which the other commands reach this daemon.",
+    help="Socket through which the other commands reach this daemon.",
 )
 @log_options
 @click.option(
@@ -60,7 +60,7 @@ from criproxy.errors import CriproxyError
     help="Log requests and replies of this method (CreateContainer, a full path, or '*') without secrets. Repeatable.",
 )
 def command(log_level: str, log_format: str, **options: object) -> None:
-    """Serve CRI to the kubelet, pass every call to the runtime, and place containers on the way.
+    """Serve CRI to the kubelet, forward every call to the runtime, and place containers on the way.
 
     SIGTERM and SIGINT stop the daemon; it waits at most 2 s for calls in flight.
     """

@@ -34,7 +34,9 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.command(short_help="Run scenarios of pods through a policy, and report expectations that do not hold.")
 @click.argument("file", type=Place(), metavar="FILE", required=False)
 @click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete)
-@click.option("--load", type=EXISTING, metavar="SPEC|TRACE", help="Simulate a load or recorded trace instead of FILE.")
+@click.option(
+    "--load", type=EXISTING, metavar="SPEC|TRACE", help="Simulate a load or a recorded trace instead of FILE."
+)
 @click.option(
     "--policy",
     "policies",
@@ -50,17 +52,19 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     "--svg",
     type=Place(folder=True),
     metavar="DIR",
-    help="Also write a picture of each case to DIR: the placement at each expectation and at the end.",
+    help="Also write a picture of each case to DIR, with the placement at each expectation and at the end.",
 )
 @click.option(
     "--nodes",
     type=click.IntRange(1, MOST_NODES),
     default=1,
     metavar="N",
-    help="With --load, simulate this many equal nodes with different pods, one process for each CPU.",
+    help="With --load, simulate this many identical nodes with different pods, one process per CPU.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print the reasons of each decision.")
-@click.option("--explain", is_flag=True, help="Print the candidates of each decision as `criproxy explain` does.")
+@click.option(
+    "--explain", is_flag=True, help="Print the candidates of each decision, in the format of `criproxy explain`."
+)
 @click.pass_context
 def command(  # noqa: PLR0913 (one for each option)
     ctx: click.Context,
@@ -80,15 +84,15 @@ def command(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Run the cases of a scenario FILE, or only the cases ID, and print one line for each.
 
-    A line has the result, the first expectation that does not hold, and the placement: each container with its CPUs
-    (! means exclusive) and, after m, the NUMA nodes of its memory. A case that applies to the rules of both CRI-RM and
-    nri-plugins runs with each. With another policy or machine, expectations may fail: look at the placement.
+    A line contains the result, the first expectation that does not hold, and the placement: each container with its
+    CPUs (! means exclusive), and m with the NUMA nodes of its memory. A case for the rules of both CRI-RM and
+    nri-plugins runs once with each. With another policy or machine, expectations may fail, so look at the placement.
     docs/simulate.md explains the file.
 
-    A case that cannot be read is reported with its line; the other cases run.
+    If a case has a mistake, the command reports its line and runs the other cases.
 
-    With --load, the command simulates hours of a node, the same for each --policy, and compares the policies in a
-    table.
+    With --load, the command simulates several hours on a node, with the same pods for each --policy, and compares the
+    policies in a table.
 
     Exit status: 0 all expectations hold, 1 one does not, 2 the file or the command line is wrong.
     """

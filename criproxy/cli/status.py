@@ -18,11 +18,11 @@ SETTLE_S, PAUSE_S = 5.0, 0.25
 
 
 @click.command(short_help="Show the containers, their CPUs, and what is wrong.")
-@click.option("-n", "--namespace", default="", help="Only containers in this namespace.")
-@click.option("--pod", default="", help="Only containers of the pod with this name.")
-@click.option("--exclusive", is_flag=True, help="Only containers with exclusive CPUs.")
-@click.option("--refused", is_flag=True, help="Show all refused containers that are listed, not only the newest.")
-@click.option("--check", is_flag=True, help="Print only what is wrong; exit status 1 if anything is.")
+@click.option("-n", "--namespace", default="", help="Show only containers in this namespace.")
+@click.option("--pod", default="", help="Show only containers of the pod with this name.")
+@click.option("--exclusive", is_flag=True, help="Show only containers with exclusive CPUs.")
+@click.option("--refused", is_flag=True, help="Show all listed refused containers, not only the newest.")
+@click.option("--check", is_flag=True, help="Print only what is wrong; exit with status 1 if anything is.")
 @watch_options
 @places_options
 def command(  # noqa: PLR0913 (one for each option)
@@ -37,13 +37,13 @@ def command(  # noqa: PLR0913 (one for each option)
     output: str,
     **places: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
-    """Show the containers of this node, what they asked for, their CPUs, free CPUs, and what is wrong.
+    """Show the containers of this node, what they requested, their CPUs, free CPUs, and what is wrong.
 
-    The command asks the daemon. If no daemon answers, it shows the state that the daemon left on disk, and says so.
-    The CPUs are those that were granted; if a container does not run on them yet, its line says so.
+    The command asks the daemon. If no daemon answers, it shows the state that the daemon left on disk, and says so. The
+    CPUs are those that were granted; if a container does not run on them yet, its line shows this.
 
-    --check prints one message for each problem, and ends with exit status 1 if there is one: a CPU that is exclusive
-    to two containers, a container that is not where it should be, a failed update, a refused configuration, and more
+    --check prints one message for each problem, and exits with status 1 if there is one: a CPU that is exclusive to two
+    containers, a container that is not where it should be, a failed update, a refused configuration, and more
     (docs/check.md).
     """
     if check and watch:

@@ -23,8 +23,8 @@ from criproxy.model.topology import Topology
 def command(host_root: Path, output: str) -> None:
     """Show what criproxy knows about the machine, and which of its CPUs and memory pods may use.
 
-    The table is for reading, the JSON has every list of CPUs in full, and the SVG is a picture of the node
-    for a browser: criproxy topology --format svg > node.svg
+    The table is an overview, the JSON output contains every list of CPUs in full, and the SVG output is a picture of
+    the node for a browser: criproxy topology --format svg > node.svg
     """
     hardware = inspect(host_root)
     if output == "json":

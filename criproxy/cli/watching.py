@@ -40,13 +40,13 @@ def watch_options(command: F) -> F:
             default=2.0,
             show_default=True,
             metavar="SECONDS",
-            help="Pause between two answers of --watch.",
+            help="Pause between two outputs of --watch.",
         ),
         click.option(
             "-w",
             "--watch",
             is_flag=True,
-            help="Repeat until Ctrl-C; with JSON, one line each time.",
+            help="Repeat until Ctrl-C; with JSON, print one line each time.",
         ),
     ):
         command = option(command)

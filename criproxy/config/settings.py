@@ -33,23 +33,26 @@ class Common(BaseModel):
     """The policy that decides where containers run: none, static, pools, balloons, topology-aware or an installed
     one."""
     on_error: Literal["shared", "pass", "refuse"] = "shared"
-    """What criproxy does with a new container when criproxy itself fails (policy, disk, a handler that hangs): shared
-    runs it on the CPUs that are not exclusive; pass creates it as the kubelet sent it, and gives it its CPUs before it
-    starts; refuse refuses it, and the kubelet tries again. The container never starts on exclusive CPUs of others."""
+    """What criproxy does with a new container when criproxy itself fails (the policy, the disk, or a handler that
+    hangs). shared: run it on the CPUs that are not exclusive. pass: create it as the kubelet requested, and give it its
+    CPUs before it starts. refuse: refuse it, and the kubelet retries. In no case does the container start on exclusive
+    CPUs of another one."""
     adopt: Literal["pin", "watch"] = "pin"
-    """What criproxy does with a running container that it did not place: pin keeps the container on its CPUs, without
-    the exclusive CPUs of others; watch leaves it alone, and no CPU that it runs on becomes exclusive while it runs."""
+    """What criproxy does with a running container that it did not place. pin: keep it on its CPUs, except those that
+    are exclusive to other containers. watch: leave it alone; its CPUs do not become exclusive to others while it
+    runs."""
     promote: Literal["off", "when-free"] | None = None
-    """Which shared Guaranteed containers get the exclusive CPUs that the policy would give them, once there is room:
-    none (off) or all (when-free). By default only those that were created while criproxy failed or was bypassed, not
-    those that criproxy found running or that were shared before the policy changed. Unless promote is off, shared
-    containers that were created during a failure or bypass also get their place in a pool or balloon."""
+    """Which Guaranteed containers with shared CPUs get the exclusive CPUs that the policy would give them, as soon as
+    there is room. off: none. when-free: all. By default: containers that were created while criproxy failed or was
+    bypassed, but not those that criproxy found running, or that were shared before the policy changed. Unless promote
+    is off, shared containers that were created during a failure or bypass also get their place in a pool or balloon."""
     apply: Literal["new", "all"] = "new"
-    """The containers to which a changed policy file applies: new ones, or all. With all, criproxy also places the
-    running containers anew: they keep their CPUs where possible, or get others near their memory, which never moves."""
+    """The containers to which a changed policy file applies: only new ones (new), or all. With all, criproxy also
+    places running containers again: they keep their CPUs if possible, or move to CPUs near their memory, which never
+    moves."""
     devices: DeviceOptions | None = None
-    """Which containers see which accelerators, with every policy. Without this section criproxy leaves devices alone;
-    {} hides every card from containers to which no card is allocated."""
+    """Which containers see which accelerators, under every policy. Without this section, criproxy leaves devices alone;
+    with {}, it hides every card from containers to which no card is allocated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,20 @@ class StoreLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLimits:
+    """How long a create, or an adoption, waits for what tells of cards; each of these may hang for ever."""
+
+    look_s: float = 1.0
+    """For a scan of the machine's cards, a file or folder of the kubelet or of MPS, and the runtime's answer."""
+    drivers_s: float = 0.5
+    """For all files of a driver together, within a scan."""
+    source_s: float = 1.5
+    """For all that the kubelet tells; that ends before by a bound of its own, to report what it has."""
+    adoption_s: float = 2.0
+    """How long the containers of one list may wait for the kubelet, which knows where the cards of unknown ones are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Limits and switches of one controller."""
 
@@ -67,6 +81,7 @@ class Settings:
     """Whether another configuration places all containers anew, or new ones only."""
     devices: DeviceRules | None = None
     """What containers may see of accelerators; None: devices are left alone."""
+    device_limits: DeviceLimits = DeviceLimits()
     configuration: str = ""
     """A digest of the configuration: another one than the node's last ends a release."""
     barrier_timeout_s: float = 10.0

@@ -54,10 +54,12 @@ class PodresourcesClient:
     Args:
         socket: such as /var/lib/kubelet/pod-resources/kubelet.sock.
         patience: for a look at it, since a file system may hang.
+        look_s: how long that may take.
     """
 
-    def __init__(self, socket: Path, patience: Patience | None = None) -> None:
+    def __init__(self, socket: Path, patience: Patience | None = None, look_s: float = STAT_TIMEOUT_S) -> None:
         self.socket = socket
+        self._look_s = look_s
         self._patience = patience or Patience()
         self._channel: Channel | None = None
         self._made: tuple[int, int] | None = None
@@ -126,7 +128,7 @@ class PodresourcesClient:
     async def _connected(self) -> "Channel":
         """The connection, to be made by the call; what an earlier kubelet did not know is forgotten."""
         try:
-            found = await self._patience.wait(str(self.socket), self.socket.stat, STAT_TIMEOUT_S)
+            found = await self._patience.wait(str(self.socket), self.socket.stat, self._look_s)
         except OSError as error:
             raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: {error.strerror}") from error
         except Hangs as error:

@@ -22,19 +22,27 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.links import Peers
-from criproxy.discovery.cards import DriverFiles, find_cards
+from criproxy.discovery.cards import DRIVER_TIMEOUT_S, DriverFiles, find_cards
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import MigMinors, Platform
 
-LOOK_TIMEOUT_S = 5.0
-"""How long a look at files may take, of which those of drivers have a shorter bound of their own."""
-NVML_WAIT_S = 3.0
-"""How long a look waits for NVML, whose first answer may take longer; cards of other classes need not wait for it."""
 POLL_S = 0.5
 """How often names are looked at."""
 ASK_AGAIN_S = 30.0
 """After so long NVML is asked again where it had nothing to say although there are NVIDIA's nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a look waits for what may hang."""
+
+    files_s: float = 5.0
+    """For all files."""
+    drivers_s: float = DRIVER_TIMEOUT_S
+    """For those of drivers, which are among them."""
+    nvml_s: float = 3.0
+    """For NVML, whose first answer may take longer; cards of other classes need not wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +81,15 @@ class Machine:
         classes: the advertised ones.
         host_root: above /dev, /proc and /sys.
         nvml: asks NVML, if NVIDIA's cards are advertised.
+        limits: of each look.
     """
 
     def __init__(
-        self, classes: Iterable[DeviceClass], host_root: Path = Path("/"), nvml: NvmlProgram | None = None
+        self,
+        classes: Iterable[DeviceClass],
+        host_root: Path = Path("/"),
+        nvml: NvmlProgram | None = None,
+        limits: Limits = Limits(),
     ) -> None:
         self.classes = tuple(classes)
         self.latest = Inventory()
@@ -84,7 +97,8 @@ class Machine:
         self._host_root = host_root
         self._nvml = nvml or NvmlProgram()
         self._patience = Patience()
-        self._files = DriverFiles(self._patience)
+        self._limits = limits
+        self._files = DriverFiles(self._patience, limits.drivers_s)
         self._report = NvmlReport()
         self._asking: asyncio.Task[NvmlReport] | None = None
         self._pending = False
@@ -126,7 +140,7 @@ class Machine:
         names, _ = await asyncio.gather(self._seen(problems), self._ask(problems))
         work = partial(_look, self.classes, self._host_root, self._files, self._report)
         try:
-            found = await self._patience.wait("the machine's cards", work, LOOK_TIMEOUT_S)
+            found = await self._patience.wait("the machine's cards", work, self._limits.files_s)
         except Hangs as error:
             found = self.latest
             problems.append(str(error))
@@ -168,7 +182,7 @@ class Machine:
     async def _seen(self, problems: list[str]) -> Names | None:
         work = partial(names_of_cards, self.classes, self._host_root)
         try:
-            return await self._patience.wait("the folders of devices", work, LOOK_TIMEOUT_S)
+            return await self._patience.wait("the folders of devices", work, self._limits.files_s)
         except Hangs as error:
             problems.append(str(error))
             return None
@@ -180,7 +194,7 @@ class Machine:
         if self._asking is None:
             self._asking = asyncio.create_task(self._nvml.ask())
         asking = self._asking
-        done, _ = await asyncio.wait({asking}, timeout=NVML_WAIT_S)
+        done, _ = await asyncio.wait({asking}, timeout=self._limits.nvml_s)
         self._pending = not done and not self._report.gpus
         if not done:
             problems.append("NVML has not answered yet")

@@ -7,6 +7,8 @@ from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.resources import Served, Unhealthy, resources
+from criproxy.deviceplugin.vgpu_host import HOST
+from criproxy.deviceplugin.vgpus import VgpuHost
 from criproxy.observe.logger import Log
 
 
@@ -18,11 +20,18 @@ class Publisher:
         plugins: tell the kubelet.
         unhealthy: cards that do not work.
         free_cpus: for the choice among cards.
+        vgpu_host: has the files that vGPUs need.
         log: is told once of each thing that is wrong, and of the number of cards.
     """
 
     def __init__(
-        self, loaded: Loaded, plugins: Plugins, unhealthy: Callable[[], Unhealthy], free_cpus: FreeCpus, log: Log
+        self,
+        loaded: Loaded,
+        plugins: Plugins,
+        unhealthy: Callable[[], Unhealthy],
+        free_cpus: FreeCpus,
+        log: Log,
+        vgpu_host: VgpuHost = HOST,
     ) -> None:
         self.loaded = loaded
         self.inventory = Inventory()
@@ -30,6 +39,7 @@ class Publisher:
         self._plugins = plugins
         self._unhealthy = unhealthy
         self._free_cpus = free_cpus
+        self._vgpu_host = vgpu_host
         self._log = log
         self._said: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
@@ -44,7 +54,13 @@ class Publisher:
 
     def publish(self) -> None:
         """Offer what is there now."""
-        self.served = resources(self.loaded.configuration, self.inventory, self._unhealthy(), free_cpus=self._free_cpus)
+        self.served = resources(
+            self.loaded.configuration,
+            self.inventory,
+            self._unhealthy(),
+            free_cpus=self._free_cpus,
+            vgpu_host=self._vgpu_host,
+        )
         self._plugins.publish(self.served.resources)
         self._tell()
 

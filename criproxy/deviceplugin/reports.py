@@ -12,6 +12,7 @@ from criproxy.deviceplugin.daemon import DaemonRefuses, NoDaemon, ask
 from criproxy.deviceplugin.resources import Served
 from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import State, Status
+from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.plain import to_plain
@@ -149,7 +150,7 @@ def _card(key: Key, known: Known | None, replicas: Mapping[str, int]) -> Publish
 
 
 def _resource(status: Status, served: Served) -> Advertised:
-    registered, offered = status.state is State.REGISTERED, served.offers.get(status.resource, {})
+    registered = status.state is State.REGISTERED
     return Advertised(
         name=status.resource,
         device_class=served.classes.get(status.resource, ""),
@@ -157,5 +158,13 @@ def _resource(status: Status, served: Served) -> Advertised:
         healthy=status.healthy,
         registered=registered,
         problem="" if registered else status.text or status.state.value,
-        profile=next((each.vgpu.profile for each in offered.values() if each.vgpu), ""),
+        **_quota(served.offers.get(status.resource, {})),
     )
+
+
+def _quota(offered: Mapping[str, Offered]) -> dict[str, Any]:
+    """What a vGPU of a resource may use."""
+    vgpu = next((each.vgpu for each in offered.values() if each.vgpu), None)
+    if vgpu is None:
+        return {}
+    return {"profile": vgpu.profile, "memory_mib": vgpu.memory_mib, "cores_percent": vgpu.cores_percent}

@@ -18,8 +18,10 @@ from criproxy.deviceplugin.offering import (
     warn_of_ids,
 )
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
-from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
+from criproxy.deviceplugin.vgpu_host import HOST
+from criproxy.deviceplugin.vgpus import VgpuAllocator, VgpuHost, vgpus_of
 from criproxy.devices.cards import Card, Stock
+from criproxy.devices.enforcement import MPS_ROOT, Makers
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
 from criproxy.devices.preference import Spread
@@ -56,6 +58,7 @@ def resources(
     strict: bool = False,
     free_cpus: FreeCpus = dict,
     new_uuid: Callable[[], str] = lambda: str(uuid4()),
+    vgpu_host: VgpuHost = HOST,
 ) -> Served:
     """What to publish.
 
@@ -67,6 +70,7 @@ def resources(
             and not a warning.
         free_cpus: tells which NUMA node has room, where cards are otherwise equal.
         new_uuid: makes keys of annotations unique.
+        vgpu_host: has the files that vGPUs need.
 
     Raises:
         ResourceError: with *strict*: the cards and the files do not go together.
@@ -74,7 +78,9 @@ def resources(
     said, found, offers, classes = Said(), dict[str, Resource](), dict[str, Mapping[str, Offered]](), dict[str, str]()
     for advertised in config.plan.advertised:
         name = advertised.kind.name
-        maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
+        maker = (_Nvidia if advertised.is_nvidia else _Others)(
+            config, inventory, advertised, free_cpus, new_uuid, vgpu_host
+        )
         try:
             parts, left = vgpus_of(advertised, config.plan, inventory, said, strict=strict)
             whole = replace(maker, inventory=left)
@@ -108,6 +114,7 @@ class _Maker:
     advertised: Advertised
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
+    vgpu_host: VgpuHost
 
     def cards(self, said: Said, *, strict: bool) -> Offers:
         """What its cards are offered as."""
@@ -136,12 +143,24 @@ class _Maker:
             devices=devices_of(offered, unhealthy),
             allocator=Joined(name, self._allocator(name, offered)),
             preference=prefer,
+            may_block=any(each.vgpu for each in offered.values()),
         )
 
     def _allocator(self, name: str, offered: Mapping[str, Offered]) -> Allocator:
-        if any(each.vgpu for each in offered.values()):
-            return VgpuAllocator(resource=name, offered=offered, whole=self.unshared().allocator(name, offered))
-        return self.allocator(name, offered)
+        profile = next((each for each in self.config.plan.profiles_of(self.advertised) if each.resource == name), None)
+        if profile is None:
+            return self.allocator(name, offered)
+        return VgpuAllocator(
+            profile=profile,
+            makers=Makers(
+                resource=name,
+                hami=self.config.plan.hami,
+                mps_root=self.config.nvidia.flags.mps_root or MPS_ROOT,
+            ),
+            host=self.vgpu_host,
+            offered=offered,
+            whole=self.unshared().allocator(name, offered),
+        )
 
     def unshared(self) -> "_Maker":
         """The same for cards that nothing shares."""

@@ -25,6 +25,7 @@ from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import State
+from criproxy.deviceplugin.vgpu_host import VgpuFiles
 from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
@@ -108,7 +109,9 @@ class DevicePlugin:
         )
         self._plugins = Plugins(place, self._in_use(stack, loaded), self._tasks, is_ours=self._is_ours)
         free_cpus = FreeCpus(options.control_socket)
-        self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
+        self._publisher = Publisher(
+            loaded, self._plugins, self._health.unhealthy, free_cpus, log, VgpuFiles(options.host_root)
+        )
         self._reload = Reload(
             options, self._publisher, self._notifier, self._status_text, self._reloaded, self._look, self._tasks, log
         )

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from posixpath import join
+from typing import Protocol
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.offering import Said, card_id
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.devices.cutting import cut
+from criproxy.devices.enforcement import Makers, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised, PluginPlan
-from criproxy.devices.vgpus import CardSize, Vgpu, annotations_of
+from criproxy.devices.vgpus import CardSize, Profile, Vgpu, annotations_of
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import gpu_paths
 from criproxy.nvidia.resources import ResourceError, shown
@@ -88,14 +91,37 @@ def _without(inventory: Inventory, advertised: Advertised, cards: set[str]) -> I
     return replace(inventory, stocks={**inventory.stocks, kind.name: left})
 
 
+class VgpuHost(Protocol):
+    """The files of the host that vGPUs need; both may block."""
+
+    def exists(self, path: str) -> bool:
+        """Whether a path is there."""
+        ...
+
+    def prepare(self, folders: Sequence[str], files: Sequence[str]) -> None:
+        """Make these folders for containers, and remove these files of former containers.
+
+        Raises:
+            OSError: that cannot be done.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuAllocator:
     """Answers Allocate for the vGPUs of one profile: a container gets one, with its quota in annotations."""
 
-    resource: str
+    profile: Profile
+    makers: Makers
+    host: VgpuHost
     offered: Mapping[str, Offered]
     whole: Allocator
     """Answers for the cards themselves."""
+
+    @property
+    def resource(self) -> str:
+        """With its domain."""
+        return self.profile.resource
 
     def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
         """What containers get, each by its ids.
@@ -105,10 +131,22 @@ class VgpuAllocator:
         """
         vgpus = list(self._vgpus(requests))
         responses = self.whole.allocate(requests)
-        return [
-            replace(response, annotations={**response.annotations, **annotations_of(vgpu)})
-            for response, vgpu in zip(responses, vgpus, strict=True)
-        ]
+        return [self._limited(response, vgpu) for response, vgpu in zip(responses, vgpus, strict=True)]
+
+    def _limited(self, response: Response, vgpu: Vgpu) -> Response:
+        """With the quota, and what enforces it."""
+        try:
+            if "hami-core" in self.profile.enforce:
+                paths = self.makers.hami
+                folder = join(paths.containers, vgpu.file_name)
+                self.host.prepare((folder, paths.lock), (join(folder, f"{vgpu.file_name}.cache"),))
+            found = enforced_by(self.profile, vgpu, self.makers, self.host.exists)
+        except Missing as error:
+            raise self._invalid(str(error)) from error
+        except OSError as error:
+            raise self._invalid(f"{error.filename}: {error.strerror}") from error
+        annotations = {**response.annotations, **annotations_of(vgpu)}
+        return with_enforcement(replace(response, annotations=annotations), found)
 
     def _vgpus(self, requests: Sequence[Sequence[str]]) -> Iterator[Vgpu]:
         for ids in requests:

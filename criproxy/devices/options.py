@@ -44,11 +44,11 @@ class NodeOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     per_device: tuple[CardNodePath, ...] = ()
-    """Paths of a card's nodes, such as /dev/npu{index}; {index} is the number of the card."""
+    """Paths of a card's device nodes, such as /dev/npu{index}; {index} is the number of the card."""
     shared: tuple[NodePath, ...] = ()
-    """Paths of nodes that every container with a card needs; * and ? stand for anything but '/'."""
+    """Paths of the device nodes that every container with a card needs; * and ? are wildcards that do not match '/'."""
     permissions: Literal["r", "rw", "rwm"] = "rw"
-    """What a container may do with them: read, write, mknod."""
+    """The access of containers to these device nodes: read (r), write (w), mknod (m)."""
 
 
 class ClassOptions(BaseModel):
@@ -58,32 +58,35 @@ class ClassOptions(BaseModel):
 
     name: ClassName
     """The name of a built-in class (nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon), whose values are the
-    defaults; or of a class of your own, which needs resources."""
+    defaults for the other options; or a name of your own, for a new class, which needs resources."""
     resources: tuple[ResourcePattern, ...] = ()
-    """The extended resources of its device plugins; * and ? stand for anything."""
+    """The extended resources that the device plugins of this class offer; * and ? are wildcards."""
     visible_env: EnvName = ""
-    """The variable that tells the vendor's hook which cards to show; empty where there is no such hook."""
+    """The environment variable that tells the vendor's hook which cards to show; empty if there is no such hook."""
     hide_value: HideValue = ""
-    """The value of that variable with which the hook shows no card; without it, criproxy writes nothing to hide
+    """The value of visibleEnv with which the hook shows no card. Without a value, criproxy writes nothing to hide
     cards."""
     write_env: bool = True
-    """Whether criproxy writes the allocated cards to that variable; false where the device plugin passes only nodes."""
+    """Whether criproxy writes the allocated cards to visibleEnv; false if the device plugin passes only device
+    nodes."""
     strip_env: tuple[EnvPattern, ...] = ()
-    """More variables that criproxy removes; a * at the end stands for anything."""
+    """Additional environment variables that criproxy removes; a * at the end is a wildcard."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
-    """Prefixes of the container paths of mounts by which a pod asks the hook for a card; the rest of the path names the
-    card."""
+    """Prefixes of the container paths of mounts with which a pod asks the hook for a card; the rest of the path names
+    the card."""
     runtimes: tuple[str, ...] = ("*",)
-    """Runtime handlers (of RuntimeClass) whose hook understands hideValue; * means all, "" means the node's default."""
+    """The runtime handlers (of RuntimeClass) whose hook understands hideValue; * means all, "" means the node's
+    default."""
     id_format: IdFormat = "as-is"
-    """How visibleEnv names cards: by the kubelet's ids (uuid, as-is), by the number at the end of these ids (index), by
-    the number of the card's node (minor), or by values that only the device plugin knows and sets itself (plugin)."""
+    """How visibleEnv names cards: by the kubelet's IDs (uuid, as-is), by the number at the end of these IDs (index), by
+    the number of the card's device node (minor), or by values that only the device plugin knows and sets itself
+    (plugin)."""
     replica_separator: str = "::"
-    """The separator in an id before the number of a share of the card."""
+    """The separator between the ID of a card and the number of a replica."""
     nodes: NodeOptions = NodeOptions()
     """Its device nodes."""
     cdi_kinds: tuple[CdiKind, ...] = ()
-    """The kinds of CDI devices that represent its cards."""
+    """The kinds of CDI devices that represent cards of this class."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
@@ -117,10 +120,10 @@ class ExemptOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     namespaces: tuple[NamespacePattern, ...] = ("kube-system", "gpu-operator")
-    """Namespaces whose containers keep every device that they ask for, such as those of device plugins and exporters;
-    * and ? stand for anything."""
+    """Namespaces whose containers keep every device that they ask for, for example because they are device plugins or
+    exporters; * and ? are wildcards."""
     images: tuple[str, ...] = ()
-    """Images whose containers keep every device that they ask for, as pods name them; * and ? stand for anything."""
+    """Images whose containers keep every device that they ask for, written as in pods; * and ? are wildcards."""
 
 
 class PodresourcesOptions(BaseModel):
@@ -129,9 +132,9 @@ class PodresourcesOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     socket: HostPath = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    """The socket of the kubelet's podresources API; with "" criproxy does not ask it."""
+    """The socket of the kubelet's podresources API. If it is "", criproxy does not use this API."""
     timeout: Wait = "1s"
-    """How long a create may wait for the kubelet's evidence, podresources and checkpoint together: at most 1s."""
+    """How long a create may wait for evidence from the kubelet (podresources and checkpoint together): at most 1s."""
 
     def timeout_s(self) -> float:
         """The same as a number."""
@@ -145,38 +148,40 @@ class DeviceOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hide_unallocated: HideUnallocated = "enforce"
-    """Whether criproxy hides all cards from containers to which none is allocated, whatever their image says: enforce
-    it, only report it, or off."""
+    """Whether criproxy hides all cards from containers to which none is allocated, whatever their image requests.
+    enforce: hide them. report: only report them. off: do neither."""
     user_override: UserOverride = "strip"
-    """What criproxy does with variables and mounts by which a pod asks for cards that are not allocated to it: keep
-    them and record them in the history of the container (keep), also log a warning (report), or remove them (strip)."""
+    """What criproxy does with environment variables and mounts with which a pod asks for cards that are not allocated
+    to it. keep: keep them, and record them in the container's history. report: also log a warning. strip: remove
+    them."""
     privileged: Privileged = "report"
-    """What criproxy does with privileged containers, which see every device node of the host in any case: leave them
-    alone (allow), treat them like all others and report them (report), or refuse them (deny)."""
+    """What criproxy does with privileged containers, which see every device node of the host in any case. allow: leave
+    them alone. report: treat them like all others, and report them. deny: refuse them."""
     exempt: ExemptOptions = ExemptOptions()
     """Containers that keep every device that they ask for."""
     keep_access_on_update: bool = True
-    """Whether criproxy adds the device nodes of allocated cards to a container's create, so that no later update of its
-    CPUs takes them away."""
+    """Whether criproxy adds the device nodes of allocated cards to the create of a container, so that later updates of
+    its CPUs do not take the nodes away."""
     update_without_nodes: bool = False
-    """Whether criproxy moves containers with a card to other CPUs even if their create names no device node of the
-    card. Otherwise they stay where they are: an older runc would take the card away with the update."""
+    """Whether criproxy moves containers with a card to other CPUs even if their create does not list the card's device
+    nodes. By default, these containers stay where they are, because older versions of runc would take the card away
+    during the update."""
     on_no_evidence: OnNoEvidence = "keep"
-    """What criproxy does with a container that asks for cards while neither the kubelet nor its checkpoint shows
-    whether they are allocated to it: keep them, treat them as if the pod itself had asked for them (hide), or refuse
-    the container until that is known (fail)."""
+    """What criproxy does with a container that asks for cards if neither the kubelet nor its checkpoint shows whether
+    they are allocated to it. keep: keep the cards. hide: treat them as if the pod itself had asked for them. fail:
+    refuse the container until the allocation is known."""
     podresources: PodresourcesOptions = PodresourcesOptions()
     """How criproxy asks the kubelet for allocated devices."""
     checkpoint: HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-    """The file of the kubelet's device manager. criproxy uses it where podresources gives no answer, and to tell pods
-    with the same name apart; with "" criproxy does not read it."""
+    """The checkpoint file of the kubelet's device manager. criproxy uses it if podresources gives no answer, and to
+    distinguish pods with the same name. If it is "", criproxy does not read the file."""
     classes: tuple[ClassOption, ...] = Field(default=tuple(ClassOptions(name=name) for name in BUILTIN))
-    """The classes in force: names of built-in ones, mappings that change a built-in one, and mappings that describe
-    one of your own. By default all built-in ones."""
+    """The device classes that criproxy uses: names of built-in classes, mappings that change a built-in class, and
+    mappings that define a class of your own. By default, all built-in classes."""
 
     plugin: PluginOptions | None = None
-    """Which cards criproxy's own device plugin (`criproxy device-plugin`) offers to the kubelet; without this section,
-    none."""
+    """Which cards criproxy's own device plugin (`criproxy device-plugin`) offers to the kubelet. Without this section,
+    it offers none."""
 
     def rules(self) -> DeviceRules:
         """The same as plain values; resources that our own plugin makes of a class's are the class's, too."""

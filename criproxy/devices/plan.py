@@ -6,6 +6,7 @@ from typing import Literal
 
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.enforcement import HAMI, HamiPaths
 from criproxy.devices.preference import Spread
 from criproxy.devices.sharing import Selector
 from criproxy.devices.vgpus import Profile
@@ -126,6 +127,7 @@ class PluginPlan:
     health_commands: tuple[HealthCommand, ...] = ()
     labels: Labels | None = None
     profiles: tuple[Profile, ...] = ()
+    hami: HamiPaths = HAMI
     usage: tuple[UsageSource, ...] = ()
     quota: QuotaPlan = QuotaPlan()
 

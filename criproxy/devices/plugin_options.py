@@ -79,13 +79,13 @@ class AdvertisedOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     kind: ClassName = Field(alias="class")
-    """The name of a class in force."""
+    """The name of a device class that criproxy uses."""
     resource: ResourceName | None = None
-    """The resource as which its cards are offered: one of the class's; needed where the class has several, or patterns.
-    For NVIDIA's cards their own file says it."""
+    """The resource name under which the cards are offered. It must be one of the resources of the class, and is
+    required if the class has several resources, or patterns. For NVIDIA's cards, NVIDIA's own file sets it."""
     allocation: Spread = "distributed"
-    """Over which cards the replicas of a container go that asks for several: those that are used least (distributed),
-    or most (packed). For NVIDIA's cards their own file says it."""
+    """How replicas are spread if a container requests several: over the least used cards (distributed), or on the most
+    used ones (packed). For NVIDIA's cards, NVIDIA's own file sets it."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
@@ -112,14 +112,16 @@ class SharingOptions(BaseModel):
     resource: ResourceName
     """The resource of the cards, such as aliyun.com/npu."""
     devices: SelectorOption = "all"
-    """Which of its cards: all, the first so many, or a list of indexes and ids. The others are offered whole."""
+    """Which cards of the resource to share: all, the first N, or a list of indexes and IDs. The other cards are offered
+    whole."""
     replicas: int = Field(ge=2, le=MAX_REPLICAS)
     """How many containers can share each of these cards."""
     rename: ResourceName | None = None
-    """The resource as which these replicas are offered, such as aliyun.com/npu.shared; by default the same as the
-    cards."""
+    """The resource name under which these replicas are offered, such as aliyun.com/npu.shared; by default, the name in
+    resource."""
     fail_requests_greater_than_one: bool = False
-    """Whether criproxy refuses a container that asks for more than one replica: several give it no more of a card."""
+    """Whether criproxy refuses a container that requests more than one replica. Several replicas give it no larger part
+    of a card than one."""
 
     def shared(self) -> SharedCards:
         """The same as plain values."""
@@ -140,12 +142,12 @@ class HealthCommandOptions(BaseModel):
     kind: ClassName = Field(alias="class")
     """The name of an advertised class."""
     command: tuple[str, ...] = Field(min_length=1)
-    """The program, by its absolute path, and its arguments. It prints a line for each card that does not work: the
-    card's id, a blank, and the reason. If it fails or takes too long, no card of the class is healthy."""
+    """The absolute path of the program, and its arguments. For each unhealthy card, the program prints a line with the
+    card's ID, a space, and the reason. If it fails or times out, all cards of the class count as unhealthy."""
     period: Period = "60s"
-    """How often it runs."""
+    """How often the command runs."""
     timeout: Period = "10s"
-    """After how long it is ended."""
+    """After what time criproxy kills the command."""
 
     def health_command(self) -> HealthCommand:
         """The same as plain values."""
@@ -159,12 +161,12 @@ class HealthOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hold_down: Duration = "30s"
-    """How long a card must work again before it is offered again."""
+    """How long a card must stay healthy after a failure before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
-    """What happens to running containers with a card that does not work: nothing (none), the reason stands in their
-    status (annotate), or they are stopped, too (stop)."""
+    """What happens to running containers with an unhealthy card. none: nothing. annotate: their status shows the
+    reason. stop: criproxy stops them, and their status shows the reason."""
     commands: tuple[HealthCommandOptions, ...] = ()
-    """Programs that know which cards of a class work, beside what criproxy finds out by itself."""
+    """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 
 
 class LabelOptions(BaseModel):
@@ -175,7 +177,7 @@ class LabelOptions(BaseModel):
     file: Annotated[str, Field(min_length=1)] = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
     """The feature file that criproxy writes."""
     interval: Period = "60s"
-    """How often criproxy renews it."""
+    """How often criproxy rewrites the file."""
 
     def labels(self) -> Labels:
         """The same as plain values."""
@@ -188,20 +190,21 @@ class PluginOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     advertise: tuple[AdvertisedOption, ...] | None = None
-    """The classes whose cards are offered to the kubelet: names, and groups. By default NVIDIA's class and those that
-    have exactly one resource, as far as they are in force."""
+    """The classes whose cards are offered to the kubelet: names or mappings. By default, NVIDIA's class and all classes
+    with exactly one resource, if they are listed in classes."""
     nvidia_config: HostPath = ""
-    """NVIDIA's configuration file (version: v1) for the class nvidia, or a directory of such files: criproxy uses the
-    one with the name of this host, else of its group, else default, else the only one."""
+    """NVIDIA's configuration file (version: v1) for the class nvidia, or a directory of such files. In a directory,
+    criproxy uses the file that is named after the host, or else after the node's group, or else default, or else the
+    only file."""
     sharing: tuple[SharingOptions, ...] = ()
-    """Cards that are offered several times. For NVIDIA's cards either this or their own file says it."""
+    """Cards that are offered several times. Share NVIDIA's cards either here or in NVIDIA's own file."""
     register_by: Register = Field(default="kubelet", alias="register")
-    """How the kubelet learns of the plugin: criproxy calls the kubelet's socket (kubelet), or the kubelet finds
-    criproxy's in its directory plugins_registry (plugins-registry)."""
+    """How the plugin registers. kubelet: it calls the kubelet's socket. plugins-registry: the kubelet finds the
+    plugin's socket in its directory plugins_registry."""
     health: HealthOptions = HealthOptions()
     """Cards that do not work."""
     labels: LabelOptions | None = None
-    """Labels of the node about its cards; without this section criproxy writes none."""
+    """Node labels that describe the cards. Without this section, criproxy writes no labels."""
     profiles: tuple[ProfileOptions, ...] = ()
     """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
 

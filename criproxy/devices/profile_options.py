@@ -1,5 +1,6 @@
 """The list ``devices.plugin.profiles`` of a policy file: quotas of memory and cores, by which cards are cut."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -23,6 +24,7 @@ ProfileName = Annotated[
 MemoryQuota = Annotated[
     str, Text(r"[1-9][0-9]{0,8}(Mi|Gi)|[1-9][0-9]?%|100%", "an amount such as 8192Mi or 8Gi, or a share such as 50%")
 ]
+NeededEnvName = Annotated[str, Text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 ShareOfCards = Annotated[str, Text(r"[1-9][0-9]?%|100%", "a share such as 50%")]
 
 
@@ -78,7 +80,10 @@ class ProfileOptions(BaseModel):
     """Which cards are cut; by default all of the class."""
     enforce: tuple[Enforcement, ...] = Field(default=("watch",), min_length=1)
     """What holds containers to the quota, one or several: criproxy watches the use and acts afterwards (watch),
-    NVIDIA's MPS (mps), the library of HAMi (hami-core), the driver's own limit (nvidia-memory-limit), or MIG (mig)."""
+    NVIDIA's MPS (mps), the library HAMi-core (hami-core), or the driver's own limit (nvidia-memory-limit)."""
+    env: Mapping[NeededEnvName, str] = {}
+    """Variables that containers get, such as the name of a vendor's template. {memory_mib}, {cores_percent} and {card}
+    stand for those of the vGPU."""
     if_missing: WhenMissing = "refuse"
     """What happens where one of these is missing on the node: the others must do (next), or the container is refused
     (refuse)."""
@@ -96,5 +101,6 @@ class ProfileOptions(BaseModel):
             count=None if self.count == "auto" else self.count,
             select=self.select.choice(),
             enforce=self.enforce,
+            env=tuple(self.env.items()),
             when_missing=self.if_missing,
         )

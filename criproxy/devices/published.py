@@ -39,7 +39,11 @@ class Advertised:
     problem: str = ""
     """Why not; a sentence."""
     profile: str = ""
-    """The profile whose vGPUs its ids are; empty: they are cards, or replicas of them."""
+    """The profile whose vGPUs these are; empty: they are none."""
+    memory_mib: int = 0
+    """The quota of one vGPU; 0: there is none. Where cards differ in size, that of the first."""
+    cores_percent: int = 0
+    """The quota of one vGPU; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ MEMORY_ANNOTATION = "devices.criproxy.io/memory-mib"
 CORES_ANNOTATION = "devices.criproxy.io/cores-percent"
 """Of a container, beside the one with its id: the quota at the time of its Allocate, which the kubelet repeats."""
 
-Enforcement = Literal["watch", "mps", "hami-core", "nvidia-memory-limit", "mig"]
+Enforcement = Literal["watch", "mps", "hami-core", "nvidia-memory-limit"]
 """What holds a container to its quota: criproxy's watcher afterwards, or one of the others while it runs."""
 WhenMissing = Literal["next", "refuse"]
 
@@ -52,6 +52,8 @@ class Profile:
     select: CardChoice = CardChoice()
     enforce: tuple[Enforcement, ...] = ("watch",)
     """All that are there, in this order."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables of the container: ``{memory_mib}``, ``{cores_percent}`` and ``{card}`` stand for its vGPU's."""
     when_missing: WhenMissing = "refuse"
     """What happens where one of them is not there: the others must do (next), or the container is refused."""
 

@@ -24,70 +24,91 @@ _BOOL = "`true` or `false`"
 KEYS: Mapping[str, Key] = {
     "prefer-isolated-cpus": Key(
         _BOOL,
-        "whether its exclusive CPUs, if it gets any, should be isolated ones (isolcpus)",
+        "whether the container prefers isolated CPUs (isolcpus) as its exclusive CPUs",
         ("topology-aware", "static"),
     ),
-    "require-isolated-cpus": Key(_BOOL, "the same, but criproxy refuses it if there are too few isolated CPUs"),
+    "require-isolated-cpus": Key(
+        _BOOL,
+        "whether criproxy refuses the container if too few isolated CPUs are free for it",
+    ),
     "prefer-cpu-priority": Key(
         "`high`, `normal`, `low` or `none`",
-        "which exclusive CPUs it gets if there are several kinds: the fastest, the usual ones, efficiency cores or any",
+        "which kind of exclusive CPUs the container prefers: the fastest, normal ones, efficiency cores, or any",
     ),
     "prefer-shared-cpus": Key(
         _BOOL,
-        "`true`: it shares CPUs even where it would get exclusive CPUs; `false`: with 2500m it gets two exclusive CPUs "
-        "and shares the rest",
+        "whether the container shares CPUs instead of getting exclusive ones; with `false`, a container that "
+        "requests 2500m gets two exclusive CPUs and shares CPUs for the rest",
     ),
     "prefer-reserved-cpus": Key(
-        _BOOL, "whether it runs on the reserved CPUs; only where `annotations.allow` permits it", restricted=True
+        _BOOL,
+        "whether the container runs on the reserved CPUs; works only in namespaces that `annotations.allow` lists",
+        restricted=True,
     ),
     "unlimited-burstable": Key(
         "`system`, `package`, `die`, `numa` or `l3cache`",
-        "how large the part of the machine should be in which a Burstable container without a CPU limit runs",
+        "the size of the part of the machine in which a Burstable container without a CPU limit runs",
     ),
     "hide-hyperthreads": Key(
         _BOOL,
-        "whether it runs on only one thread of each core; its other exclusive threads stay idle",
+        "whether the container runs on only one thread of each core; its other exclusive threads stay idle",
         ("topology-aware", "balloons"),
     ),
     "topologyhints": Key(
-        "`true`, `false`, or some of `mounts`, `devices`, `pod-resources`, `all`, `none`",
-        "whether it is placed close to its devices; it is by default",
+        "`true`, `false`, or a list of `mounts`, `devices`, `pod-resources`, `all`, `none`",
+        "whether the container is placed close to its devices (on by default)",
         ("topology-aware", "balloons", "static"),
     ),
     "strict.topologyhints": Key(
         _BOOL,
-        "whether criproxy refuses it if there is no room close to all of its devices",
+        "whether criproxy refuses the container if there is no room close to all of its devices",
         ("topology-aware", "balloons", "static"),
     ),
     "pick-resources-by-hints": Key(
-        _BOOL, "whether its exclusive CPUs are split among its devices, close to each of them"
+        _BOOL,
+        "whether the container's exclusive CPUs are divided among its devices, close to each of them",
     ),
     "cpu.preserve": Key(
         _BOOL,
-        "`true`: criproxy does not place it, and it runs on all CPUs of the machine that are not exclusive; only where "
-        "`annotations.allow` permits it",
+        "whether the container runs on all CPUs of the machine that are not exclusive, without being placed; "
+        "works only in namespaces that `annotations.allow` lists",
         ("topology-aware", "balloons"),
         restricted=True,
     ),
     "memory-type": Key(
-        "some of `dram`, `pmem`, `hbm`, or `mixed`",
-        "the kinds of memory that it gets, for each kind from the NUMA nodes nearest to its CPUs",
+        "a list of `dram`, `pmem`, `hbm`; or `mixed`",
+        "the kinds of memory that the container gets; each kind comes from the NUMA nodes closest to its CPUs",
         ("topology-aware", "balloons", "pools"),
     ),
     "cold-start": Key(
         "`duration: 10s`, at most `1h`",
-        "how long after its start its memory comes from PMEM only, so that pages used only then do not fill DRAM",
+        "how long the container gets memory only from PMEM after it starts, so that pages that are used only during "
+        "startup do not fill DRAM",
         ("topology-aware", "balloons", "pools"),
     ),
     "memory.preserve": Key(
-        _BOOL, "whether criproxy leaves its memory where the kernel puts it", ("topology-aware", "balloons", "pools")
+        _BOOL,
+        "whether criproxy leaves the memory nodes of the container as the kubelet sent them",
+        ("topology-aware", "balloons", "pools"),
     ),
     "affinity": Key(
-        "YAML", "which containers it should be near: names, or expressions with weights from -1000 to 1000"
+        "YAML",
+        "which containers this one should be near: names, or expressions with weights from -1000 to 1000",
     ),
-    "anti-affinity": Key("YAML", "which containers it should be away from"),
-    "pool.podpools": Key("the name of a pool", "the pool in which its pod runs", ("pools",)),
-    "balloon.balloons": Key("a balloon type", "the type of the balloon in which it runs", ("balloons",)),
+    "anti-affinity": Key(
+        "YAML",
+        "which containers this one should be away from",
+    ),
+    "pool.podpools": Key(
+        "the name of a pool",
+        "the pool in which the pod runs",
+        ("pools",),
+    ),
+    "balloon.balloons": Key(
+        "the name of a balloon type",
+        "the type of balloon in which the container runs",
+        ("balloons",),
+    ),
 }
 """Every key that some policy reads."""
 

@@ -91,11 +91,11 @@ class AnnotationOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
-    """By namespace (* and ? stand for anything): the annotations that its pods may use, without domain and scope; * is
-    all of them. criproxy ignores the others. By default, pods of every namespace may use all but prefer-reserved-cpus
-    and cpu.preserve."""
+    """For each namespace (* and ? are wildcards), the annotations that its pods may use, without domain and scope; *
+    allows all of them. criproxy ignores all other annotations. By default, pods of every namespace may use all
+    annotations except prefer-reserved-cpus and cpu.preserve."""
     deny: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
-    """By namespace, in the same form: the annotations that its pods may not use, even if `allow` has them."""
+    """For each namespace, in the same form, the annotations that its pods may not use, even if `allow` lists them."""
 
 
 class _View(NamedTuple):
@@ -111,19 +111,19 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that are never exclusive, such as "0-1,8": they stay shared, so that the node's own processes always
-    have CPUs."""
+    """CPUs that never become exclusive, such as "0-1,8": they stay shared, so that the node's own processes always have
+    CPUs to run on."""
     available_resources: AvailableResources = AvailableResources()
     """The part of the machine that containers get; by default everything that pods may use."""
     reserved_resources: ReservedResources = ReservedResources()
     """The same as reservedCpus, in the form of CRI-RM and nri-plugins: a list of CPUs, or only how many."""
     cpu_quota: Literal["keep", "lift"] = "keep"
-    """What criproxy does with the CPU limit (the CFS quota) of a container that runs on exclusive CPUs only: keep it,
-    or lift it for as long as it runs there. See "CPU limits of exclusive containers"."""
+    """What criproxy does with the CPU limit (the CFS quota) of a container that runs only on exclusive CPUs: keep it,
+    or lift it for as long as the container runs there. See "CPU limits of exclusive containers"."""
     annotations: AnnotationOptions = AnnotationOptions()
     """Which pods may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"
-    """Whose rules apply where nri-plugins and CRI-RM differ."""
+    """Which project's rules apply where nri-plugins and CRI-RM differ."""
 
     def usable(self, topology: Topology) -> Topology:
         """The machine as far as a policy with these options uses it; the same object for the same machine."""

@@ -142,9 +142,10 @@ class AvailableResources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: AvailableOption | None = None
-    """The CPUs that containers get, of those that pods may use: "cpuset:4-11", "exclude-cpuset:0-1", or the path of a
-    cgroup, whose CPUs criproxy reads whenever it reads the file. Containers get no other CPUs, and no memory of NUMA
-    nodes that have only other CPUs. Reserved CPUs must be among these. By default all."""
+    """Which of the CPUs that pods may use are available to containers: "cpuset:4-11", "exclude-cpuset:0-1", or the path
+    of a cgroup, whose CPUs criproxy reads each time it reads the policy file. Containers get no other CPUs, and no
+    memory of NUMA nodes that have only other CPUs. The reserved CPUs must be among the available ones. By default, all
+    CPUs are available."""
 
 
 class ReservedResources(BaseModel):
@@ -153,8 +154,9 @@ class ReservedResources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: ReservedOption | None = None
-    """The same as reservedCpus in the form of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2,
-    which reserves that many CPUs, rounded up, of the first available cores. Give this or reservedCpus."""
+    """The same as reservedCpus, in the form of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2. An
+    amount reserves that many CPUs, rounded up, on the first available cores. Give either this option or
+    reservedCpus."""
 
 
 def narrowed(topology: Topology, available: AvailableCpus) -> Topology:

@@ -37,6 +37,10 @@ def _let_go(tmp_path: Path) -> Iterator[None]:
             os.close(fd)
 
 
+DRIVER_HANGS = replace(FAST.device_limits, drivers_s=1.0)
+"""Nothing else needs a limit then."""
+
+
 def hang(path: Path) -> None:
     """Let whoever opens *path* wait for ever, as a file of a driver that hangs does."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +56,7 @@ async def pool_is_free() -> None:
 
 async def test_a_driver_that_hangs_at_the_start(tmp_path: Path) -> None:
     """Creates are answered with what the others tell, and the node is not ready; status says which file it is."""
-    node = world(tmp_path)
+    node = world(tmp_path, limits=DRIVER_HANGS)
     hang(tmp_path / INFORMATION)
     async with node, asyncio.timeout(20):
         knows(node, Podresources(main="GPU-a"))
@@ -74,7 +78,7 @@ async def test_a_driver_that_hangs_at_the_start(tmp_path: Path) -> None:
 
 async def test_a_driver_that_hangs_later(tmp_path: Path) -> None:
     """Cards that are known keep their names, so that nobody's card is lost and nobody sees more."""
-    async with world(tmp_path) as node, asyncio.timeout(20):
+    async with world(tmp_path, limits=DRIVER_HANGS) as node, asyncio.timeout(20):
         knows(node, Podresources(main="GPU-b"))
         assert len((await create(node, ALL)).devices) == 2
         hang(tmp_path / INFORMATION)
@@ -91,7 +95,7 @@ async def test_a_driver_that_hangs_later(tmp_path: Path) -> None:
 
 async def test_a_driver_that_comes_back_is_no_problem(tmp_path: Path) -> None:
     """As soon as its file can be read nothing is wrong, and the log says so at the next look."""
-    node = world(tmp_path)
+    node = world(tmp_path, limits=DRIVER_HANGS)
     hang(tmp_path / INFORMATION)
     async with node, asyncio.timeout(20):
         knows(node, Podresources(main="GPU-b"))
@@ -116,8 +120,7 @@ async def test_a_machine_that_hangs_as_a_whole(tmp_path: Path, monkeypatch: pyte
         return gate.wait()
 
     monkeypatch.setattr(scanning, "find_cards", stuck)
-    monkeypatch.setattr(scanning, "SCAN_TIMEOUT_S", 0.1)
-    async with world(tmp_path) as node, asyncio.timeout(20):
+    async with world(tmp_path, limits=replace(FAST.device_limits, look_s=0.1)) as node, asyncio.timeout(20):
         knows(node, Podresources(main="GPU-a"))
 
         assert envs(await create(node, ALL)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-a"}
@@ -141,7 +144,8 @@ async def test_a_checkpoint_that_hangs_costs_one_create(tmp_path: Path) -> None:
     await kubelet.start()
     hang(kubelet.checkpoint)
     rules = replace(RULES, kubelet=replace(FILES, timeout_s=1.0))
-    async with world(tmp_path, rules=rules) as node, asyncio.timeout(30):
+    limits = replace(FAST.device_limits, look_s=1.0)
+    async with world(tmp_path, rules=rules, limits=limits) as node, asyncio.timeout(30):
         kubelet.entries = [replace(WEB, pod=f"pod-{number}", pod_uid=f"u{number}") for number in range(3)]
         for number in range(3):
             if number == 1:  # to wait from here on would outlast the test
@@ -200,7 +204,7 @@ async def test_a_rule_that_does_not_come_to_an_end(tmp_path: Path, monkeypatch: 
 
 async def test_devices_is_answered_while_a_driver_hangs(tmp_path: Path) -> None:
     """The command shows what is known, and does not hang either."""
-    node = world(tmp_path)
+    node = world(tmp_path, limits=DRIVER_HANGS)
     hang(tmp_path / INFORMATION)
     async with node, asyncio.timeout(20):
         answers = Answers(Situations(node.controller), list)

@@ -12,7 +12,7 @@ import pytest
 
 from criproxy.api.situation import Situations
 from criproxy.control.controller import Controller
-from criproxy.control.settings import Settings, StoreLimits
+from criproxy.control.settings import DeviceLimits, Settings, StoreLimits
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
@@ -28,7 +28,14 @@ from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen
 
 GIB = 1 << 30
-FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0, lost_after_s=0.0)
+FAST = Settings(
+    unknown_pause_s=0.05,
+    retry_pause_s=0.02,
+    barrier_timeout_s=2.0,
+    lost_after_s=0.0,
+    device_limits=DeviceLimits(look_s=60.0, drivers_s=60.0, source_s=60.0, adoption_s=60.0),
+)
+"""Pauses are short, and what tells of cards may take as long as a slow machine makes it."""
 PATIENT = replace(FAST, store=StoreLimits(timeout_s=60.0))
 """A disk that is held up in a test is not given up on a slow machine."""
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "exclusive": {"keep": "none"}}))

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from criproxy.deviceplugin.inventory import Limits
 from criproxy.nvidia.gpus import Gpu, MigDevice
 from tests.nvml import Driver, write
 
 GIB_OF_MIB = 1024
+PATIENT = Limits(files_s=60.0, drivers_s=60.0, nvml_s=60.0)
+"""A look that waits for all, however slow the machine is."""
 
 
 class Host:

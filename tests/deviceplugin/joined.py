@@ -9,16 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from criproxy.control.devices import cards, evidence, mps
 from criproxy.cri import api_pb2 as api
-from criproxy.deviceplugin import inventory
 from criproxy.deviceplugin.inventory import Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.resources import Served, resources
 from criproxy.deviceplugin.settings import Times
+from criproxy.deviceplugin.vgpu_host import VgpuFiles
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
@@ -29,7 +26,7 @@ from criproxy.nvidia.load import load
 from tests.control.devices.test_hints import AWARE, SIZES, TWO, run
 from tests.control.world import FAST, GIB, World
 from tests.deviceplugin.device_manager import Given
-from tests.deviceplugin.hosts import Host
+from tests.deviceplugin.hosts import PATIENT, Host
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.node import GPU, QUICK, Node
 from tests.nvml import Driver, command
@@ -53,13 +50,6 @@ SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/
 KUBELET_FILES = KubeletFiles(
     socket="/k/pod-resources/kubelet.sock", checkpoint=f"/k/device-plugins/{CHECKPOINT}", timeout_s=PATIENT_S
 )
-BOUNDS = (
-    (cards, "SCAN_TIMEOUT_S"),
-    (evidence, "SOURCE_TIMEOUT_S"),
-    (mps, "LOOK_TIMEOUT_S"),
-    (inventory, "LOOK_TIMEOUT_S"),
-)
-"""How long a create, or the device plugin, waits for files and for the kubelet: what a slow machine exceeds."""
 
 
 def pod(name: str, qos: str = "Burstable") -> PodSpec:
@@ -102,11 +92,12 @@ class Joined:
     async def publish(self, text: str = "version: v1", plan: PluginPlan = NVIDIA_ALONE) -> Served:
         """Offer the machine's cards as the device plugin does: *text* is NVIDIA's file, *plan* our own section."""
         kinds = [each.kind for each in plan.advertised]
-        machine = Machine(kinds, self.host.root, NvmlProgram(command(self.host.nvml), PATIENT_S))
+        machine = Machine(kinds, self.host.root, NvmlProgram(command(self.host.nvml), PATIENT_S), PATIENT)
         while (found := await machine.look()).pending:
             pass  # each look waits for NVML
         await machine.close()
-        served = resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)
+        host = VgpuFiles(self.host.root)
+        served = resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True, vgpu_host=host)
         self.node.plugins.publish(served.resources)
         return served
 
@@ -199,13 +190,10 @@ async def joined(
     all_parts = Joined(folder, classes, times)
     if gpus:
         plug_gpus(all_parts.host, *gpus)
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name in BOUNDS:
-            patch.setattr(module, name, PATIENT_S)
-        async with asyncio.timeout(PATIENT_S), all_parts.world:
-            try:
-                await all_parts.kubelet.start()
-                all_parts.node.start_plugins()
-                yield all_parts
-            finally:
-                await all_parts.node.stop()
+    async with asyncio.timeout(PATIENT_S), all_parts.world:
+        try:
+            await all_parts.kubelet.start()
+            all_parts.node.start_plugins()
+            yield all_parts
+        finally:
+            await all_parts.node.stop()

@@ -108,11 +108,11 @@ class Node:
     def start_plugins(self) -> None:
         """Start the device plugin, as its process does; `Plugins.publish` follows."""
         self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        self.client = PodresourcesClient(self.kubelet.podresources.socket)
+        self.client = PodresourcesClient(self.kubelet.podresources.socket, look_s=PATIENT_S)
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = Plugins(
             Place(kubelet_dir=self.root, way=self.way),
-            self._in_use(KubeletInUse(self.client, self.log, timeout_s=1.0)),
+            self._in_use(KubeletInUse(self.client, self.log, timeout_s=PATIENT_S)),
             self.tasks,
             is_ours=self.is_ours,
             times=self.times,

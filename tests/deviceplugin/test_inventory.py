@@ -11,22 +11,24 @@ from pathlib import Path
 import pytest
 from psutil import Process
 
-from criproxy.deviceplugin import inventory
-from criproxy.deviceplugin.inventory import Inventory, Machine
+from criproxy.deviceplugin import inventory, nvml_inventory
+from criproxy.deviceplugin.inventory import Inventory, Limits, Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.devices.builtin import AMD, BUILTIN, NVIDIA
 from criproxy.devices.classes import DeviceClass
-from tests.deviceplugin.hosts import Host, a100, part, t4
+from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
 MISSING = NvmlProgram((sys.executable, "-c", ""))
 """A program that prints nothing."""
+AT_ONCE = replace(PATIENT, nvml_s=0.0)
+"""NVML is not waited for."""
 
 
-def machine(host: Host, *classes: DeviceClass, timeout_s: float = 60.0) -> Machine:
+def machine(host: Host, *classes: DeviceClass, timeout_s: float = 60.0, limits: Limits = PATIENT) -> Machine:
     """Look at *host*."""
-    return Machine(classes, host.root, NvmlProgram(command(host.nvml), timeout_s))
+    return Machine(classes, host.root, NvmlProgram(command(host.nvml), timeout_s), limits)
 
 
 @asynccontextmanager
@@ -149,23 +151,24 @@ async def test_platforms(tmp_path: Path, path: str, text: str, fails: int, platf
 
 async def test_a_program_that_says_nothing(tmp_path: Path) -> None:
     """It is a problem, and no failure."""
-    found = await Machine([NVIDIA], tmp_path, MISSING).look()
+    found = await Machine([NVIDIA], tmp_path, MISSING, PATIENT).look()
 
     assert found.problems == ("NVML: the program that asks it has ended with 0, and without an answer",)
 
 
 async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     """The same."""
-    found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),))).look()
+    found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),)), PATIENT).look()
 
     assert found.problems == (f"{tmp_path}/none cannot be run: No such file or directory",)
 
 
-async def test_nvml_that_hangs(tmp_path: Path) -> None:
+async def test_nvml_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPUs known before stay, and the process that hangs is ended."""
+    monkeypatch.setattr(nvml_inventory, "KILL_S", 60.0)
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     program = NvmlProgram(command(host.nvml), 60.0)
-    looking = Machine([NVIDIA], host.root, program)
+    looking = Machine([NVIDIA], host.root, program, PATIENT)
     await looking.look()
     host.use(Driver(hangs=True))
     program._timeout_s = 0.05
@@ -177,13 +180,12 @@ async def test_nvml_that_hangs(tmp_path: Path) -> None:
     assert Process().children() == []
 
 
-async def test_nvml_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nvml_that_takes_long(tmp_path: Path) -> None:
     """Others do not wait for it: what the files of the driver tell is known at once, and all when NVML has answered."""
-    monkeypatch.setattr(inventory, "NVML_WAIT_S", 0.0)
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     host.gpu(t4(0))
     host.plug("/dev/npu0")
-    looking = machine(host, NVIDIA, ALI)
+    looking = machine(host, NVIDIA, ALI, limits=AT_ONCE)
     async with watched(looking) as upcoming:
         first, change = looking.latest, upcoming()
         now = first if not first.pending else await change
@@ -195,11 +197,10 @@ async def test_nvml_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert now.gpus[0].memory_mib == t4(0).memory_mib
 
 
-async def test_an_end_before_nvml_has_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_before_nvml_has_answered(tmp_path: Path) -> None:
     """It is not waited for."""
-    monkeypatch.setattr(inventory, "NVML_WAIT_S", 0.0)
     host = Host(tmp_path, Driver(hangs=True))
-    looking = machine(host, NVIDIA, timeout_s=0.5)
+    looking = machine(host, NVIDIA, timeout_s=0.5, limits=AT_ONCE)
 
     await looking.look()
     await looking.close()
@@ -319,7 +320,7 @@ async def test_files_that_hang(tmp_path: Path) -> None:
     information.unlink()
     os.mkfifo(information)
 
-    found = await machine(host, NVIDIA).look()
+    found = await machine(host, NVIDIA, limits=replace(PATIENT, drivers_s=0.1)).look()
 
     assert any("information hangs" in problem for problem in found.problems)
     information.write_text("")  # lets the thread go

@@ -23,7 +23,7 @@ from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.load import load
 from criproxy.nvidia.nodes import Platform
 from criproxy.nvidia.resources import ResourceError
-from tests.deviceplugin.hosts import Host, a100, part, t4
+from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.nvml import Driver, command
 
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
@@ -329,7 +329,7 @@ async def test_mig_devices(tmp_path: Path) -> None:
     host.use(Driver(gpus=(t4(0), host.mig(a100(1), part(0)))))
     text = "flags: {migStrategy: mixed, plugin: {passDeviceSpecs: true}}"
 
-    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0)).look()
+    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0), PATIENT).look()
     served = resources(of_nvidia(text), found)
 
     assert ids(served) == {GPU: ["GPU-0"], "nvidia.com/mig-1g.5gb": ["MIG-1"]}

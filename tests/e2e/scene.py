@@ -108,10 +108,12 @@ def _quota_us(file: Path) -> int:
 
 
 @asynccontextmanager
-async def proxied(directory: Path, containerd: PrivateContainerd, policy: str) -> AsyncIterator[Scene]:
-    """Criproxy in front of *containerd*, with *policy* as the text of its policy file."""
+async def proxied(
+    directory: Path, containerd: PrivateContainerd, policy: str, program: tuple[str, ...] = ("-m", "criproxy")
+) -> AsyncIterator[Scene]:
+    """Criproxy in front of *containerd*, with *policy* as the text of its policy file; for *program* see `Serve`."""
     (directory / "runtime.sock").symlink_to(containerd.socket)
-    serve = Serve(directory, "--config", str(directory / "policy.yaml"))
+    serve = Serve(directory, "--config", str(directory / "policy.yaml"), program=program)
     serve.policy.write_text(policy)
     async with serve:
         scene = Scene(serve, containerd)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,13 +14,13 @@ from criproxy.cri.translate import cgroup_in
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocated, Allocations
+from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
 from tests.e2e.scene import ALL, Scene, proxied
 
 GREEDY = "criproxy.test/greedy:1"
 """An image as those with CUDA are: it shows every GPU unless somebody says otherwise."""
 CARD = "/dev/criproxy-e2e0"
-NUMBERS = (240, 7)
-"""Of a driver that is not there: opening the node tells whether the kernel's device rules allow it (ENXIO) or not."""
+NUMBERS = (WITHOUT_DRIVER, 7)
 ALLOWED, DENIED = "No such device or address", "Operation not permitted"
 DEVICE_RULES = Path("/sys/fs/cgroup/devices")
 POLICY = """policy: static
@@ -43,9 +41,8 @@ GIVEN = {"devices.criproxy.io/test.criproxy.io_card": "0"}
 @pytest.fixture
 def card() -> Iterator[None]:
     """Make the device node of a card, and remove it."""
-    os.mknod(CARD, stat.S_IFCHR | 0o666, os.makedev(*NUMBERS))
-    yield
-    Path(CARD).unlink()
+    with device_nodes({CARD: NUMBERS}):
+        yield
 
 
 @asynccontextmanager
@@ -136,12 +133,8 @@ then has."""
 @pytest.fixture
 def ascend_nodes() -> Iterator[None]:
     """Make the nodes of two Ascend cards, as far as they are not there."""
-    made = [path for path in map(Path, ASCEND) if not path.exists()]
-    for minor, path in enumerate(made):
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(NUMBERS[0], NUMBERS[1] + 1 + minor))
-    yield
-    for path in made:
-        path.unlink()
+    with device_nodes({path: (WITHOUT_DRIVER, 10 + minor) for minor, path in enumerate(ASCEND)}):
+        yield
 
 
 async def test_the_scenarios(tmp_path: Path, containerd: PrivateContainerd, ascend_nodes: None) -> None:

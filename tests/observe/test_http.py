@@ -1,7 +1,8 @@
 """The HTTP API and its answers."""
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
@@ -10,6 +11,7 @@ import pytest
 from criproxy.errors import CriproxyError
 from criproxy.observe.address import Address
 from criproxy.observe.http import HttpServer, Sources
+from criproxy.observe.http_limits import MOST_CONNECTIONS
 
 
 class Node:
@@ -110,5 +112,50 @@ async def test_a_port_is_served(node: Node) -> None:
     await server.start(listener)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         assert await get(session, "/healthz") == (200, "ok\n")
+    await server.stop()
+    listener.close()
+
+
+def _server(node: Node, metrics: Callable[[str], tuple[bytes, str]]) -> HttpServer:
+    return HttpServer(Sources(metrics, node.healthy, node.ready))
+
+
+async def _connect(path: str, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    return [await asyncio.open_unix_connection(path) for _ in range(count)]
+
+
+async def test_idle_connections_keep_nobody_out(node: Node, tmp_path: Path) -> None:
+    """Beyond a number the oldest connections are closed, and a new one gets its answer."""
+    server, path = _server(node, lambda _: (b"all\n", "text/plain")), str(tmp_path / "http.sock")
+    listener = Address(path=path).listen()
+    await server.start(listener)
+    idle = await _connect(path, MOST_CONNECTIONS + 2)
+    async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session:
+        assert await get(session, "/metrics") == (200, "all\n")
+    closed = [await reader.read() for reader, _ in idle[:3]]
+    assert closed == [b"", b"", b""]
+    for _, writer in idle:
+        writer.close()
+    await server.stop()
+    listener.close()
+
+
+async def test_a_connection_has_one_request(node: Node, tmp_path: Path) -> None:
+    """Of many requests in one connection the first is answered, and too long ones are not read to their end."""
+    asked: list[str] = []
+
+    def metrics(accept: str) -> tuple[bytes, str]:
+        asked.append(accept)
+        return b"all\n", "text/plain"
+
+    server, path = _server(node, metrics), str(tmp_path / "http.sock")
+    listener = Address(path=path).listen()
+    await server.start(listener)
+    for sent, answered in ((b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n" * 100, 1), (b"G" * 20_000, 0)):
+        ((reader, writer),) = await _connect(path, 1)
+        writer.write(sent)
+        assert (await reader.read()).count(b"HTTP/1.1 200") == answered
+        writer.close()
+    assert len(asked) == 1
     await server.stop()
     listener.close()

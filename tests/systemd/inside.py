@@ -270,7 +270,7 @@ class Node:
 
     async def is_taken_out(self) -> None:
         """What docs/install.md tells to type for a criproxy that is well, and again for one that does not run."""
-        dropped_in = told("docs/install.md", "add to what is there")
+        dropped_in = told("docs/install.md", "keep existing arguments")
         for case in ("If criproxy works", "If criproxy is broken"):
             typed(dropped_in)
             before = shown("ActiveState", "criproxy.socket")

@@ -10,6 +10,7 @@ import pytest
 
 from criproxy.cli.serve import command as serve
 from criproxy.deviceplugin.plugin import KUBELET_DIR
+from criproxy.devices.enforcement import HAMI
 from criproxy.devices.plugin_options import LabelOptions
 from criproxy.observe.systemd import SOCKET_NAMES
 
@@ -147,7 +148,12 @@ def test_folders_that_the_device_plugin_writes_are_made_first() -> None:
     state = {Path("/var/lib") / name for name in directives["StateDirectory"][0].split()}
     labels = Path(LabelOptions().file).parent
 
-    assert state == {KUBELET_DIR / "device-plugins", KUBELET_DIR / "plugins_registry"}
+    assert state == {
+        KUBELET_DIR / "device-plugins",
+        KUBELET_DIR / "plugins_registry",
+        Path(HAMI.containers).parent,
+    }
+    assert Path(HAMI.lock).parent == Path(HAMI.containers).parent
     assert directives["ReadWritePaths"] == [str(labels)]
     assert directives["ConfigurationDirectory"] == [str(labels.relative_to("/etc"))]
     assert (directives["StateDirectoryMode"], directives["ConfigurationDirectoryMode"]) == (["0750"], ["0755"])

@@ -35,6 +35,15 @@ def advertised(kind: Values) -> Iterator[Text]:
             yield Text(f"{line}; the kubelet has not accepted it: {each['problem'] or 'not registered'}", style=NOTE)
 
 
+def vgpus(values: Values) -> Iterator[Text]:
+    """A line for each profile."""
+    for each in values.get("vgpus", ()):
+        quota = [f"{each['memory_mib']} MiB"] if each["memory_mib"] else []
+        quota += [f"{each['cores_percent']} % of the cores"] if each["cores_percent"] else []
+        size = f" with {' and '.join(quota)} each" if quota else ""
+        yield Text(f"profile {each['profile']}: {count(each['count'], 'vGPU')}{size}, {each['free']} free")
+
+
 def is_known(cards: list[Values]) -> bool:
     """Whether it says how any card is."""
     return any(card.get("healthy") is not None for card in cards)

@@ -29,7 +29,7 @@ class Start(Enum):
     NONE = "no start is in flight"
     SENT = "the runtime has received StartContainer and has not answered"
     UNKNOWN = "the runtime may be starting the container, and no answer will come"
-    RETRIED = "SENT and UNKNOWN at once: the kubelet repeats a start of unknown outcome"
+    RETRIED = "both SENT and UNKNOWN: the kubelet has repeated a start whose outcome is unknown"
 
 
 class StartEvent(Enum):
@@ -37,7 +37,7 @@ class StartEvent(Enum):
 
     SEND = "criproxy sends StartContainer to the runtime"
     ANSWER = "criproxy has applied the answer to the node"
-    CUT = "the call ended without an answer, or was in flight when this criproxy started"
+    CUT = "the call ended without an answer, or was in flight when criproxy started"
     RESOLVE = "criproxy has asked the runtime for the outcome"
     END = "the container has ended"
 

@@ -10,8 +10,6 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.cards import DriverFiles, find_cards, names_seen
 from criproxy.discovery.patience import Hangs, Patience
 
-SCAN_TIMEOUT_S = 1.0
-"""How long a create waits for a scan of the machine's cards; files of drivers have a shorter bound of their own."""
 SCAN = "the scan for cards"
 
 Classes = tuple[DeviceClass, ...]
@@ -34,7 +32,12 @@ class MachineCards:
     _files: DriverFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        self._files = DriverFiles(self.patience)
+        self._files = DriverFiles(self.patience, self.context.settings.device_limits.drivers_s)
+
+    @property
+    def _limit_s(self) -> float:
+        """For a scan; files of drivers have a shorter limit of their own."""
+        return self.context.settings.device_limits.look_s
 
     async def scan(self, classes: Classes) -> None:
         """Find the cards of *classes*; while something hangs, the cards known before stay."""
@@ -45,7 +48,7 @@ class MachineCards:
 
         with suppress(Hangs):  # `DeviceGuard.problem` names it
             while True:
-                self.scanned, names, self.found = await self.patience.wait(SCAN, work, SCAN_TIMEOUT_S)
+                self.scanned, names, self.found = await self.patience.wait(SCAN, work, self._limit_s)
                 if self.scanned == classes:  # else it was under way, for the classes before a reload
                     break
             self._names = None if self.patience.hanging else names
@@ -56,7 +59,7 @@ class MachineCards:
         if self._names is not None:
             work = partial(names_seen, classes, self.context.settings.host_root)
             try:
-                if await self.patience.wait("the folders of devices", work, SCAN_TIMEOUT_S) == self._names:
+                if await self.patience.wait("the folders of devices", work, self._limit_s) == self._names:
                     return False
             except Hangs:
                 return False
@@ -67,7 +70,7 @@ class MachineCards:
         """The cards of *classes* at this moment, for a command; those of the last scan while something hangs."""
         work = partial(find_cards, classes, self.context.settings.host_root, self._files)
         with suppress(Hangs):
-            return await self.patience.wait(f"{SCAN} of a command", work, SCAN_TIMEOUT_S)
+            return await self.patience.wait(f"{SCAN} of a command", work, self._limit_s)
         return self.found
 
     def _log_hanging(self) -> None:

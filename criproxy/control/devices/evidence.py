@@ -18,9 +18,6 @@ from criproxy.devices.vgpus import Quota, quota_in
 from criproxy.discovery.patience import Patience
 from criproxy.model.workload import Pod
 
-SOURCE_TIMEOUT_S = 1.5
-"""How long a create waits for the source at all; it ends before by a bound of its own, to report what it has."""
-
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
@@ -71,15 +68,16 @@ class EvidenceGatherer:
     async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked, *, runs: bool = False) -> Gathered:
         """What *subject* was given, by the source and by what its create asks for.
 
-        The source has `SOURCE_TIMEOUT_S`, and a scan of the machine's cards its own bound. Not earlier: the kubelet
-        allocates before it creates the sandbox, so that a question at RunPodSandbox (`Source.prefetch`) usually has its
-        answer by now, but only the create names the container and what its device plugins wrote into it. Not later:
-        cards cannot be taken from a container that runs, so the create cannot go on first. And not longer: a source
-        that hangs would hang every create of the node, while evidence that is missing costs one container its cards.
+        The source has `DeviceLimits.source_s`, and a scan of the machine's cards a limit of its own. Not earlier: the
+        kubelet allocates before it creates the sandbox, so that a question at RunPodSandbox (`Source.prefetch`) usually
+        has its answer by now, but only the create names the container and what its device plugins wrote into it. Not
+        later: cards cannot be taken from a container that runs, so the create cannot go on first. And not longer: a
+        source that hangs would hang every create of the node, while evidence that is missing costs one container its
+        cards.
         """
         known: Known | None = None
         with suppress(TimeoutError):
-            async with asyncio.timeout(SOURCE_TIMEOUT_S):
+            async with asyncio.timeout(self.context.settings.device_limits.source_s):
                 known = await self.of(rules).known(subject)
         if runs and known:  # it has what it has; to leave it its cards costs nothing where it is another's answer
             known = replace(known, certain=True)
@@ -106,5 +104,14 @@ class EvidenceGatherer:
         return self.context.state.node.pods.values()
 
     def _kubelet(self) -> Kubelet:
-        context, root = self.context, self.context.settings.host_root
-        return Kubelet(self._files, root, context.counters, context.log, context.tasks, self.patience, self.names)
+        context, settings = self.context, self.context.settings
+        return Kubelet(
+            self._files,
+            settings.host_root,
+            context.counters,
+            context.log,
+            context.tasks,
+            self.patience,
+            self.names,
+            settings.device_limits.look_s,
+        )

@@ -12,7 +12,7 @@ from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
 from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
-from criproxy.control.devices.vgpus import VgpuOwners
+from criproxy.control.devices.vgpus import Vgpus
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
@@ -34,8 +34,6 @@ from criproxy.model.workload import Container
 
 ASK_AGAIN_S = 300.0
 """How often criproxy tries to find out which cards a container has whose create it did not see."""
-HANDLER_TIMEOUT_S = 1.0
-"""How long a create waits for the runtime to name its pod's runtime handler, where criproxy did not see it."""
 _FAILED = "the rule about devices failed"
 _HIDDEN = "container sees no card that its create does not prove to be its own"
 _REFUSED = "create is refused, and tried again (onError: refuse)"
@@ -85,14 +83,14 @@ class DeviceGuard:
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
     _mps: MpsClients = field(init=False)
-    _vgpus: VgpuOwners = field(init=False)
+    _vgpus: Vgpus = field(init=False)
 
     def __post_init__(self) -> None:
         self.cards = MachineCards(self.context, self._patience)
         self.evidence = EvidenceGatherer(self.context, self.cards, self._patience)
         self._publisher = DevicePublisher(self.context, self.holdings)
         self._mps = MpsClients(self.context, self._patience)
-        self._vgpus = VgpuOwners(self.context, self.holdings)
+        self._vgpus = Vgpus(self.context, self.holdings, self._patience)
 
     @property
     def rules(self) -> DeviceRules | None:
@@ -250,8 +248,10 @@ class DeviceGuard:
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
         if not done.refusal:
             done = _checked(done, await self._mps.check(done.asked, given))
-        if not done.refusal and (taken := await self._vgpus.taken(given, subject)):
+        if not done.refusal and given.quota and (taken := await self._vgpus.taken(given, subject)):
             done = _checked(done, taken)
+        if not done.refusal and given.quota and not rules.exempt(who):
+            done = _checked(done, await self._vgpus.limited(done.asked))
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -304,9 +304,8 @@ class DeviceGuard:
         if sandbox_id not in self._runtimes and not all(kind.hides_in("") for kind in rules.classes if kind.hide_value):
             ask = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
             try:
-                reply = await self.context.runtime.call(
-                    "PodSandboxStatus", ask, api.PodSandboxStatusResponse, HANDLER_TIMEOUT_S
-                )
+                limit_s = self.context.settings.device_limits.look_s
+                reply = await self.context.runtime.call("PodSandboxStatus", ask, api.PodSandboxStatusResponse, limit_s)
             except RuntimeCallError:
                 return ""
             self._runtimes[sandbox_id] = reply.status.runtime_handler

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.control.devices.pod_names import PodNames
+from criproxy.control.settings import DeviceLimits
 from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
 from criproxy.devices.checkpoint import Checkpoint
 from criproxy.devices.evidence import Known, Subject
@@ -76,6 +77,7 @@ class Kubelet:
         tasks: run what asks, and what waits for podresources to come back.
         patience: for what may hang.
         names: of pods.
+        look_s: how long a look at one of the files may take.
     """
 
     files: KubeletFiles
@@ -85,6 +87,7 @@ class Kubelet:
     tasks: Tasks
     patience: Patience = field(default_factory=Patience)
     names: PodNames = field(default_factory=PodNames)
+    look_s: float = DeviceLimits().look_s
     _client: PodresourcesClient = field(init=False)
     _checkpoint: CheckpointFile = field(init=False)
     _inquiries: dict[str, _Inquiry] = field(default_factory=dict)
@@ -93,8 +96,9 @@ class Kubelet:
     _closed: bool = False
 
     def __post_init__(self) -> None:
-        self._client = PodresourcesClient(self.host_root / self.files.socket.lstrip("/"), self.patience)
-        self._checkpoint = CheckpointFile(self.host_root / self.files.checkpoint.lstrip("/"), self.patience)
+        socket, checkpoint = (self.host_root / path.lstrip("/") for path in (self.files.socket, self.files.checkpoint))
+        self._client = PodresourcesClient(socket, self.patience, self.look_s)
+        self._checkpoint = CheckpointFile(checkpoint, self.patience, self.look_s)
 
     async def prefetch(self, pod: Subject) -> None:
         """Begin to find out what its containers were given."""

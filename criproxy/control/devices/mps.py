@@ -13,9 +13,6 @@ from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.nvidia.mps_client import mps_client, with_shared_memory
 
-LOOK_TIMEOUT_S = 1.0
-"""How long a create waits for the host's directory."""
-
 
 @dataclass(frozen=True, slots=True)
 class MpsClients:
@@ -33,9 +30,10 @@ class MpsClients:
         client = mps_client(asked) if given.is_joined else None
         if client is None:
             return asked
-        path = self.context.settings.host_root / client.pipe.lstrip("/")
+        settings = self.context.settings
+        path = settings.host_root / client.pipe.lstrip("/")
         try:
-            is_there = await self.patience.wait(client.pipe, path.is_dir, LOOK_TIMEOUT_S)
+            is_there = await self.patience.wait(client.pipe, path.is_dir, settings.device_limits.look_s)
         except Hangs as error:
             return _refused(str(error))
         except OSError as error:

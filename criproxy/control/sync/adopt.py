@@ -31,9 +31,6 @@ from criproxy.observe.tasks import batches
 _AT_ONCE = 16
 """Containers that are asked for side by side and adopted with one event: that keeps the loop for a few ms."""
 
-EVIDENCE_S = 2.0
-"""How long the containers of one list may wait for the kubelet, which knows where the cards of unknown ones are."""
-
 STAYS = "it has a card, and no node of one was made in it: an update could take the card away, so it stays where it is"
 
 POD_UID = "io.kubernetes.pod.uid"
@@ -87,7 +84,8 @@ class Adoption:
             RuntimeCallError: if the runtime cannot be asked; what has been adopted stays so.
         """
         listed = {item.id: item for item in sandboxes}
-        until_s, adopted = asyncio.get_running_loop().time() + EVIDENCE_S, list[str]()
+        limit_s, adopted = self.context.settings.device_limits.adoption_s, list[str]()
+        until_s = asyncio.get_running_loop().time() + limit_s
         for some in batches(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
             inspected = await asyncio.gather(*(self._inspect(item, until_s) for item in some))
             found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]

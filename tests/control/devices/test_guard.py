@@ -8,8 +8,7 @@ from typing import Literal
 
 import pytest
 
-from criproxy.control.devices import evidence as gathering
-from criproxy.control.settings import OnError
+from criproxy.control.settings import DeviceLimits, OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import ASCEND, NVIDIA
@@ -85,10 +84,13 @@ def host(directory: Path) -> None:
         (folder / "information").write_text(f"GPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
 
 
-def world(directory: Path, policy: Policy = STATIC, rules: DeviceRules | None = RULES) -> World:
-    """A node with these rules."""
+def world(
+    directory: Path, policy: Policy = STATIC, rules: DeviceRules | None = RULES, limits: DeviceLimits | None = None
+) -> World:
+    """A node with these rules, and with limits that a test needs to be other than those of `FAST`."""
     host(directory)
-    return World(directory, settings=replace(FAST, devices=rules), policy=policy)
+    settings = replace(FAST, devices=rules, device_limits=limits or FAST.device_limits)
+    return World(directory, settings=settings, policy=policy)
 
 
 def knows(world: World, source: Podresources) -> None:
@@ -222,9 +224,8 @@ async def test_nobody_can_tell(tmp_path: Path) -> None:
         assert node.counters.devices == {("nvidia", "no-evidence"): 1, ("nvidia", "hidden"): 1}
 
 
-async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path) -> None:
     """The create goes on without it after the bound, by what it says itself."""
-    monkeypatch.setattr(gathering, "SOURCE_TIMEOUT_S", 0.05)
 
     class Silent(Podresources):
         """Takes the question, and never answers."""
@@ -234,7 +235,7 @@ async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkey
             await asyncio.Event().wait()
             return None
 
-    async with world(tmp_path) as node:
+    async with world(tmp_path, limits=replace(FAST.device_limits, source_s=0.05)) as node:
         knows(node, Silent(main="GPU-b"))
 
         assert envs(await create(node)) == VOID

@@ -10,6 +10,7 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.control.settings import DeviceLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.cri.stamp import ANNOTATION, read_stamp
@@ -28,7 +29,9 @@ from tests.control.world import FAST, GIB, World
 from tests.devices.fixture import ALI
 
 TWO = machine(nodes=2, cores=16, threads=1)
-RULES = DeviceRules(classes=(NVIDIA, AMD, ALI), kubelet=KubeletFiles(checkpoint="/k/checkpoint"))
+PATIENT_S = 60.0
+"""No bound that a slow machine exceeds."""
+RULES = DeviceRules(classes=(NVIDIA, AMD, ALI), kubelet=KubeletFiles(checkpoint="/k/checkpoint", timeout_s=PATIENT_S))
 AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
 GPU = "nvidia.com/gpu"
 SIZES = {
@@ -120,10 +123,10 @@ async def run(client: RuntimeClient, pod: PodSpec) -> str:
     return (await client.call("RunPodSandbox", request, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)).pod_sandbox_id
 
 
-def node_at(directory: Path, rules: DeviceRules = RULES) -> Node:
-    """The host, not started yet."""
+def node_at(directory: Path, rules: DeviceRules = RULES, limits: DeviceLimits | None = None) -> Node:
+    """The host, not started yet; with limits that a test needs to be other than those of `FAST`."""
     host(directory)
-    settings = replace(FAST, devices=rules)
+    settings = replace(FAST, devices=rules, device_limits=limits or FAST.device_limits)
     kubelet = Allocations(directory / "k/sock", directory / "k/checkpoint")
     return Node(World(directory, settings=settings, policy=AWARE, topology=TWO), kubelet)
 

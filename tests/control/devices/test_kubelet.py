@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
@@ -35,12 +34,6 @@ MAIN = Subject(sandbox_id="s1", pod_uid="u1", namespace="default", pod="web", co
 GIVEN = Known("podresources", {GPU: ("GPU-b",)}, complete=True)
 
 
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same holds for the bound of every source."""
-    monkeypatch.setattr(gathering, "SOURCE_TIMEOUT_S", FILES.timeout_s)
-
-
 @pytest.fixture
 async def allocations(tmp_path: Path) -> AsyncIterator[Allocations]:
     """A kubelet that has given the pod ``web`` a card, serves podresources, and has no checkpoint yet."""
@@ -54,7 +47,8 @@ async def allocations(tmp_path: Path) -> AsyncIterator[Allocations]:
 def kubelet(files: KubeletFiles, directory: Path) -> Kubelet:
     """A source that asks the kubelet with these files below *directory*."""
     log = RecordingLog()
-    return Kubelet(files, directory, Counters(), log, Tasks(log, Failures(), first_pause_s=0.01))
+    tasks = Tasks(log, Failures(), first_pause_s=0.01)
+    return Kubelet(files, directory, Counters(), log, tasks, look_s=FILES.timeout_s)
 
 
 @pytest.fixture

@@ -137,7 +137,6 @@ async def test_a_scan_for_others_is_not_taken_for_ones_own(tmp_path: Path, monke
         goes_on.wait()
         return find_cards(classes, *args)
 
-    monkeypatch.setattr(scanning, "SCAN_TIMEOUT_S", 60.0)
     async with world(tmp_path) as node:
         await node.controller.devices.begin()
         cards = node.controller.devices.cards

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
@@ -150,9 +149,8 @@ async def kubelet(tmp_path: Path) -> AsyncIterator[Allocations]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kubelet: Allocations, seed: int) -> None:
+async def test_lives(tmp_path: Path, kubelet: Allocations, seed: int) -> None:
     """Every container sees its cards and no others, over restarts of both sides, and nothing is left at the end."""
-    monkeypatch.setattr(gathering, "SOURCE_TIMEOUT_S", PATIENT_S)
     host(tmp_path)
     async with World(tmp_path, settings=replace(FAST, devices=RULES)) as node:
         life = Life(node, kubelet, Random(seed))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.devices import mps
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.allocation import Mount
@@ -14,7 +13,7 @@ from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, container_config, sandbo
 from criproxy.errors import StatusCode
 from tests.control.devices.test_hints import GPU, Node, node_at, run
 from tests.control.devices.test_joined import allocated, visible
-from tests.control.world import GIB
+from tests.control.world import FAST, GIB
 
 PIPE = "/run/nvidia/mps/nvidia.com/gpu/pipe"
 MOUNTS = (Mount("/mps/nvidia.com/gpu/pipe", PIPE), Mount("/dev/shm", "/run/nvidia/mps/shm"))
@@ -88,8 +87,7 @@ async def test_mps_of_another_plugin(tmp_path: Path) -> None:
 
 async def test_a_directory_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at the host that does not come back ends the create with the directory's name, and holds up nobody."""
-    monkeypatch.setattr(mps, "LOOK_TIMEOUT_S", 0.05)
-    node = node_at(tmp_path)
+    node = node_at(tmp_path, limits=replace(FAST.device_limits, look_s=0.5))
     read_end, write_end = os.pipe()
     monkeypatch.setattr(Path, "is_dir", lambda self: bool(PIPE not in str(self) or os.read(read_end, 1)))
     async with node.world:

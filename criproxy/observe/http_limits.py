@@ -1,0 +1,133 @@
+"""Limits for the HTTP API: whoever reaches its port must not hold up the calls of the kubelet.
+
+The port of a loopback address is open to every process of the host, and its connections are served by the event loop
+that also forwards calls. So a connection has one request, of bounded size; connections come in at a bounded rate, and
+wait in the kernel beyond that; and when there are too many, the oldest goes: it is the one that had most time to ask.
+"""
+
+import asyncio
+from collections.abc import Callable
+from logging import Logger
+from socket import socket
+from time import monotonic
+from typing import cast
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+MOST_CONNECTIONS = 32
+"""At one time."""
+CONNECTIONS_PER_S = 50.0
+BURST = 100
+MOST_REQUEST_BYTES = 16 * 1024
+RENDERS_PER_S = 5.0
+RENDER_BURST = 20
+FULL_PAUSE_S = 1.0
+"""Before accepting again when the process has no descriptor left."""
+
+
+class Bucket:
+    """A token bucket: so many at once, and so many each second after that.
+
+    Args:
+        per_s: how fast it fills.
+        burst: what it holds.
+        now: in seconds.
+    """
+
+    def __init__(self, per_s: float, burst: float, now: Callable[[], float] = monotonic) -> None:
+        self._per_s, self._burst, self._now = per_s, burst, now
+        self._tokens, self._filled_s = float(burst), now()
+
+    def take(self) -> bool:
+        """Take a token; False where there is none."""
+        if self._filled() < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def reserve(self) -> float:
+        """Take a token, also one that is not there yet; how many seconds until it is."""
+        left = self._filled() - 1
+        self._tokens = left
+        return max(-left, 0.0) / self._per_s
+
+    def _filled(self) -> float:
+        now_s = self._now()
+        self._tokens = min(self._burst, self._tokens + (now_s - self._filled_s) * self._per_s)
+        self._filled_s = now_s
+        return self._tokens
+
+
+class Rendered:
+    """Renders metrics anew for each request, as long as those are few; then the last text serves for all.
+
+    Args:
+        render: Accept header → the metrics and their content type.
+        bucket: says how often they are rendered.
+    """
+
+    def __init__(self, render: Callable[[str], tuple[bytes, str]], bucket: Bucket) -> None:
+        self._render, self._bucket = render, bucket
+        self._last: tuple[bytes, str] | None = None
+
+    def __call__(self, accept: str) -> tuple[bytes, str]:
+        """The metrics and their content type."""
+        if self._bucket.take() or self._last is None:
+            self._last = self._render(accept)
+        return self._last
+
+
+class _OneRequest(RequestHandler):
+    """A connection that may send so much."""
+
+    _left_bytes = MOST_REQUEST_BYTES
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come, or give up a connection that sends too much."""
+        self._left_bytes -= len(data)
+        if self._left_bytes >= 0:
+            super().data_received(data)
+        else:
+            self.force_close()
+
+
+class Acceptor:
+    """Accepts connections for a server of aiohttp.
+
+    Args:
+        server: answers.
+        bucket: says how fast connections come in.
+    """
+
+    def __init__(self, server: web.Server, bucket: Bucket) -> None:
+        self._server, self._bucket = server, bucket
+        self._open: dict[RequestHandler, None] = {}
+        """The oldest first."""
+
+    async def run(self, listener: socket) -> None:
+        """Accept for ever."""
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        while True:
+            await asyncio.sleep(self._bucket.reserve())
+            try:
+                connection, _ = await loop.sock_accept(listener)
+                self._make_room()
+                await loop.connect_accepted_socket(self._protocol, connection)
+            except OSError:  # it was ended before it was accepted, or no descriptor is left
+                await asyncio.sleep(FULL_PAUSE_S)
+
+    def _protocol(self) -> RequestHandler:
+        no_log = cast("Logger", None)  # as `web.AppRunner` hands it on
+        handler = _OneRequest(self._server, loop=asyncio.get_running_loop(), access_log=no_log)
+        self._open[handler] = None
+        return handler
+
+    def _make_room(self) -> None:
+        connected = self._server.connections
+        self._open = {handler: None for handler in self._open if handler in connected}
+        while len(self._open) >= MOST_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.force_close()
