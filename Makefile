@@ -5,7 +5,7 @@ PYTHON_VENV := .venv/bin/python
 SECONDS ?= 60
 EXAMPLES ?= 500
 KILLS ?= 60
-PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store wire)
+PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
 BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/properties rigs/tenant)
 ARGS ?=
 

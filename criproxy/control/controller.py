@@ -190,6 +190,11 @@ class Controller:
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
             self._passed_unseen = False
 
+    @property
+    def passes_all(self) -> bool:
+        """Whether an operator has switched the bypass on, so that no reply is edited."""
+        return self._passed_unseen
+
     async def idle(self) -> None:
         """Return when nothing is in flight or being updated, and all is told and on disk, or the disk fails."""
         while self.context.in_flight.sent() or self.reconciler.at_work:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 USAGE = ("device-usage", "usage")
 """What the watcher reports of the use of cards, and what is known of it."""
-DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident")
+DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
 """What the device plugin asks and reports; it waits for milliseconds only."""
 
 

@@ -30,6 +30,7 @@ from criproxy.devices.plan import (
 from criproxy.devices.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.preference import Spread
 from criproxy.devices.profile_options import ProfileOptions
+from criproxy.devices.quota_options import QuotaOptions
 from criproxy.devices.sharing import Selector
 from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
 from criproxy.policy.options import Misfit
@@ -207,6 +208,8 @@ class PluginOptions(BaseModel):
     """Node labels that describe the cards. Without this section, criproxy writes no labels."""
     profiles: tuple[ProfileOptions, ...] = ()
     """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
+    quota: QuotaOptions = QuotaOptions()
+    """Containers that use more of a card than their vGPU allows."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""
@@ -231,6 +234,7 @@ class PluginOptions(BaseModel):
             health_commands=tuple(each.health_command() for each in self.health.commands),
             labels=None if self.labels is None else self.labels.labels(),
             profiles=tuple(each.profile() for each in self.profiles),
+            quota=self.quota.quota_plan(),
         )
 
     def contradictions(self, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
@@ -240,7 +244,9 @@ class PluginOptions(BaseModel):
             classes: those in force, by name.
         """
         named = None if self.advertise is None else tuple((each.kind, each.resource or "") for each in self.advertise)
-        yield from plugin_mistakes(self.plan(classes), classes, named)
+        plan = self.plan(classes)
+        yield from plugin_mistakes(plan, classes, named)
+        yield from self.quota.contradictions(plan)
 
     def _advertised(self, classes: Mapping[str, DeviceClass]) -> Iterator[Advertised]:
         if self.advertise is None:

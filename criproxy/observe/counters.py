@@ -87,5 +87,10 @@ class Counters:
     """Containers that were stopped because of an unhealthy card, by class."""
     pod_file_failures: int = 0
     """Times at which files of pods with cards could not be written or removed."""
+    quota_incidents: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Containers that were found over a quota, by class, quantity (``memory``, ``cores``) and what was to be done:
+    ``observe``, ``annotate``, ``stop``, ``kill-process``."""
+    quota_stops: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Containers that were stopped because they were over a quota, by class and quantity."""
     store_failures: int = 0
     """Transactions that failed or took too long."""

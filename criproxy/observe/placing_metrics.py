@@ -50,6 +50,8 @@ class Placing:
     """Whether our device plugin reports; None where it never did."""
     unhealthy_cards: Mapping[str, int]
     """Cards in incidents that go on, by class."""
+    over_quota: Mapping[tuple[str, str], int]
+    """By class and quantity, quotas that a container is over."""
     config_problem: bool
     released: bool
     ready: bool
@@ -114,6 +116,7 @@ class PlacingCollector(Collector):
         yield from _devices(counters)
         yield from _cards(placing)
         yield from _plugin(counters, placing)
+        yield from _quotas(counters, placing)
         yield _decision_times(counters.decision_times)
         yield _containers(placing)
         yield from _cpus(placing)
@@ -218,6 +221,25 @@ def _plugin(counters: Counters, placing: Placing) -> Iterator[Metric]:
     stops = CounterMetricFamily("criproxy_device_stops", text, labels=["device_class"])
     for kind, count in sorted(counters.device_stops.items()):
         stops.add_metric([kind], count)
+    yield stops
+
+
+def _quotas(counters: Counters, placing: Placing) -> Iterator[Metric]:
+    labels = ["device_class", "quantity"]
+    text = "Containers that are over the quota of a vGPU at this moment."
+    over = GaugeMetricFamily("criproxy_device_over_quota", text, labels=labels)
+    for key, count in sorted(placing.over_quota.items()):
+        over.add_metric(list(key), count)
+    yield over
+    text = "Containers that were found over the quota of a vGPU, by what the policy file says to do."
+    incidents = CounterMetricFamily("criproxy_device_quota_incidents", text, labels=[*labels, "action"])
+    for what, count in sorted(counters.quota_incidents.items()):
+        incidents.add_metric(list(what), count)
+    yield incidents
+    text = "Containers that criproxy has stopped because they were over the quota of a vGPU."
+    stops = CounterMetricFamily("criproxy_device_quota_stops", text, labels=labels)
+    for key, count in sorted(counters.quota_stops.items()):
+        stops.add_metric(list(key), count)
     yield stops
 
 

@@ -2,15 +2,16 @@
 
 A container is over its quota when it was beyond quota and margin in so many readings in a row, for longer than the
 grace. That is one incident, until a reading has the container within its quota (without the margin, so that who stays
-just above it is not one incident after the other). Readings that are not complete judge nobody. After a pause in the
-readings a container begins anew, because nobody knows what it used meanwhile: a doubt never speaks against a container.
+just above it is not one incident after the other). A doubt never speaks against a container: readings that are not
+complete judge nobody, and after a pause in the readings, or with another plan, everybody begins anew.
 
 Memory is judged as it is. Computing units are sampled by the driver and come in bursts, so they are judged by the mean
-of the last readings (devices.md E.3).
+of the last readings.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 from criproxy.devices.plan import OverQuota, QuotaPlan
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse, Quantity
@@ -19,6 +20,8 @@ MEAN_OF = 5
 """Readings over which the use of computing units is averaged, at least."""
 PAUSE_PERIODS = 3.0
 """After so many periods without a complete reading a container begins anew."""
+ALL_CORES_PERCENT = 100.0
+"""What one container can use of the computing units of a card: more is a mistake of its driver."""
 _QUANTITIES: tuple[Quantity, ...] = ("memory", "cores")
 
 
@@ -84,15 +87,17 @@ class Judgement:
     _series: Mapping[Key, _Series] = field(default_factory=dict)
 
     def with_plan(self, plan: QuotaPlan) -> "Judgement":
-        """The same by another *plan*: what is an incident stays one."""
-        return replace(self, plan=plan)
+        """The same by another *plan*: everybody begins anew, and what is an incident stays one."""
+        if plan == self.plan:
+            return self
+        return replace(self, plan=plan, _series={key: each.anew() for key, each in self._series.items()})
 
     def over_since(self) -> dict[Key, float]:
         """Who is over a quota, also within the grace, and since when on the monotonic clock."""
         return {key: each.over_since_s for key, each in self._series.items() if each.over_since_s is not None}
 
     def resumed(self, key: Key) -> "Judgement":
-        """The same with an incident that the daemon knows from before a restart: it is not said again."""
+        """The same with an incident that the daemon knows from before a restart: only its end is said."""
         return replace(self, _series={**self._series, key: _Series(is_incident=True)})
 
     def after(
@@ -111,10 +116,10 @@ class Judgement:
         used = {(each.container_id, each.card): each for each in uses}
         series: dict[Key, _Series] = {}
         verdicts: list[Verdict] = []
-        for key, allowed, grant in _quotas(grants, self.kind):
+        for key, (allowed, grant) in _quotas(grants, self.kind).items():
             before = self._continued(self._series.get(key, _Series()), at_s)
             use = used.get((key.container_id, key.card))
-            series[key] = now = self._read(before, key, allowed, use, at_s)
+            series[key] = now = self._read(before, key, allowed, _used(key, use), at_s)
             if now.is_incident and not before.is_incident:
                 verdicts.append(self._over(key, allowed, grant, now, use))
             elif before.is_incident and not now.is_incident:
@@ -126,10 +131,12 @@ class Judgement:
         pause_s = PAUSE_PERIODS * self.plan.period_s
         return before if before.last_s is None or at_s - before.last_s <= pause_s else before.anew()
 
-    def _read(self, before: _Series, key: Key, allowed: int, use: ContainerUse | None, at_s: float) -> _Series:
-        """What is remembered after one more reading."""
+    def _read(self, before: _Series, key: Key, allowed: int, used: float | None, at_s: float) -> _Series:
+        """What is remembered after one more reading, if it is one: it must be newer, and say how much is *used*."""
+        if used is None or (before.last_s is not None and at_s <= before.last_s):
+            return before
         kept = max(MEAN_OF, self.plan.samples) if key.quantity == "cores" else 1
-        recent = (*before.recent, _used(key, use))[-kept:]
+        recent = (*before.recent, used)[-kept:]
         value = sum(recent) / len(recent)
         is_read = len(recent) == kept
         if not is_read or value <= allowed + self._margin(key):
@@ -156,22 +163,28 @@ class Judgement:
         )
 
 
-def _quotas(grants: Iterable[Grant], kind: str) -> Iterator[tuple[Key, int, Grant]]:
-    """Each quota of cards of a class, and how much it allows."""
+def _quotas(grants: Iterable[Grant], kind: str) -> dict[Key, tuple[int, Grant]]:
+    """Each quota of cards of a class, and how much it allows; the larger one where a container has two of a card."""
+    found: dict[Key, tuple[int, Grant]] = {}
     for grant in grants:
         if grant.kind != kind or grant.quota is None:
             continue
-        for card in grant.cards:
-            for quantity in _QUANTITIES:
-                allowed = grant.quota.memory_mib if quantity == "memory" else grant.quota.cores_percent
-                if allowed:
-                    yield Key(grant.container_id, card, quantity), allowed, grant
+        limits = {"memory": grant.quota.memory_mib, "cores": grant.quota.cores_percent}
+        for key in (Key(grant.container_id, card, quantity) for card in grant.cards for quantity in _QUANTITIES):
+            allowed = limits[key.quantity]
+            if allowed and (key not in found or found[key][0] < allowed):
+                found[key] = allowed, grant
+    return found
 
 
-def _used(key: Key, use: ContainerUse | None) -> float:
+def _used(key: Key, use: ContainerUse | None) -> float | None:
+    """How much is used; None where a reading does not say it, as that of a driver without samples of processes."""
     if use is None:
         return 0.0
-    return float(use.memory_mib) if key.quantity == "memory" else use.cores_percent or 0.0
+    used = use.memory_mib if key.quantity == "memory" else use.cores_percent
+    if used is None or not isfinite(used):
+        return None
+    return float(used) if key.quantity == "memory" else min(used, ALL_CORES_PERCENT)
 
 
 def _largest(key: Key, use: ContainerUse | None) -> Process | None:

@@ -81,6 +81,7 @@ def tell(
             of_class(kind, stocks.get(kind.name, Stock()), given if node else None, plugin) for kind in classes
         ],
         "incidents": incidents.told(node) if node else [],
+        "over_quota": incidents.quotas_exceeded(node) if node else [],
         "see_all": seeing(given, EVERY_CLASS, _ALL),
         "untold": [name(container) for container, facts in found if facts is None],
     }

@@ -70,6 +70,7 @@ PLACING = Placing(
     device_ids_given={("nvidia", "nvidia.com/gpu.shared"): 3},
     device_plugin_up=True,
     unhealthy_cards={"nvidia": 1},
+    over_quota={("nvidia", "memory"): 2},
     config_problem=True,
     released=False,
     ready=True,
