@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from criproxy.deviceplugin.processes import Child
 from criproxy.devices.plan import HealthCommand
+from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 
 LONGEST_OUTPUT_BYTES = 65_536

@@ -8,7 +8,6 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.deviceplugin.cards_health import Known
-from criproxy.deviceplugin.daemon import DaemonRefuses, NoDaemon, ask
 from criproxy.deviceplugin.resources import Served
 from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import State, Status
@@ -16,6 +15,7 @@ from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.plain import to_plain
+from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
 from criproxy.observe.logger import Log
 
 INTERVAL_S = 10.0

@@ -23,7 +23,7 @@ from criproxy.deviceplugin.plugins import AskInUse, Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
-from criproxy.deviceplugin.seen import Key
+from criproxy.deviceplugin.seen import Key, names_of
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.vgpu_host import VgpuFiles
 from criproxy.deviceplugin.watching import Watching
@@ -38,6 +38,8 @@ from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
 from criproxy.observe.tasks import Tasks
 from criproxy.observe.writer import LineWriter
+from criproxy.watcher import nvml_usage
+from criproxy.watcher.watch import Watcher
 
 if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample
@@ -69,6 +71,7 @@ class DevicePlugin:
         self._health = CardsHealth(self._health_changed, self._turned, log)
         self._reports = Reports(options.control_socket, self._published, log)
         self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
+        self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
         self._stop = asyncio.Event()
         self._said = ""
         self._machine: Machine
@@ -158,6 +161,7 @@ class DevicePlugin:
         self._watching.start(self._tasks)
         self._tasks.forever("labels", self._labelling.run)
         self._tasks.forever("reports to the daemon", self._reports.run)
+        self._watcher.start(self._tasks)
 
     def _reloaded(self, loaded: Loaded) -> None:
         """Other files are about to be in force."""
@@ -169,6 +173,7 @@ class DevicePlugin:
         """Watch cards, and report them, as *loaded* says."""
         self._watching.use(loaded)
         self._reports.action = loaded.plan.on_unhealthy
+        self._watcher.use(loaded.plan)
         self._labelling.soon()
 
     async def _look_again(self) -> None:
@@ -188,6 +193,10 @@ class DevicePlugin:
         """Cards have come or gone."""
         self._publisher.inventory = inventory
         self._watching.found(self._publisher.loaded, inventory)
+        self._watcher.found(
+            names_of({key: each.seen for key, each in self._health.known.items()}),
+            has_nvml=bool(inventory.driver_version and inventory.gpus),
+        )
         self._publisher.publish()
         self._reports.soon()
         self._labelling.soon()
@@ -238,6 +247,7 @@ class DevicePlugin:
             labels_problem=bool(self._labelling.problem),
             daemon_reached=self._reports.reachable,
             pending_incidents=self._reports.pending,
+            watched=self._watcher.sample,
         )
 
     def _beat(self) -> None:

@@ -33,6 +33,7 @@ from criproxy.devices.profile_options import ProfileOptions
 from criproxy.devices.quota_options import QuotaOptions
 from criproxy.devices.sharing import Selector
 from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
+from criproxy.devices.usage_options import UsageOptions, usage_mistakes, with_usage
 from criproxy.policy.options import Misfit
 
 MAX_REPLICAS = 10_000
@@ -210,6 +211,9 @@ class PluginOptions(BaseModel):
     """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
     quota: QuotaOptions = QuotaOptions()
     """Containers that use more of a card than their vGPU allows."""
+    usage: tuple[UsageOptions, ...] | None = None
+    """What reports who uses how much of the cards of a class. By default NVIDIA's driver does, if profiles cut its
+    cards."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""
@@ -224,7 +228,7 @@ class PluginOptions(BaseModel):
         Args:
             classes: those in force, by name.
         """
-        return PluginPlan(
+        plan = PluginPlan(
             advertised=tuple(self._advertised(classes)),
             sharing=tuple(each.shared() for each in self.sharing),
             nvidia_config=self.nvidia_config,
@@ -236,6 +240,7 @@ class PluginOptions(BaseModel):
             profiles=tuple(each.profile() for each in self.profiles),
             quota=self.quota.quota_plan(),
         )
+        return with_usage(plan, self.usage)
 
     def contradictions(self, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
         """What cannot be meant so; paths lead from this section.
@@ -247,6 +252,7 @@ class PluginOptions(BaseModel):
         plan = self.plan(classes)
         yield from plugin_mistakes(plan, classes, named)
         yield from self.quota.contradictions(plan)
+        yield from usage_mistakes(plan)
 
     def _advertised(self, classes: Mapping[str, DeviceClass]) -> Iterator[Advertised]:
         if self.advertise is None:

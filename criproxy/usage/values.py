@@ -1,5 +1,6 @@
 """What is known of the use of cards at one moment, and who was promised what."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,6 +55,8 @@ class Reading:
     cards: tuple[CardUse, ...] = ()
     problem: str = ""
     """Why it is not complete, in one sentence; nobody is judged by such a reading."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """By card, why nothing is known of it: nobody is judged by what he uses of that card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.deviceplugin.health_commands import CommandFailed, HealthCommands, ask
-from criproxy.deviceplugin.processes import Child
 from criproxy.devices.plan import HealthCommand
+from criproxy.observe.children import Child
 from tests.deviceplugin.node import Log
 
 LIMIT_S = 60.0

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 
+LONGEST_LINE_BYTES = 65_536
 KILL_S = 1.0
 """After so long a killed program that is still there is in the hands of a driver."""
 _CHUNK_BYTES = 65_536
@@ -32,8 +33,12 @@ class Child:
             process.returncode is not None and process.stdout is not None and process.stdout.at_eof()
         )
 
-    async def start(self, command: Sequence[str]) -> asyncio.StreamReader:
+    async def start(self, command: Sequence[str], longest_bytes: int = LONGEST_LINE_BYTES) -> asyncio.StreamReader:
         """Start a program; returns its standard output.
+
+        Args:
+            command: the program and its arguments.
+            longest_bytes: of a line; one that is longer is an error for who reads lines.
 
         Raises:
             OSError: it cannot be started; also where a former one is still there.
@@ -48,6 +53,7 @@ class Child:
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
             env=environ,
+            limit=longest_bytes,
         )
         assert process.stdout is not None
         return process.stdout
