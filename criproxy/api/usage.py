@@ -13,7 +13,7 @@ from criproxy.control.controller import Controller
 from criproxy.errors import UsageError
 from criproxy.model.notices import Values, timestamp
 from criproxy.observe.control_socket import Command, Encoded
-from criproxy.usage.report import BadUsage, read_usage
+from criproxy.usage.report import BadUsage, read_usage, stale_after_s
 from criproxy.usage.rows import CardRow, rows
 from criproxy.views import usage as view
 
@@ -39,7 +39,7 @@ class UsageCommands:
         except BadUsage as error:
             raise UsageError(str(error)) from error
         self.controller.card_usage.publish(report)
-        return {"stale_after_s": report.stale_after_s}
+        return {"stale_after_s": stale_after_s(report)}
 
     async def usage(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``usage``; argument ``history``: whether the last hour is wanted, too.
@@ -80,8 +80,8 @@ def watched_now(controller: Controller, *, history: bool = False) -> view.Watche
 def usage_rows(controller: Controller) -> list[CardRow]:
     """The containers with cards, and what they use by the last report while it is recent."""
     rules = controller.devices.rules
-    kinds = [kind.name for kind in rules.classes] if rules else []
-    return list(rows(controller.node, controller.devices.holdings, kinds, controller.card_usage.current))
+    holdings, report = controller.devices.holdings, controller.card_usage.current
+    return list(rows(controller.node, holdings, rules, report)) if rules else []
 
 
 def _encoded(values: Values) -> Encoded:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from criproxy.usage.report import UsageReport
+from criproxy.usage.totals import UsageReport
 
 MINUTE_S = 60
 POINTS = 60
@@ -61,11 +61,14 @@ class UsageHistory:
             report: what is used.
         """
         minute = int(at_s // MINUTE_S)
-        for card in report.cards:
-            self._add(SeriesKey(card.device_class, card.card), minute, card.memory_mib, card.cores_percent)
-        for use in report.containers:
-            key = SeriesKey(use.device_class, use.card, use.container_id)
-            self._add(key, minute, use.memory_mib, use.cores_percent)
+        for each in report.classes:
+            if each.problem:  # what it has is from before
+                continue
+            for card in each.cards:
+                self._add(SeriesKey(each.kind, card.card), minute, card.memory_mib, card.cores_percent)
+            for use in each.containers:
+                key = SeriesKey(each.kind, use.card, use.container_id)
+                self._add(key, minute, use.memory_mib, use.cores_percent)
         while self._series and (len(self._series) > MOST_SERIES or self._is_old(minute)):
             del self._series[next(iter(self._series))]
 

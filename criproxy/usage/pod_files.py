@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from criproxy.model.bounded import bounded
-from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
-from criproxy.usage.rows import CardRow, actions_of
+from criproxy.usage.rows import CardRow
 
 _UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})")
 """A UUID, or for a static pod its hash: nothing that means something in a path."""
@@ -36,16 +35,16 @@ def is_uid(text: str) -> bool:
     return _UID.fullmatch(text) is not None
 
 
-def pod_files(node: Node, rows: Iterable[CardRow]) -> dict[str, PodFile]:
+def pod_files(rows: Iterable[CardRow]) -> dict[str, PodFile]:
     """By UID, the files of the pods that have *rows*; a UID that is none has no file."""
     found: dict[str, list[CardRow]] = {}
     for row in rows:
         if is_uid(row.grant.pod_uid):
             found.setdefault(row.grant.pod_uid, []).append(row)
-    return {uid: _file(node, uid, own) for uid, own in found.items()}
+    return {uid: _file(uid, own) for uid, own in found.items()}
 
 
-def _file(node: Node, uid: str, own: list[CardRow]) -> PodFile:
+def _file(uid: str, own: list[CardRow]) -> PodFile:
     own = sorted(own, key=lambda row: (row.container.name, row.container.attempt, row.container.key, row.card))
     last = own[-1].container
     return PodFile(
@@ -54,14 +53,14 @@ def _file(node: Node, uid: str, own: list[CardRow]) -> PodFile:
                 "pod": last.pod_name,
                 "namespace": last.namespace,
                 "uid": uid,
-                "containers": [_container(node, row) for row in own],
+                "containers": [_container(row) for row in own],
             }
         ),
         uses=tuple((row.use.memory_mib, row.use.cores_percent) if row.use else (None, None) for row in own),
     )
 
 
-def _container(node: Node, row: CardRow) -> Values:
+def _container(row: CardRow) -> Values:
     grant, over = row.grant, row.over_since_s
     return {
         "name": row.container.name,
@@ -75,6 +74,6 @@ def _container(node: Node, row: CardRow) -> Values:
         "memory_limit_mib": row.memory_limit_mib,
         "cores": row.cores_limit_percent,
         "over_since": timestamp(min(over.values())) if over else None,
-        "over": sorted(over),
-        "actions": actions_of(node, row.container),
+        "over": sorted(quantity.value for quantity in over),
+        "actions": row.actions,
     }

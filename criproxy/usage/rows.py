@@ -1,15 +1,17 @@
 """Containers and cards that belong together: what was given, what is used, and what was done about it."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from criproxy.devices.holdings import Holdings
+from criproxy.devices.rules import DeviceRules
+from criproxy.model.incident import Incident, Quantity
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import Container, ContainerState
-from criproxy.usage.granted import grants_of
-from criproxy.usage.report import CardSample, ContainerSample, UsageReport
-from criproxy.usage.values import Grant, Quantity
+from criproxy.usage.grants import grants_of
+from criproxy.usage.totals import ClassUse, UsageReport
+from criproxy.usage.values import CardUse, ContainerUse, Grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +21,10 @@ class CardRow:
     container: Container
     grant: Grant
     card: str
-    use: ContainerSample | None = None
+    use: ContainerUse | None = None
     """None: it is not known."""
+    incidents: tuple[Incident, ...] = ()
+    """Those of this container and card."""
 
     @property
     def memory_limit_mib(self) -> int | None:
@@ -35,56 +39,101 @@ class CardRow:
     @property
     def over_since_s(self) -> dict[Quantity, float]:
         """Of what it uses more than its quota, and since when, in seconds since the epoch."""
-        if self.use is None:
-            return {}
-        times: dict[Quantity, float | None] = {
-            "memory": self.use.memory_over_since_s,
-            "cores": self.use.cores_over_since_s,
+        return {
+            each.excess.quantity: each.since_s for each in self.incidents if each.excess is not None and not each.ended
         }
-        return {quantity: since_s for quantity, since_s in times.items() if since_s is not None}
+
+    @property
+    def actions(self) -> list[Values]:
+        """What was done about it, and why."""
+        return [
+            {
+                "action": each.action_word,
+                "state": each.containers[self.container.life].value,
+                "since": timestamp(each.since_s),
+                "reason": each.sentence,
+                "ended": each.ended,
+            }
+            for each in self.incidents
+        ]
 
 
-def rows(node: Node, holdings: Holdings, kinds: Collection[str], report: UsageReport | None) -> Iterator[CardRow]:
-    """All rows, also of containers that have exited.
+class Uses:
+    """What a report says, by container and card."""
+
+    def __init__(self, report: UsageReport | None) -> None:
+        self.known = [each for each in report.classes if not each.problem] if report else []
+        """The classes whose use is known now."""
+        self._uses = {(use.container_id, each.kind, use.card): use for each in self.known for use in each.containers}
+        self._cards = {(each.kind, card.card): card for each in self.known for card in _read_cards(each)}
+
+    def of(self, container: Container, kind: str, card: str) -> ContainerUse | None:
+        """What a container uses of a card: nothing, where its card was read and it is not there; None: unknown."""
+        if found := self._uses.get((container.key, kind, card)):
+            return found
+        read = self._cards.get((kind, card))
+        if read is None or container.state is ContainerState.EXITED:
+            return None
+        cores = None if read.cores_percent is None else 0.0
+        return ContainerUse(container_id=container.key, kind=kind, card=card, memory_mib=0, cores_percent=cores)
+
+    def all(self) -> Iterator[tuple[str, ContainerUse]]:
+        """Each use with the name of its class."""
+        return ((each.kind, use) for each in self.known for use in each.containers)
+
+
+def _read_cards(use: ClassUse) -> Iterator[CardUse]:
+    return (card for card in use.cards if card.card not in use.unread)
+
+
+def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport | None) -> Iterator[CardRow]:
+    """All containers with their cards, also those that have exited, and those that use a card without a known grant.
 
     Args:
         node: who is there.
         holdings: what was found when they were created.
-        kinds: the names of the classes.
+        rules: the classes.
         report: of the watcher; None where nothing current is known.
     """
-    samples = {(each.container_id, each.device_class, each.card): each for each in report.containers} if report else {}
-    cores_known = {(each.device_class, each.card): each.cores_percent is not None for each in _read_cards(report)}
-    for container, grant in grants_of(node, holdings, kinds):
-        for card in grant.cards:
-            use = samples.get((container.key, grant.kind, card))
-            if use is None and (grant.kind, card) in cores_known and container.state is not ContainerState.EXITED:
-                use = _nothing(container, grant.kind, card, knows_cores=cores_known[grant.kind, card])
-            yield CardRow(container=container, grant=grant, card=card, use=use)
+    uses, incidents = Uses(report), _by_life(node)
+    seen = set[tuple[str, str, str]]()
+    for container in node.containers.values():
+        facts = holdings.of(container)
+        for grant in grants_of(node, container, facts, rules) if facts else ():
+            for card in grant.cards:
+                seen.add((container.key, grant.kind, card))
+                yield _row(container, grant, card, uses, incidents)
+    for kind, use in uses.all():
+        other = node.containers.get(use.container_id)
+        if other is not None and (other.key, kind, use.card) not in seen:
+            yield _row(other, _unknown_grant(node, other, kind, use.card), use.card, uses, incidents)
 
 
-def _read_cards(report: UsageReport | None) -> Iterator[CardSample]:
-    """The cards of which all processes are known."""
-    yield from (card for card in report.cards if card.device_class not in report.problems) if report else ()
+def _row(container: Container, grant: Grant, card: str, uses: Uses, incidents: Mapping[str, list[Incident]]) -> CardRow:
+    own = [each for each in incidents.get(container.life, ()) if (each.device_class, each.card) == (grant.kind, card)]
+    use = uses.of(container, grant.kind, card)
+    return CardRow(container=container, grant=grant, card=card, use=use, incidents=tuple(own))
 
 
-def _nothing(container: Container, kind: str, card: str, *, knows_cores: bool) -> ContainerSample:
-    """Who is not in a complete report uses nothing."""
-    cores = 0.0 if knows_cores else None
-    return ContainerSample(container_id=container.key, device_class=kind, card=card, memory_mib=0, cores_percent=cores)
+def _by_life(node: Node) -> dict[str, list[Incident]]:
+    found: dict[str, list[Incident]] = {}
+    for incident in node.incidents.values():
+        for life in incident.containers:
+            found.setdefault(life, []).append(incident)
+    return found
 
 
-def actions_of(node: Node, container: Container) -> list[Values]:
-    """What was done about a container, and why: the incidents in which it is."""
-    return [
-        {
-            "action": incident.action.value,
-            "state": incident.containers[container.life].value,
-            "since": timestamp(incident.since_s),
-            "card": incident.card,
-            "reason": incident.sentence,
-            "ended": incident.ended,
-        }
-        for incident in node.incidents.values()
-        if container.life in incident.containers
-    ]
+def _unknown_grant(node: Node, container: Container, kind: str, card: str) -> Grant:
+    """Of a container that uses a card, although it is not known that it was given to it."""
+    pod = node.pods.get(container.pod)
+    return Grant(
+        container_id=container.key,
+        namespace=container.namespace,
+        pod=container.pod_name,
+        container=container.name,
+        pod_uid=pod.uid if pod else "",
+        kind=kind,
+        resource="",
+        ids=(),
+        cards=(card,),
+    )

@@ -8,8 +8,10 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.usage.history import MINUTE_S, Point, SeriesKey
-from criproxy.usage.report import CardSample, UsageReport
-from criproxy.usage.rows import CardRow, actions_of
+from criproxy.usage.report import stale_after_s
+from criproxy.usage.rows import CardRow, Uses
+from criproxy.usage.totals import ClassUse, UsageReport
+from criproxy.usage.values import CardUse
 
 Series = Sequence[tuple[SeriesKey, Sequence[Point]]]
 
@@ -39,13 +41,13 @@ def tell(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[t
         given: by class and resource, how many ids containers have.
     """
     there = sorted(rows, key=lambda row: (row.grant.title, row.container.attempt, row.container.key, row.card))
-    current = watched.report if watched.report and watched.is_current else UsageReport()
+    uses = Uses(watched.report if watched.is_current else None)
     return {
         "watcher": _watcher(watched),
         "node": {"cpu_ratio": watched.node_cpu_ratio, "memory_ratio": watched.node_memory_ratio},
-        "cards": [_card(each) for each in current.cards],
-        "containers": [_row(node, row) for row in there if row.container.state is not ContainerState.EXITED],
-        "unknown_containers": _unknown(node, current),
+        "cards": [_card(each, card) for each in uses.known for card in each.cards if card.card not in each.unread],
+        "containers": [_row(row) for row in there if row.container.state is not ContainerState.EXITED],
+        "unknown_containers": _unknown(node, uses),
         "profiles": list(_profiles(watched.plugin, given)),
         "history": [_series(key, points, node) for key, points in watched.series],
     }
@@ -53,28 +55,37 @@ def tell(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[t
 
 def _watcher(watched: Watched) -> Values:
     """Whether the watcher reports, and what it cannot read."""
-    if watched.report is None:
-        return {"state": "none", "reported": None, "stale_after_s": None, "problems": {}}
+    report = watched.report
+    if report is None:
+        return {"state": "none", "reported": None, "stale_after_s": None, "classes": []}
     return {
         "state": "reporting" if watched.is_current else "silent",
         "reported": timestamp(watched.reported_s),
-        "stale_after_s": watched.report.stale_after_s,
-        "problems": dict(watched.report.problems),
+        "stale_after_s": stale_after_s(report),
+        "classes": [
+            {"class": each.kind, "source": each.source, "problem": each.problem, "unread_cards": dict(each.unread)}
+            for each in report.classes
+        ],
     }
 
 
-def _card(card: CardSample) -> Values:
+def _card(use: ClassUse, card: CardUse) -> Values:
+    others = [each for each in use.others if each.card == card.card]
+    cores = [each.cores_percent for each in others if each.cores_percent is not None]
     return {
-        "class": card.device_class,
+        "class": use.kind,
         "id": card.card,
         "memory_mib": card.memory_mib,
         "total_mib": card.total_mib or None,
         "cores_percent": card.cores_percent,
-        "not_a_container": {"memory_mib": card.other_mib, "cores_percent": card.other_cores_percent},
+        "not_a_container": {
+            "memory_mib": sum(each.memory_mib for each in others),
+            "cores_percent": sum(cores) if cores else None,
+        },
     }
 
 
-def _row(node: Node, row: CardRow) -> Values:
+def _row(row: CardRow) -> Values:
     container, use = row.container, row.use
     return {
         "id": container.key if container.has_id else "",
@@ -91,16 +102,16 @@ def _row(node: Node, row: CardRow) -> Values:
         "memory_granted_mib": row.memory_limit_mib,
         "cores_percent": use.cores_percent if use else None,
         "cores_granted_percent": row.cores_limit_percent,
-        "over_since": {quantity: timestamp(since_s) for quantity, since_s in row.over_since_s.items()},
-        "actions": actions_of(node, container),
+        "over_since": {quantity.value: timestamp(since_s) for quantity, since_s in row.over_since_s.items()},
+        "actions": row.actions,
     }
 
 
-def _unknown(node: Node, report: UsageReport) -> list[Values]:
+def _unknown(node: Node, uses: Uses) -> list[Values]:
     """Containers that use cards and that criproxy does not know, such as those of another runtime."""
     return [
-        {"id": use.container_id, "class": use.device_class, "card": use.card, "memory_mib": use.memory_mib}
-        for use in report.containers
+        {"id": use.container_id, "class": kind, "card": use.card, "memory_mib": use.memory_mib}
+        for kind, use in uses.all()
         if use.container_id not in node.containers
     ]
 

@@ -12,8 +12,9 @@ from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.watcher.daemon import Daemon
 
 COMMAND = "device-usage"
-REPEAT_S = 10.0
-"""After so long it is told again though it is the same: the daemon may be another one."""
+REPEAT_S = 3.0
+"""After so long it is told again though it is the same: the daemon may be another one, and takes what it was told for
+outdated after three periods and five seconds."""
 
 
 @dataclass(slots=True, repr=False)

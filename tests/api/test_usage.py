@@ -21,7 +21,7 @@ from criproxy.observe.vgpu_metrics import VgpuCollector
 from criproxy.wire.sockets import listen
 from tests.control.devices.test_hints import host
 from tests.control.devices.test_vgpus import RESOURCE, RULES, pod_with
-from tests.control.world import FAST, World
+from tests.control.world import FAST, World, sharer
 
 OFFERED = {
     "resources": [
@@ -29,14 +29,14 @@ OFFERED = {
         {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1, "healthy": 1},
     ]
 }
-CARD = {
-    "device_class": "nvidia",
-    "card": "GPU-a",
-    "memory_mib": 9500,
-    "total_mib": 16384,
-    "cores_percent": 40.0,
-    "other_mib": 300,
-}
+CARD = {"card": "GPU-a", "memory_mib": 9500, "total_mib": 16384, "cores_percent": 40.0}
+OTHER = {"container_id": "", "kind": "nvidia", "card": "GPU-a", "memory_mib": 300}
+
+
+def report(**more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+    """What the watcher says of NVIDIA's cards."""
+    nvidia = {"kind": "nvidia", "source": "nvml", "cards": [CARD], "others": [OTHER], **more}
+    return {"at_s": 1.0, "period_s": 1.0, "classes": [nvidia]}
 
 
 class Asked:
@@ -50,10 +50,10 @@ class Asked:
         """Ask the daemon."""
         return await asyncio.to_thread(ask, self._path, command, arguments)
 
-    async def report(self, container_id: str, memory_mib: int = 9000, **more: Any) -> Any:  # noqa: ANN401 (JSON)
+    async def report(self, container_id: str, memory_mib: int = 9000) -> Any:  # noqa: ANN401 (JSON)
         """Report as the watcher does."""
-        use = {"container_id": container_id, "device_class": "nvidia", "card": "GPU-a", "memory_mib": memory_mib}
-        return await self("device-usage", cards=[CARD], containers=[{**use, "cores_percent": 20.0, **more}])
+        use = {"container_id": container_id, "kind": "nvidia", "card": "GPU-a", "memory_mib": memory_mib}
+        return await self("device-usage", **report(containers=[{**use, "cores_percent": 20.0}]))
 
     def metrics(self) -> dict[str, Any]:
         """What a scrape has of the use of vGPUs: labels and value by name."""
@@ -86,7 +86,9 @@ async def test_use_against_what_was_granted(tmp_path: Path) -> None:
     async with asked(tmp_path) as node:
         key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
         await node.world.run(pod_with("GPU-b/gpu-8g/0", "two"))
-        assert await node.report(key, memory_over_since_s=1_700_000_000.0) == {"stale_after_s": 8.0}
+        assert await node.report(key) == {"stale_after_s": 8.0}
+        over = {"container_id": key, "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
+        await node("quota-incident", **over, used=9000, allowed=8192, since_s=1_700_000_000.0, action="observe")
         values = await node("usage")
 
     assert values["watcher"]["state"] == "reporting"
@@ -97,6 +99,7 @@ async def test_use_against_what_was_granted(tmp_path: Path) -> None:
     assert (one["cores_percent"], one["cores_granted_percent"], one["profile"]) == (20.0, 25, "gpu-8g")
     assert one["over_since"] == {"memory": "2023-11-14T22:13:20.000Z"}
     assert (two["pod"], two["memory_mib"], two["over_since"]) == ("two", None, {})
+    assert one["actions"][0]["action"] == "observe"
     assert values["history"] == []
 
 
@@ -104,14 +107,30 @@ async def test_who_is_not_reported_uses_nothing(tmp_path: Path) -> None:
     """On a card that is read completely; where its class has a problem, the use is not known."""
     async with asked(tmp_path) as node:
         await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        await node("device-usage", cards=[CARD])
+        await node("device-usage", **report())
         (idle,) = (await node("usage"))["containers"]
-        await node("device-usage", cards=[CARD], problems={"nvidia": "NVML: unknown error"})
+        await node("device-usage", **report(unread={"GPU-a": "it is lost"}))
+        (lost,) = (await node("usage"))["containers"]
+        await node("device-usage", **report(problem="NVML: unknown error"))
         values = await node("usage")
 
     assert (idle["memory_mib"], idle["cores_percent"]) == (0, 0.0)
     assert values["containers"][0]["memory_mib"] is None
-    assert values["watcher"]["problems"] == {"nvidia": "NVML: unknown error"}
+    assert lost["memory_mib"] is None
+    assert values["cards"] == []
+    assert values["watcher"]["classes"] == [
+        {"class": "nvidia", "source": "nvml", "problem": "NVML: unknown error", "unread_cards": {}}
+    ]
+
+
+async def test_a_card_that_is_not_known_to_be_granted(tmp_path: Path) -> None:
+    """A container that uses a card without a known grant stands with the others, without profile and quota."""
+    async with asked(tmp_path) as node:
+        key = await node.world.run(sharer("web"))
+        await node.report(key)
+        (web,) = (await node("usage"))["containers"]
+
+    assert (web["pod"], web["memory_mib"], web["profile"], web["memory_granted_mib"]) == ("web", 9000, "", None)
 
 
 async def test_a_watcher_that_is_silent(tmp_path: Path) -> None:
@@ -126,7 +145,7 @@ async def test_a_watcher_that_is_silent(tmp_path: Path) -> None:
         values = await node("usage", history=True)
         metrics = node.metrics()
 
-    assert before["watcher"] == {"state": "none", "reported": None, "stale_after_s": None, "problems": {}}
+    assert before["watcher"] == {"state": "none", "reported": None, "stale_after_s": None, "classes": []}
     assert (values["watcher"]["state"], values["cards"]) == ("silent", [])
     (one,) = values["containers"]
     assert (one["memory_mib"], one["memory_granted_mib"]) == (None, 8192)
@@ -191,7 +210,7 @@ async def test_metrics_of_a_vgpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        pytest.param("device-usage", {"cards": 7}, id="no-report"),
+        pytest.param("device-usage", {"classes": 7}, id="no-report"),
         pytest.param("usage", {"history": "yes"}, id="no-bool"),
     ],
 )

@@ -1,23 +1,24 @@
 """The last hour of use: a point for each minute, and no more series than are kept."""
 
+from dataclasses import replace
+
 from criproxy.usage.history import MOST_SERIES, POINTS, SeriesKey, UsageHistory
-from criproxy.usage.report import CardSample, ContainerSample, UsageReport
+from criproxy.usage.totals import ClassUse, UsageReport
+from criproxy.usage.values import CardUse, ContainerUse
 
 BEGIN_S = 1_700_000_040.0
 """The begin of a minute."""
 KEY = SeriesKey("nvidia", "GPU-a", "c1")
 
 
-def used(memory_mib: int, cores_percent: float | None = None, container_id: str = "c1") -> UsageReport:
+def used(
+    memory_mib: int, cores_percent: float | None = None, container_id: str = "c1", problem: str = ""
+) -> UsageReport:
     """A report about one container."""
-    sample = ContainerSample(
-        container_id=container_id,
-        device_class="nvidia",
-        card="GPU-a",
-        memory_mib=memory_mib,
-        cores_percent=cores_percent,
+    use = ContainerUse(
+        container_id=container_id, kind="nvidia", card="GPU-a", memory_mib=memory_mib, cores_percent=cores_percent
     )
-    return UsageReport(containers=(sample,))
+    return UsageReport(at_s=0, period_s=1, classes=(ClassUse(kind="nvidia", containers=(use,), problem=problem),))
 
 
 def test_a_point_is_a_minute() -> None:
@@ -61,10 +62,19 @@ def test_a_clock_that_was_set_back() -> None:
 def test_series_are_bounded() -> None:
     """Of more than are kept, those are forgotten that had their last point first; cards have their own."""
     history = UsageHistory()
-    card = CardSample(device_class="nvidia", card="GPU-a", memory_mib=1)
+    cards = ClassUse(kind="nvidia", cards=(CardUse(card="GPU-a", memory_mib=1, total_mib=2),))
     for number in range(MOST_SERIES + 10):
-        history.add(BEGIN_S, UsageReport(cards=(card,), containers=used(1, container_id=f"{number:06}").containers))
+        report = used(1, container_id=f"{number:06}")
+        history.add(BEGIN_S, replace(report, classes=(cards, *report.classes)))
 
     keys = [key.container_id for key, _ in history.series(BEGIN_S)]
     assert len(keys) == MOST_SERIES
     assert keys[:2] == ["", "000011"]
+
+
+def test_what_is_not_known_has_no_point() -> None:
+    """A class with a problem reports what was known before: that is no use of this minute."""
+    history = UsageHistory()
+    history.add(BEGIN_S, used(100, problem="NVML: unknown error"))
+
+    assert list(history.series(BEGIN_S)) == []

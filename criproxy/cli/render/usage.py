@@ -65,8 +65,11 @@ def _state(values: Values) -> Iterator[Text]:
     elif watcher["state"] == "silent":
         text = f"the use of cards is not known: the watcher has not reported since {watcher['reported'][:19]}Z"
         yield Text(f"{text}; is criproxy device-plugin running?", style=TROUBLE)
-    for kind, problem in sorted(watcher["problems"].items()):
-        yield Text(f"the use of {kind} is not known, or not completely: {problem}", style=NOTE)
+    for each in watcher["classes"]:
+        if each["problem"]:
+            yield Text(f"the use of {each['class']} is not known: {each['problem']}", style=NOTE)
+        for card, problem in each["unread_cards"].items():
+            yield Text(f"the use of {card} is not known: {problem}", style=NOTE)
 
 
 def _table(*names: str) -> Table:

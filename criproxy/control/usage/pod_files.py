@@ -102,10 +102,9 @@ class PodFiles:
 
     def _wanted(self) -> dict[str, PodFile]:
         rules, node = self.context.settings.devices, self.context.state.node
-        kinds = [kind.name for kind in rules.classes] if rules else []
-        found = list(rows(node, self.holdings, kinds, self.usage.current))
+        found = list(rows(node, self.holdings, rules, self.usage.current)) if rules else []
         self._tell_nameless(found)
-        return pod_files(node, found)
+        return pod_files(found)
 
     def _is_due(self, uid: str, file: PodFile, now_s: float) -> bool:
         before = self._written.get(uid)

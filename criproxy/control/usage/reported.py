@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 
 from criproxy.usage.history import UsageHistory
-from criproxy.usage.report import UsageReport
+from criproxy.usage.report import stale_after_s
+from criproxy.usage.totals import UsageReport
 
 
 @dataclass(slots=True, repr=False)
@@ -38,7 +39,7 @@ class CardUsage:
     @property
     def is_current(self) -> bool:
         """Whether the last report is recent."""
-        return self.report is not None and self.clock() - self._at_s <= self.report.stale_after_s
+        return self.report is not None and self.clock() - self._at_s <= stale_after_s(self.report)
 
     @property
     def current(self) -> UsageReport | None:

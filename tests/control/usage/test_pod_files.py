@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from criproxy.api.quota import QuotaCommands
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.rules import DeviceRules
 from criproxy.model.incident import Action, Incident
-from criproxy.usage.report import CardSample, ContainerSample, UsageReport
+from criproxy.usage.totals import ClassUse, UsageReport
+from criproxy.usage.values import CardUse, ContainerUse
 from tests.control.devices.test_hints import host
 from tests.control.devices.test_vgpus import RESOURCE, pod_with
 from tests.control.world import FAST, World, sharer
@@ -45,18 +47,14 @@ class Kept:
         found = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))]
         return {each["pod"]: each for each in found}
 
-    def uses(self, container_id: str, memory_mib: int, over_since_s: float | None = None) -> None:
+    def uses(self, container_id: str, memory_mib: int) -> None:
         """The watcher reports what a container uses of GPU-a."""
-        card = CardSample(device_class="nvidia", card="GPU-a", memory_mib=memory_mib, cores_percent=12.5)
-        use = ContainerSample(
-            container_id=container_id,
-            device_class="nvidia",
-            card="GPU-a",
-            memory_mib=memory_mib,
-            cores_percent=12.5,
-            memory_over_since_s=over_since_s,
+        card = CardUse(card="GPU-a", memory_mib=memory_mib, total_mib=16384, cores_percent=12.5)
+        use = ContainerUse(
+            container_id=container_id, kind="nvidia", card="GPU-a", memory_mib=memory_mib, cores_percent=12.5
         )
-        self.world.controller.card_usage.publish(UsageReport(cards=(card,), containers=(use,)))
+        nvidia = ClassUse(kind="nvidia", cards=(card,), containers=(use,))
+        self.world.controller.card_usage.publish(UsageReport(at_s=1.0, period_s=1.0, classes=(nvidia,)))
 
 
 @asynccontextmanager
@@ -102,7 +100,7 @@ async def test_a_pod_with_a_vgpu_has_a_file(tmp_path: Path) -> None:
 
 
 async def test_use_is_written_every_ten_seconds(tmp_path: Path) -> None:
-    """What is used is as old as that; that a container is over its quota is written at once."""
+    """What is used is as old as that; that a container is over its quota, and what is done, is written at once."""
     async with kept(tmp_path) as node:
         key = await node.world.run(pod_with(VGPU, "one"))
         await node.look()
@@ -114,10 +112,16 @@ async def test_use_is_written_every_ten_seconds(tmp_path: Path) -> None:
         assert (used, container["sm_util"]) == ([None, 700], 12.5)
 
         node.now_s = 10.5
-        node.uses(key, 9000, over_since_s=1_700_000_000.0)
+        node.uses(key, 9000)
+        over = {"container_id": key, "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
+        report = {**over, "used": 9000, "allowed": 8192, "since_s": 1_700_000_000.0, "action": "annotate"}
+        await QuotaCommands(node.world.controller).incident(report)
         (container,) = (await node.look())["one"]["containers"]
         assert (container["used_mib"], container["over"]) == (9000, ["memory"])
         assert container["over_since"] == "2023-11-14T22:13:20.000Z"
+        assert [(each["action"], each["reason"]) for each in container["actions"]] == [
+            ("annotate", "9000 MiB used, 8192 MiB allowed on GPU-a")
+        ]
 
 
 async def test_what_was_done_is_written(tmp_path: Path) -> None:
@@ -134,7 +138,6 @@ async def test_what_was_done_is_written(tmp_path: Path) -> None:
                 "action": "annotate",
                 "state": "uses",
                 "since": "1970-01-01T00:00:05.000Z",
-                "card": "GPU-a",
                 "reason": "XID 79; GPU-a",
                 "ended": False,
             }
