@@ -103,7 +103,7 @@ async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         pod = pod_with("GPU-a/gpu-8g/0", "one")
         await MiniKubelet(client).run_pod(pod)
         async with asyncio.timeout(LIMIT_S):
-            while not (found := await notices()):
+            while not (found := await notices()):  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.05)
         assert found == [
             f"the files of pods with cards are out of date: {tmp_path}/state/pods cannot be written: Not a directory"
@@ -111,7 +111,7 @@ async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
         (tmp_path / "state/pods").unlink()
         async with asyncio.timeout(LIMIT_S):
-            while await notices():
+            while await notices():  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.05)
         found_file = json.loads((tmp_path / f"state/pods/{pod.uid}.json").read_text())
         assert found_file["containers"][0]["memory_limit_mib"] == 8192

@@ -57,14 +57,22 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     return known[named], percent
 
 
-@click.command(short_help="Show how many replicas and vGPUs the use asks for.")
+@click.command(short_help="Recommend a number of replicas and vGPUs, from current usage.")
 @click.option("-n", "--namespace", default="", help="Namespace of the replicas.  [default: all]")
-@click.option("--pods", default="*", show_default=True, metavar="PATTERN", help="Names of the replicas, with * and ?.")
 @click.option(
-    "--current", type=click.IntRange(min=0), help="Replicas that there are.  [default: pods with vGPUs found]"
+    "--pods", default="*", show_default=True, metavar="PATTERN", help="Names of the replicas, with wildcards * and ?."
 )
-@click.option("--min", "fewest", type=click.IntRange(min=1), default=1, show_default=True, help="Fewest replicas.")
-@click.option("--max", "most", type=click.IntRange(min=1), default=10, show_default=True, help="Most replicas.")
+@click.option(
+    "--current",
+    type=click.IntRange(min=0),
+    help="Current number of replicas.  [default: the number of matching pods with vGPUs]",
+)
+@click.option(
+    "--min", "fewest", type=click.IntRange(min=1), default=1, show_default=True, help="Minimum number of replicas."
+)
+@click.option(
+    "--max", "most", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum number of replicas."
+)
 @click.option(
     "-t",
     "--target",
@@ -72,8 +80,8 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     callback=_goals,
     multiple=True,
     metavar="METRIC=PERCENT",
-    help="A metric and its target: cpu, memory (of the node), vgpu-memory, vgpu-cores (of what was granted); may be "
-    "given several times.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, as far as there is a value]",
+    help="Metric and target: cpu and memory of the node, vgpu-memory and vgpu-cores relative to the quotas. Repeat it "
+    "for several metrics.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, without those that are unknown]",
 )
 @click.option(
     "--tolerance-up",
@@ -81,7 +89,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     default=10.0,
     show_default=True,
     metavar="PERCENT",
-    help="No more replicas are wanted until the target is exceeded by so much.",
+    help="How far a value may exceed its target before more replicas are recommended.",
 )
 @click.option(
     "--tolerance-down",
@@ -89,7 +97,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     default=10.0,
     show_default=True,
     metavar="PERCENT",
-    help="No fewer replicas are wanted until the target is missed by so much.",
+    help="How far a value may fall below its target before fewer replicas are recommended.",
 )
 @click.option(
     "--metrics",
@@ -97,7 +105,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     type=Place(),
     multiple=True,
     metavar="FILE",
-    help="Recorded metrics of criproxy instead of the daemon; of several nodes, one file each.",
+    help="Read saved metrics of criproxy instead of asking the daemon; repeat it for several nodes.",
 )
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @control_socket_option
@@ -115,11 +123,11 @@ def command(  # noqa: PLR0913 (one for each option)
     output: str,
     control_socket: str,
 ) -> None:
-    """Show how many replicas the HorizontalPodAutoscaler of Kubernetes would want, and how many vGPUs are wanted.
+    """Print the number of replicas that Kubernetes' HorizontalPodAutoscaler would choose, and the vGPUs needed.
 
-    The formula is the autoscaler's: for each metric ceil(current × value / target), nothing within the tolerance, and
-    the most of all metrics. The command changes nothing. The daemon knows the pods of its node only: for replicas on
-    several nodes, give --current, or the recorded metrics of all nodes.
+    The formula is the autoscaler's: ceil(current × value / target) for each metric, no change within the tolerance,
+    and the highest number of all metrics. The command changes nothing. The daemon knows only the pods of its own node:
+    for replicas on several nodes, use --current, or --metrics with the saved metrics of each node.
     """
     if fewest > most:
         raise click.UsageError(f"--min {fewest} is more than --max {most}")

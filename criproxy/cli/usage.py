@@ -9,16 +9,16 @@ from criproxy.cli.client import ask
 from criproxy.cli.watching import Render, Values, show_answer, watch_options
 
 
-@click.command(short_help="Show how much of the cards the containers use.")
-@click.option("--history", is_flag=True, help="Show the last hour, too: a point for each minute.")
+@click.command(short_help="Show how much of each card the containers use.")
+@click.option("--history", is_flag=True, help="Also show the last hour, minute by minute.")
 @watch_options
 @control_socket_option
 def command(*, history: bool, watch: bool, interval_s: float, output: str, control_socket: str) -> None:
-    """Show the memory and computing units of each card in use, by container, and what each container was granted.
+    """Show how much memory and computing time of each card is in use, and what each container uses of its quota.
 
-    The daemon has this from the watcher of the device plugin, and keeps it in memory: if no daemon answers, there is
-    nothing to show. Processes outside of containers are shown as a sum for each card. Containers that are over their
-    quota are marked with the time since when they are.
+    The command asks the daemon, to which the device plugin reports the usage. If no daemon answers, it fails, because
+    the usage is not stored on disk. Processes outside of containers are shown as a sum for each card. Containers over
+    their quota are listed with the time since when they are over it.
     """
     show_answer(partial(_ask, control_socket, history=history), output, _renderer, watch=watch, interval_s=interval_s)
 

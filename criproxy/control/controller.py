@@ -1,6 +1,6 @@
 """The node's controller: its parts, built and connected. What they do is theirs."""
 
-from functools import partial
+from functools import cached_property, partial
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.on_error import CallFallback
@@ -60,8 +60,6 @@ class Controller:
     """What it reports of itself."""
     card_usage: CardUsage
     """What the watcher reports of the use of cards."""
-    node_use: NodeUse
-    """How much of the node's CPUs and memory is used."""
     _passed_unseen = False
     """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
 
@@ -93,7 +91,6 @@ class Controller:
             log=log,
         )
         self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
-        self.node_use = NodeUse(settings.host_root)
         self.reconciler = Reconciler(context)
         self.refused_resizes, inheritance = RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
@@ -130,8 +127,14 @@ class Controller:
         error = self.context.persister.error
         return None if error is None else str(error)
 
+    @cached_property
+    def node_use(self) -> NodeUse:
+        """How much of the node's CPUs and memory is used."""
+        return NodeUse(self.context.settings.host_root)
+
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
+        self.node_use.cpu_ratio()  # whoever asks next learns what was used since now
         self.context.tasks.watch_callbacks()
         self.policy_switch.start()
 
