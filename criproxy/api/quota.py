@@ -29,6 +29,8 @@ MOST_CHARACTERS = 500
 MOST_USED = 1 << 40
 """In MiB: more is no memory of a card."""
 MOST_STOP_S = 3600.0
+MOST_PID = 1 << 22
+"""The kernel's limit."""
 
 
 class Asked(Enum):
@@ -61,6 +63,9 @@ class QuotaReport:
     action: Asked = Asked.OBSERVE
     stop_timeout_s: float = 10.0
     """How long a container that is stopped has to end by itself."""
+    pid: int = 0
+    start_ticks: int = 0
+    """The process to kill, by its number and start; what is told of the incident repeats them."""
     unanswered: bool = False
     """Whether the watcher has reported this before without getting an answer, so that it has not acted."""
 
@@ -152,6 +157,8 @@ def _incident(report: QuotaReport, container: Container, *, exempt: bool) -> Inc
             allowed=report.allowed,
             kills=asked is Asked.KILL,
             stop_timeout_s=report.stop_timeout_s,
+            pid=report.pid if asked is Asked.KILL else 0,
+            start_ticks=report.start_ticks if asked is Asked.KILL else 0,
         ),
     )
 
@@ -169,6 +176,8 @@ def _read(arguments: Mapping[str, Any]) -> QuotaReport:
         raise UsageError(f"since_s: must be seconds since the epoch, not {report.since_s!r}")
     if not isfinite(report.used) or not report.allowed < report.used <= MOST_USED:
         raise UsageError(f"used: must be more than the {report.allowed} that are allowed, not {report.used!r}")
+    if not (0 <= report.pid <= MOST_PID and report.start_ticks >= 0):
+        raise UsageError("pid and start_ticks: must be those of a process")
     if not 0 <= report.stop_timeout_s <= MOST_STOP_S:
         raise UsageError(f"stop_timeout_s: must be at most {MOST_STOP_S:g} seconds, not {report.stop_timeout_s!r}")
     return report

@@ -210,7 +210,7 @@ class PluginOptions(BaseModel):
     profiles: tuple[ProfileOptions, ...] = ()
     """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
     quota: QuotaOptions = QuotaOptions()
-    """Containers that use more of a card than their vGPU allows."""
+    """Containers that exceed the quota of their vGPU."""
     usage: tuple[UsageOptions, ...] | None = None
     """What reports who uses how much of the cards of a class. By default NVIDIA's driver does, if profiles cut its
     cards."""

@@ -29,10 +29,11 @@ class QuotaActionOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     memory: OverQuota = "stop"
-    """What happens to a container that is over its memory: criproxy only records it (observe), its status names it,
-    too (annotate), the container is stopped (stop), or its process that uses most is killed (kill-process)."""
+    """What happens to a container that exceeds its memory quota. observe: criproxy only records it. annotate: its
+    status also gets an annotation. stop: criproxy stops the container. kill-process: criproxy kills the process that
+    uses most."""
     cores: OverQuota = "observe"
-    """The same for computing units."""
+    """The same for a container that exceeds its quota of computing units."""
 
 
 class ClassActionOptions(BaseModel):
@@ -41,9 +42,9 @@ class ClassActionOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     memory: OverQuota | None = None
-    """What happens to a container that is over its memory; by default what quota.actions says."""
+    """What happens to a container that exceeds its memory quota; by default as in quota.actions."""
     cores: OverQuota | None = None
-    """The same for computing units."""
+    """The same for a container that exceeds its quota of computing units."""
 
 
 class ClassQuotaOptions(BaseModel):
@@ -52,32 +53,32 @@ class ClassQuotaOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     kind: ClassName = Field(alias="class")
-    """The name of an advertised class whose cards are cut."""
+    """The name of a class with profiles."""
     actions: ClassActionOptions = ClassActionOptions()
     """What happens to containers with its cards."""
 
 
 class QuotaOptions(BaseModel):
-    """Containers that use more of a card than their vGPU allows."""
+    """Containers that exceed the quota of their vGPU."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     period: Period = "1s"
-    """How often criproxy reads who uses how much, between 100ms and 60s."""
+    """How often criproxy measures how much each container uses: between 100ms and 60s."""
     grace: Duration = "5s"
-    """How long a container may be over its quota before anything happens."""
+    """How long a container may exceed its quota before criproxy acts."""
     samples: Samples = 3
-    """In how many readings in a row it must be over its quota, in addition."""
+    """How many consecutive readings must also show that it exceeds its quota."""
     margin_mib: MarginMib = 512
-    """How much memory in MiB it may use beyond its quota: the driver books its own part of each process to it."""
+    """How much more memory than its quota it may use, in MiB: the driver's own memory counts, too."""
     cores_margin_percent: MarginPercent = 10
-    """How much computing time it may use beyond its quota, in percent of the card: the driver samples it coarsely."""
+    """How much more computing time than its quota it may use, in percent of the card."""
     stop_timeout: Duration = "10s"
-    """How long a container that is stopped has to end by itself before it is killed."""
+    """How long a container that criproxy stops has to exit by itself before the runtime kills it."""
     actions: QuotaActionOptions = QuotaActionOptions()
-    """What happens to a container that is over its quota."""
+    """What happens to a container that exceeds its quota."""
     classes: tuple[ClassQuotaOptions, ...] = ()
-    """Other actions for single classes."""
+    """Different actions for some classes."""
 
     def quota_plan(self) -> QuotaPlan:
         """The same as plain values."""

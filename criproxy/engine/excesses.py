@@ -23,10 +23,17 @@ def going_on(incidents: Iterable[Incident], life: str, card: tuple[str, str], qu
     return next((each for each in incidents if not each.ended and each.is_of_quota(life, *card, quantity)), None)
 
 
-def followed(incident: Incident, excess: Excess, node: Node, under_way: set[str], now_s: float) -> Incident:
+def followed(incident: Incident, excess: Excess, node: Node, now_s: float, *, goes_on: bool) -> Incident:
     """The incident as it is now that its container may have ended, or is gone.
 
     A container that has ended uses nothing, so that its incident is over; it is kept for what the status has to say.
+
+    Args:
+        incident: of a quota.
+        excess: that of the incident.
+        node: has the container.
+        now_s: in seconds since the epoch.
+        goes_on: whether a stop that has been begun is brought to its end although the incident is over.
     """
     container = next((each for each in node.containers.values() if each.life == excess.life), None)
     use = incident.containers.get(excess.life)
@@ -36,7 +43,8 @@ def followed(incident: Incident, excess: Excess, node: Node, under_way: set[str]
     if container.state is ContainerState.EXITED:
         is_kept = use in (Use.STOPPED, Use.KILLED)
         return replace(incident, ended=True, containers={excess.life: use} if is_kept else {})
-    is_kept = not incident.ended or use is Use.STOPPED or excess.life in under_way or _may_end_yet(use, excess, now_s)
+    is_stopped = use is Use.STOPPED or (use is Use.STOPPING and goes_on)
+    is_kept = not incident.ended or is_stopped or _may_end_yet(use, excess, now_s)
     return replace(incident, containers={excess.life: use} if is_kept else {})
 
 

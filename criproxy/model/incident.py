@@ -54,6 +54,9 @@ class Excess:
     """How long it has to end by itself, where it is stopped."""
     acted_s: float = 0.0
     """When the watcher was told to kill, in seconds since the epoch."""
+    pid: int = 0
+    start_ticks: int = 0
+    """The process to kill, which a watcher that is restarted brings to its end; 0: none was named."""
 
     @property
     def reason(self) -> str:

@@ -40,6 +40,8 @@ def quotas_exceeded(node: Node, life: str = "") -> list[Values]:
             "since": timestamp(incident.since_s),
             "action": incident.action_word,
             "use": use.value,
+            "pid": incident.excess.pid,
+            "start_ticks": incident.excess.start_ticks,
         }
         for incident in _going_on(node)
         for container, use in _users(node, incident)

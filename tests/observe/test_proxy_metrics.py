@@ -47,6 +47,8 @@ COUNTERS = Counters(
     devices=Counter({("nvidia", "hidden"): 3, ("", "exempt"): 1}),
     device_incidents=Counter({("nvidia", "stop"): 2}),
     device_stops=Counter(nvidia=4),
+    quota_incidents=Counter({("nvidia", "cores", "observe"): 6}),
+    quota_stops=Counter({("nvidia", "memory"): 3}),
     reloads_ok=1,
 )
 for took_s in (0.001, 0.001, 0.01, 0.488):
@@ -133,6 +135,17 @@ def test_device_plugin() -> None:
     assert found["criproxy_device_unhealthy_cards", (kind,)] == 1
     assert found["criproxy_device_incidents_total", (("action", "stop"), kind)] == 2
     assert found["criproxy_device_stops_total", (kind,)] == 4
+
+
+def test_quotas() -> None:
+    """Who is over a quota now, was found over it, and was stopped for it, by class and quantity."""
+    found = samples(counted())
+    kind, memory = ("device_class", "nvidia"), ("quantity", "memory")
+    observed = (("action", "observe"), kind, ("quantity", "cores"))
+
+    assert found["criproxy_device_over_quota", (kind, memory)] == 2
+    assert found["criproxy_device_quota_incidents_total", observed] == 6
+    assert found["criproxy_device_quota_stops_total", (kind, memory)] == 3
 
 
 def test_calls_from_before_another_table_still_count() -> None:

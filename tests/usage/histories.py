@@ -91,10 +91,11 @@ def histories(draw: st.DrawFn) -> list[Read]:
         plan = draw(_PLANS) if before == "plan" else plan
         present = draw(st.sets(st.sampled_from(NAMES), min_size=1))
         used = {name: draw(_USED) for name in NAMES if name in present}
+        glitch = dict.fromkeys(used, (0, 400)) if draw(st.integers(0, 3)) == 0 else used
         step_ticks, pause_ticks = draw(st.sampled_from([4, 8, 8, 16, 25])), draw(st.sampled_from([0, 0, 1, 40]))
         for number in range(draw(st.sampled_from([1, 1, 2, 3, 5, 8, 12]))):
             tick += step_ticks + (pause_ticks if number == 0 else 0)
-            steps.append(Read(before if number == 0 else "nothing", tick, plan, used))
+            steps.append(Read(before, tick, plan, glitch) if number == 0 else Read("nothing", tick, plan, used))
     return steps
 
 

@@ -11,6 +11,7 @@ from criproxy.usage.quota import Judgement
 from tests.usage.histories import Read, Said, Tally, count, expected, histories, judged
 
 FEW, MANY = 400, 10_000
+UNTIL_FOUND = 5_000
 
 
 @pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)])])
@@ -78,7 +79,7 @@ def _no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_planted_mistakes_are_found(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
     """The oracle notices a judgement that breaks one rule."""
 
-    @settings(max_examples=FEW, phases=[Phase.generate])
+    @settings(max_examples=UNTIL_FOUND, phases=[Phase.generate])
     @given(histories())
     def tried(steps: list[Read]) -> None:
         assert sorted(judged(steps), key=_order) == sorted(expected(steps), key=_order)

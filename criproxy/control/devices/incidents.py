@@ -125,7 +125,6 @@ class Incidents:
 
         Raises:
             NotStored: the disk fails.
-            CriproxyError: the runtime is at stopping it, so that its end is to be waited for.
         """
         async with self._one:
             node = self.context.state.node
@@ -133,9 +132,8 @@ class Incidents:
             if known is None:
                 return 0
             self._spared.add(known.key)
-            if self._stops.is_sent(known.key, life):
-                raise CriproxyError("the container is being stopped for it at this moment: ask again")
-            uses = {life: use for life, use in known.containers.items() if use is not Use.STOPPING}
+            is_sent = self._stops.is_sent(known.key, life)  # the runtime brings it to its end
+            uses = {life: use for life, use in known.containers.items() if is_sent or use is not Use.STOPPING}
             await self._store_or_undo(replace(known, ended=True, containers=uses), known)
             self._tell(known, [life], f"{device_class}: it is within its quota of {quantity.value} again")
             self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
@@ -204,14 +202,14 @@ class Incidents:
             self.context.state.submit(CardReported(incident.key, None))
         elif now != incident:
             self.context.state.submit(CardReported(incident.key, now))
-        for container in self._containers(now, Use.STOPPING) if not now.ended else ():
+        for container in self._containers(now, Use.STOPPING):
             grace_s = now.excess.stop_timeout_s if now.excess else GRACE_S
             if self._is_to_be_stopped(incident.key, container.life):
                 self._stops.begin(incident.key, container, grace_s)
 
     def _is_to_be_stopped(self, key: str, life: str) -> bool:
         incident = self.context.state.node.incidents.get(key)
-        if incident is None or incident.ended or key in self._spared:
+        if incident is None or key in self._spared or (incident.ended and not incident.excess):
             return False
         return incident.containers.get(life) is Use.STOPPING
 
@@ -228,7 +226,8 @@ class Incidents:
     def _with_users(self, incident: Incident) -> Incident:
         node, under_way = self.context.state.node, self._stops.under_way(incident.key)
         if incident.excess:
-            return followed(incident, incident.excess, node, under_way, time())
+            goes_on = incident.excess.life in under_way or incident.key not in self._spared
+            return followed(incident, incident.excess, node, time(), goes_on=goes_on)
         lives = {container.life: container for container in node.containers.values()}
         now = {life: use for life, use in incident.containers.items() if life in lives}
         uses = {life: next_use(use, lives[life], Action.NONE) for life, use in now.items()}
