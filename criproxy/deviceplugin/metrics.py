@@ -54,7 +54,7 @@ class Sample:
     labels_problem: bool = False
     daemon_reached: bool = False
     pending_incidents: int = 0
-    watched: Watched = Watched()
+    watched: Watched = field(default_factory=Watched)
 
 
 class _PluginCollector(Collector):

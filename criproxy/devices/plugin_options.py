@@ -212,8 +212,8 @@ class PluginOptions(BaseModel):
     quota: QuotaOptions = QuotaOptions()
     """Containers that exceed the quota of their vGPU."""
     usage: tuple[UsageOptions, ...] | None = None
-    """What reports who uses how much of the cards of a class. By default NVIDIA's driver does, if profiles cut its
-    cards."""
+    """Where criproxy learns how much each process uses of the cards of a class. By default, NVML is used for NVIDIA's
+    cards if profiles divide them."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""

@@ -26,12 +26,12 @@ class UsageOptions(BaseModel):
     kind: ClassName = Field(alias="class")
     """The name of an advertised class."""
     source: Literal["nvml", "command", "file"] = Field(alias="from")
-    """NVIDIA's driver (nvml), a program that runs all the time and prints readings (command), or a file that another
-    program writes again and again (file)."""
+    """Where the readings come from: NVIDIA's driver (nvml), a program that keeps running and prints them (command), or
+    a file that another program rewrites in each period (file)."""
     command: tuple[str, ...] = ()
-    """The program, by its absolute path, and its arguments. It prints a line of JSON for each reading."""
+    """The absolute path of the program, and its arguments. It prints one line of JSON for each reading."""
     file: HostPath = ""
-    """The file: one reading as JSON."""
+    """The absolute path of the file, which contains one reading as JSON."""
 
     def usage_source(self) -> UsageSource:
         """The same as plain values."""

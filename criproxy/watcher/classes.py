@@ -53,7 +53,6 @@ class ClassWatch:
         """Nothing reports its use, and nothing should: the machine has no such cards."""
         self.use = ClassUse(kind=self.judge.kind, source=self.source)
         self._tell({})
-        self.changed()
 
     def took(self, reading: Reading) -> None:
         """There is a reading; one that comes before the last was looked at takes its place."""
@@ -70,15 +69,14 @@ class ClassWatch:
 
     async def see(self, reading: Reading) -> None:
         """Use one reading."""
-        self._tell({"": reading.problem, **reading.unread} if reading.problem else dict(reading.unread))
         if reading.problem:
             self.use = replace(self.use, problem=reading.problem)
-            self.changed()
+            self._tell({**reading.unread, "": reading.problem})
             return
         owned = await asyncio.to_thread(self.processes.owned, named(reading, self.names))
         uses = container_uses(owned.kind, owned.processes)
         self.use = class_use(owned, self.source, uses)
-        self.changed()
+        self._tell(reading.unread)
         self.grants.see(each.container_id for each in uses if each.container_id)
         if self.grants.granted is None:
             return
@@ -92,7 +90,8 @@ class ClassWatch:
             self.incidents.finish(key, target)
 
     def _tell(self, problems: Mapping[str, str]) -> None:
-        """Let the log have what is new."""
+        """Something is known, or is not: let the log have what is new."""
+        self.changed()
         kind = self.judge.kind
         for card, reason in problems.items():
             if self._said.get(card) != reason:

@@ -34,6 +34,8 @@ class _Pending:
     """What to kill if the daemon says so."""
     tried: bool = False
     """Whether the daemon may have heard of the incident."""
+    unanswered: bool = False
+    """Whether it may have stored it, and its answer was lost."""
 
 
 @dataclass(slots=True, repr=False)
@@ -103,24 +105,38 @@ class QuotaIncidents:
 
     async def _tell_all(self) -> bool:
         """Whether the daemon has taken all there is."""
+        is_all = True
         for key, pending in [*self._pending.items()]:
             if self._pending.get(key) is not pending:
                 continue
             pending.tried = True
             try:
-                act = not pending.arguments or _acts(await self.daemon.ask(COMMAND, pending.arguments))
+                is_taken, act = await self._tell(pending)
             except NoDaemon:
+                pending.unanswered = True
                 return False
-            except DaemonRefuses as error:
-                if not error.wrong:
-                    return False
-                act = False
-            if self._pending.get(key) is not pending:
-                continue  # the container is within its quota meanwhile: nothing may happen to it any more
-            del self._pending[key]
-            if act and pending.target is not None:
-                await self._kill(key, pending.target)
-        return True
+            if not is_taken:
+                is_all = False
+            elif self._pending.get(key) is pending:  # else it is within its quota meanwhile, and nothing may happen
+                del self._pending[key]
+                if act and pending.target is not None:
+                    await self._kill(key, pending.target)
+        return is_all
+
+    async def _tell(self, pending: _Pending) -> tuple[bool, bool]:
+        """Whether the daemon needs no more of it, and whether to act.
+
+        Raises:
+            NoDaemon: there is no answer.
+        """
+        if not pending.arguments:
+            return True, True
+        unanswered = {"unanswered": True} if pending.unanswered else {}
+        try:
+            answer = await self.daemon.ask(COMMAND, {**pending.arguments, **unanswered})
+        except DaemonRefuses as error:
+            return error.wrong, False
+        return _is(answer, "stored"), _is(answer, "act")
 
     async def _kill(self, key: Key, target: Process) -> None:
         found = await asyncio.to_thread(kill, self.processes, target, key.container_id)
@@ -133,8 +149,8 @@ class QuotaIncidents:
             self.log.warning("the process that uses most was not killed", **about, reason=found.reason)
 
 
-def _acts(answer: Any) -> bool:  # noqa: ANN401 - JSON
-    return isinstance(answer, dict) and answer.get("act") is True
+def _is(answer: Any, name: str) -> bool:  # noqa: ANN401 - JSON
+    return isinstance(answer, dict) and answer.get(name) is True
 
 
 def _named(key: Key, kind: str) -> dict[str, Any]:
@@ -150,7 +166,7 @@ def _arguments(over: Over, stop_timeout_s: float) -> dict[str, Any]:
     said = {
         **_named(over.key, over.kind),
         "over": True,
-        "used": round(over.used),
+        "used": round(over.used, 1),
         "allowed": over.allowed,
         "since_s": time.time() - (time.monotonic() - over.over_since_s),
         "action": over.action,

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ FIRST_PID = 2
 _NO_PIDFD = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
 """Of a kernel, a filter of system calls, or where no file can be opened: then it goes without, a moment less surely."""
 _CAP_KILL = 1 << 5
+_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,5 @@ def _send(processes: Processes, process: Process, container_id: str, descriptor:
 
 def may_kill() -> bool:
     """Whether this process may send signals to those of other users."""
-    try:
-        with Path("/proc/self/status").open(encoding="ascii", errors="replace") as status:
-            lines = dict(line.rstrip().split(":\t", 1) for line in status if ":\t" in line)
-        return bool(int(lines["CapEff"], 16) & _CAP_KILL)
-    except (OSError, LookupError, ValueError):
-        return True
+    found = _EFFECTIVE.search(Path("/proc/self/status").read_text(errors="replace"))
+    return found is not None and bool(int(found[1], 16) & _CAP_KILL)

@@ -72,10 +72,10 @@ class Nvml:
             try:
                 found = list(self._at(index))
             except nvml.NVMLError as error:
-                known = [id for id, gpu in self._known.items() if gpu == index]
+                known = [card for card, gpu in self._known.items() if gpu == index]
                 self._lost |= dict.fromkeys(known or [str(index)], str(error))
                 continue
-            self._known = {id: gpu for id, gpu in self._known.items() if gpu != index}
+            self._known = {card: gpu for card, gpu in self._known.items() if gpu != index}
             for card in found:
                 card.seen_us = before[card.id].seen_us if card.id in before else self._now_us()
                 self._cards.append(card)

@@ -81,12 +81,14 @@ class Watcher:
     def use(self, plan: PluginPlan) -> None:
         """Watch as *plan* says from now on."""
         before, self._plan = self._plan, plan
-        if (plan.usage, plan.quota) == (before.usage, before.quota):
+        is_same = (plan.usage, plan.quota) == (before.usage, before.quota)
+        if not is_same or plan.profiles != before.profiles:
+            self._warn(plan)
+        if is_same:
             return
         self._reports.period_s = plan.quota.period_s
         self._incidents.stop_timeout_s = plan.quota.stop_timeout_s
         self._classes = {source.kind: self._class(source) for source in plan.usage}
-        self._warn(plan)
         self._reports.soon()
         self._changed.set()
 
