@@ -64,26 +64,34 @@ class Uses:
     def __init__(self, report: UsageReport | None) -> None:
         self.known = [each for each in report.classes if not each.problem] if report else []
         """The classes whose use is known now."""
+        self._classes = {each.kind: each for each in self.known}
         self._uses = {(use.container_id, each.kind, use.card): use for each in self.known for use in each.containers}
-        self._cards = {(each.kind, card.card): card for each in self.known for card in _read_cards(each)}
 
     def of(self, container: Container, kind: str, card: str) -> ContainerUse | None:
-        """What a container uses of a card: nothing, where its card was read and it is not there; None: unknown."""
+        """What a container uses of a card: nothing, where the card was read and it is not there; None: unknown."""
         if found := self._uses.get((container.key, kind, card)):
             return found
-        read = self._cards.get((kind, card))
-        if read is None or container.state is ContainerState.EXITED:
+        read = self._classes.get(kind)
+        if read is None or card in read.unread or container.state is ContainerState.EXITED:
             return None
-        cores = None if read.cores_percent is None else 0.0
+        cores = 0.0 if any(each.cores_percent is not None for each in read.cards if each.card == card) else None
         return ContainerUse(container_id=container.key, kind=kind, card=card, memory_mib=0, cores_percent=cores)
 
     def all(self) -> Iterator[tuple[str, ContainerUse]]:
         """Each use with the name of its class."""
         return ((each.kind, use) for each in self.known for use in each.containers)
 
-
-def _read_cards(use: ClassUse) -> Iterator[CardUse]:
-    return (card for card in use.cards if card.card not in use.unread)
+    def cards(self) -> Iterator[tuple[ClassUse, CardUse]]:
+        """Each card with its class; where a report has no totals, they are what it has of processes."""
+        for each in self.known:
+            yield from ((each, card) for card in each.cards if card.card not in each.unread)
+            told = {card.card for card in each.cards} | each.unread.keys()
+            sums: dict[str, int] = {}
+            for use in (*each.containers, *each.others):
+                sums[use.card] = sums.get(use.card, 0) + use.memory_mib
+            for card, memory_mib in sums.items():
+                if card not in told:
+                    yield each, CardUse(card=card, memory_mib=memory_mib, total_mib=0)
 
 
 def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport | None) -> Iterator[CardRow]:

@@ -45,7 +45,7 @@ def tell(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[t
     return {
         "watcher": _watcher(watched),
         "node": {"cpu_ratio": watched.node_cpu_ratio, "memory_ratio": watched.node_memory_ratio},
-        "cards": [_card(each, card) for each in uses.known for card in each.cards if card.card not in each.unread],
+        "cards": [_card(each, card) for each, card in uses.cards()],
         "containers": [_row(row) for row in there if row.container.state is not ContainerState.EXITED],
         "unknown_containers": _unknown(node, uses),
         "profiles": list(_profiles(watched.plugin, given)),

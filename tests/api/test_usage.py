@@ -98,7 +98,7 @@ async def test_use_against_what_was_granted(tmp_path: Path) -> None:
     assert (one["pod"], one["memory_mib"], one["memory_granted_mib"]) == ("one", 9000, 8192)
     assert (one["cores_percent"], one["cores_granted_percent"], one["profile"]) == (20.0, 25, "gpu-8g")
     assert one["over_since"] == {"memory": "2023-11-14T22:13:20.000Z"}
-    assert (two["pod"], two["memory_mib"], two["over_since"]) == ("two", None, {})
+    assert (two["pod"], two["memory_mib"], two["over_since"]) == ("two", 0, {})
     assert one["actions"][0]["action"] == "observe"
     assert values["history"] == []
 
@@ -121,6 +121,20 @@ async def test_who_is_not_reported_uses_nothing(tmp_path: Path) -> None:
     assert values["watcher"]["classes"] == [
         {"class": "nvidia", "source": "nvml", "problem": "NVML: unknown error", "unread_cards": {}}
     ]
+
+
+async def test_a_report_without_totals(tmp_path: Path) -> None:
+    """The total of a card is then what its processes use, and who is not reported uses nothing."""
+    async with asked(tmp_path) as node:
+        key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        await node.world.run(pod_with("GPU-b/gpu-8g/0", "two"))
+        use = {"container_id": key, "kind": "nvidia", "card": "GPU-a", "memory_mib": 700}
+        await node("device-usage", **report(cards=[], containers=[use]))
+        values = await node("usage")
+
+    (card,) = values["cards"]
+    assert (card["memory_mib"], card["total_mib"], card["not_a_container"]["memory_mib"]) == (1000, None, 300)
+    assert [(each["memory_mib"], each["cores_percent"]) for each in values["containers"]] == [(700, None), (0, None)]
 
 
 async def test_a_card_that_is_not_known_to_be_granted(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The manifests for scaling: Kubernetes takes them, and what they name exists."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.deploy.prometheus import find
 
 FOLDER = ROOT / "deploy/scaling"
 AUTOSCALERS = ("hpa.yaml", "hpa-by-node.yaml")
@@ -71,6 +73,22 @@ def test_rules_have_the_shape_of_the_adapter() -> None:
                     "namespace": {"resource": "namespace"},
                     "pod": {"resource": "pod"},
                 }
+
+
+@pytest.mark.parametrize(
+    ("what", "path"),
+    [
+        pytest.param("config", FOLDER / "prometheus.yaml", id="scraping"),
+        pytest.param("rules", ROOT / "docs/monitoring/alerts.yaml", id="alerts"),
+    ],
+)
+def test_prometheus_takes_our_files(what: str, path: Path) -> None:
+    """Debian's promtool finds nothing wrong with what is scraped, nor with the alerts and their queries."""
+    if (promtool := find("promtool")) is None:
+        pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
+    done = subprocess.run([promtool, "check", what, path], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_manifests_are_documented() -> None:
