@@ -91,6 +91,7 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
     await runtime.stop()
 
 
+@pytest.mark.slow  # a disk that fails is tried again after ten seconds
 async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """`status --check` says that the files of pods with cards are out of date until they can be written; pods run."""
     (tmp_path / "state").mkdir()

@@ -140,6 +140,7 @@ USAGE = {
         "not_a_container": {"memory_mib": 0, "cores_percent": None}}],
     "containers": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "card": "@card",
         "profile": "@profile", "memory_mib": 1, "memory_granted_mib": 1, "cores_percent": None,
+        "cores_granted_percent": None,
         "over_since": {"memory": "2026-01-01T00:00:00.000Z"},
         "actions": [{"action": "@action", "state": "@state", "ended": False}]}],
     "unknown_containers": [{"id": "@i", "class": "@class", "card": "@card", "memory_mib": 1}],
