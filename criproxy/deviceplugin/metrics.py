@@ -110,7 +110,7 @@ def _of_resources(sample: Sample) -> Iterator[Metric]:
 
 
 def _of_use(watched: Watched) -> Iterator[Metric]:
-    text = "1 while the use of a class of cards is not known, so that nobody is judged, else 0."
+    text = "1 while the usage of a class of cards is unknown, so that quotas are not checked, else 0."
     problems = GaugeMetricFamily(f"{_PREFIX}_usage_problem", text, labels=["class"])
     for kind, has_problem in watched.problems.items():
         problems.add_metric([kind], has_problem)

@@ -47,7 +47,7 @@ class ClassWatch:
     """The reasons that the log has, by card; those of all cards at once under an empty text."""
 
     def __post_init__(self) -> None:
-        self.use = ClassUse(kind=self.judge.kind, source=self.source, problem="there was no reading yet")
+        self.use = ClassUse(kind=self.judge.kind, source=self.source, problem="there has been no reading yet")
 
     def rest(self) -> None:
         """Nothing reports its use, and nothing should: the machine has no such cards."""
@@ -96,7 +96,7 @@ class ClassWatch:
         for card, reason in problems.items():
             if self._said.get(card) != reason:
                 about = {"class": kind, "card": card} if card else {"class": kind}
-                self.log.warning("the use of cards is not known", **about, reason=reason)
+                self.log.warning("usage of cards is unknown", **about, reason=reason)
         if self._said and not problems:
-            self.log.info("the use of cards is known again", **{"class": kind})
+            self.log.info("usage of cards is known again", **{"class": kind})
         self._said = dict(problems)

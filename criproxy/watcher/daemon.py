@@ -39,11 +39,11 @@ class Daemon:
             answer = await asyncio.to_thread(partial(ask, self.socket, command, arguments, ASK_S))
         except NoDaemon as error:
             self.reached = False
-            self._say("the watcher of quotas gets no answer of the daemon", command, str(error))
+            self._say("the watcher of quotas gets no answer from the daemon", command, str(error))
             raise
         except DaemonRefuses as error:
             self.reached = True
-            self._say("the daemon refuses what the watcher of quotas asks", command, str(error))
+            self._say("the daemon refuses a request of the watcher of quotas", command, str(error))
             raise
         self.reached, self._said = True, ""
         return answer

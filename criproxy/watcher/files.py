@@ -69,7 +69,7 @@ class FileSource:
         except OSError as error:
             problem = f"{self.path} cannot be read: {error.strerror}"
         except NoReading as error:
-            problem = f"{self.path} has no reading: {error}"
+            problem = f"{self.path} is not a valid reading: {error}"
         except (ValueError, RecursionError) as error:
             problem = f"{self.path} is not JSON: {error}"
         return Reading(kind=self.kind, at_s=time.monotonic(), problem=problem)
@@ -80,7 +80,7 @@ class FileSource:
             found = os.fstat(file.fileno())
             age_s = time.time() - found.st_mtime
             if age_s > AGE_PERIODS * self.period_s:
-                raise _NoFile(f"{self.path} has not been written for {age_s:.0f} s; it has to be in each period")
+                raise _NoFile(f"{self.path} was last written {age_s:.0f} s ago; it must be rewritten in each period")
             if age_s < -_AHEAD_S:
                 raise _NoFile(f"{self.path} was written {-age_s:.0f} s in the future")
             said = file.read(LONGEST_BYTES + 1)

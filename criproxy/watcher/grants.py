@@ -106,7 +106,7 @@ class Grants:
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             if str(error) != self._said:
                 self._said = str(error)
-                self.log.warning("what the daemon says of containers cannot be understood", reason=str(error))
+                self.log.warning("the daemon's answer about containers is invalid", reason=str(error))
 
 
 def granted_in(answer: Any) -> Granted:  # noqa: ANN401 - JSON

@@ -143,10 +143,10 @@ class QuotaIncidents:
         about = {"container_id": key.container_id, "card": key.card, "process": target.pid}
         if found.done:
             self.kills += 1
-            self.log.warning("the process that uses most was killed", **about)
+            self.log.warning("killed the process that uses most", **about)
         else:
             self.kills_failed += 1
-            self.log.warning("the process that uses most was not killed", **about, reason=found.reason)
+            self.log.warning("could not kill the process that uses most", **about, reason=found.reason)
 
 
 def _is(answer: Any, name: str) -> bool:  # noqa: ANN401 - JSON

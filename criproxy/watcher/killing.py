@@ -30,12 +30,12 @@ class Killed:
 def kill(processes: Processes, process: Process, container_id: str) -> Killed:
     """Send SIGKILL to *process* if it still is the one that was seen in the container."""
     if process.pid < FIRST_PID or process.pid == os.getpid():
-        return Killed(done=False, reason=f"{process.pid} is no process to kill")
+        return Killed(done=False, reason=f"process {process.pid} must not be killed")
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError as error:
         if error.errno not in _NO_PIDFD:
-            return Killed(done=False, reason="it has ended")
+            return Killed(done=False, reason="it has exited")
         return _send(processes, process, container_id, None)
     try:  # from here on the number cannot become that of another process that gets the signal
         return _send(processes, process, container_id, descriptor)
@@ -45,14 +45,14 @@ def kill(processes: Processes, process: Process, container_id: str) -> Killed:
 
 def _send(processes: Processes, process: Process, container_id: str, descriptor: int | None) -> Killed:
     if not processes.is_same(process, container_id):
-        return Killed(done=False, reason="it has ended")
+        return Killed(done=False, reason="it has exited")
     try:
         if descriptor is None:
             os.kill(process.pid, signal.SIGKILL)
         else:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except ProcessLookupError:
-        return Killed(done=False, reason="it has ended")
+        return Killed(done=False, reason="it has exited")
     except OSError as error:
         hint = "; its unit needs CAP_KILL" if error.errno == errno.EPERM else ""
         return Killed(done=False, reason=f"{error.strerror}{hint}")

@@ -64,7 +64,7 @@ class ProgramSource:
             lines = await self._child.start(self.command, LONGEST_LINE_BYTES)
         except OSError as error:
             return f"{self.title} cannot be run: {error.strerror}"
-        problem = f"{self.title} has ended"
+        problem = f"{self.title} has exited"
         while True:
             try:
                 async with asyncio.timeout(self.silent_s):
@@ -73,11 +73,11 @@ class ProgramSource:
                     return problem
                 reading = reading_in(json.loads(line), self.kind, time.monotonic())
             except TimeoutError:
-                return f"{self.title} has said nothing for {self.silent_s:g} s"
+                return f"{self.title} has printed nothing for {self.silent_s:g} s"
             except NoReading as error:
-                return f"{self.title} says what is no reading: {error}"
+                return f"{self.title} printed an invalid reading: {error}"
             except (ValueError, RecursionError) as error:
-                return f"{self.title} says what is not JSON: {error}"
+                return f"{self.title} printed a line that is not JSON: {error}"
             self.took(reading)
             problem = reading.problem or problem
 

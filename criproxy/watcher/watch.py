@@ -160,12 +160,12 @@ class Watcher:
     def _warn(self, plan: PluginPlan) -> None:
         """Say what of the plan cannot be done."""
         for kind in unwatched(plan):
-            text = "quotas of a class have no effect: nothing reports its use"
+            text = "quotas of a class are not enforced: it has no source of usage data"
             self._log.warning(text, **{"class": kind}, hint="add the class to devices.plugin.usage")
         kinds = [profile.kind for profile in plan.profiles]
         wanted = any(plan.quota.action(kind, "memory") == KILL for kind in kinds) or any(
             plan.quota.action(kind, "cores") == KILL for kind in kinds
         )
         if wanted and not may_kill():
-            text = "kill-process works only for processes of root: the unit has no CAP_KILL"
+            text = "kill-process can only kill processes of root: the unit lacks CAP_KILL"
             self._log.warning(text, hint="docs/vgpu.md has the drop-in")

@@ -63,4 +63,4 @@ async def test_a_node_without_gpus_has_no_problem(folder: Path) -> None:
         await daemon.stop()
 
     assert use["classes"] == [{"kind": "nvidia", "source": "nvml"}]
-    assert not program.said("the use of cards is not known")
+    assert not program.said("usage of cards is unknown")

@@ -163,9 +163,9 @@ async def test_a_process_is_killed_once_for_each_answer(folder: Path, sleeping: 
             told.incidents.over(replace(OVER, action="kill-process", largest=target))
             said = await told.asked.get()
             assert (said["pid"], said["start_ticks"]) == (sleeping.pid, start_ticks)
-            word = "was killed" if counts[0] else "was not killed"
+            word = "killed the" if counts[0] else "could not kill"
             await told.log.until(partial(told.has_said, word))
             assert (told.incidents.kills, told.incidents.kills_failed) == counts
 
     assert sleeping.wait() == -signal.SIGKILL
-    assert "it has ended" in str(told.log.lines)
+    assert "it has exited" in str(told.log.lines)

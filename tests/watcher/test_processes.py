@@ -79,7 +79,7 @@ def test_no_other_process_is_killed(
 
     found = kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=start_ticks), wanted)
 
-    assert found == Killed(done=False, reason="it has ended")
+    assert found == Killed(done=False, reason="it has exited")
     assert sleeping.poll() is None
 
 
@@ -90,7 +90,7 @@ def test_neither_groups_nor_init_nor_criproxy_are_killed(tmp_path: Path, pid: in
 
     found = kill(Processes(tmp_path), Process(pid=pid, start_ticks=100), container_id("web"))
 
-    assert (found.done, found.reason) == (False, f"{pid} is no process to kill")
+    assert (found.done, found.reason) == (False, f"process {pid} must not be killed")
 
 
 def test_one_that_has_ended_is_not_looked_for(tmp_path: Path) -> None:

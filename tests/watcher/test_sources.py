@@ -79,10 +79,12 @@ async def test_each_line_is_a_reading() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("exit 3", "/bin/npu-usage has ended", id="ends"),
+        pytest.param("exit 3", "/bin/npu-usage has exited", id="ends"),
         pytest.param("""echo '{"problem": "no driver"}'""", "no driver", id="says-why"),
-        pytest.param("echo npu0 900", "/bin/npu-usage says what is not JSON", id="no-json"),
-        pytest.param("echo '[]'; sleep 1000", "says what is no reading: a reading must be an object", id="no-reading"),
+        pytest.param("echo npu0 900", "/bin/npu-usage printed a line that is not JSON", id="no-json"),
+        pytest.param(
+            "echo '[]'; sleep 1000", "printed an invalid reading: a reading must be an object", id="no-reading"
+        ),
         pytest.param("""echo '{"processes": [{"pid": 0}]}'; sleep 1000""", "processes[0].pid must be", id="pid-0"),
         pytest.param("head -c 2000000 /dev/zero; sleep 1000", "is not JSON", id="a-line-without-end"),
         pytest.param("head -c 200000 /dev/zero | tr '\\0' [; echo; sleep 1000", "is not JSON", id="too-deep"),
@@ -107,7 +109,7 @@ async def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     async with following(f"if mkdir {first}; then {hangs}; fi; echo '{LINE}'; sleep 1000", silent=0.5) as taken:
         await taken.until(lambda: any(each.processes for each in taken.readings))
 
-    assert taken.problems()[0] == "/bin/npu-usage has said nothing for 0.5 s"
+    assert taken.problems()[0] == "/bin/npu-usage has printed nothing for 0.5 s"
     assert not runs(int((first / "child").read_text()))
 
 
@@ -159,10 +161,10 @@ async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "age_s", "problem"),
     [
-        pytest.param(LINE, 3.5, "has not been written for 4 s; it has to be in each period", id="old"),
+        pytest.param(LINE, 3.5, "was last written 4 s ago; it must be rewritten in each period", id="old"),
         pytest.param(LINE, -60.0, "was written 60 s in the future", id="future"),
         pytest.param("{", 0.0, "is not JSON", id="no-json"),
-        pytest.param('{"cards": 3}', 0.0, "has no reading: cards must be a list", id="no-reading"),
+        pytest.param('{"cards": 3}', 0.0, "is not a valid reading: cards must be a list", id="no-reading"),
         pytest.param(" " * 1_100_000, 0.0, "has more than 1048576 bytes", id="too-large"),
     ],
 )

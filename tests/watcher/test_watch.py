@@ -250,15 +250,15 @@ async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
     node = Node(folder)
     await node.daemon.start()
     async with node.watching() as watcher:  # the file is not there: the program ends at once
-        await node.daemon.until_said("device-usage", "/bin/sh has ended")
+        await node.daemon.until_said("device-usage", "/bin/sh has exited")
         assert watcher.sample.problems == {"ali-npu": True}
         node.say(p10=100)
-        await node.log.until(lambda: "the use of cards is known again" in str(node.log.lines))
+        await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
         assert watcher.sample.problems == {"ali-npu": False}
         await node.daemon.until_said("device-usage", "'memory_mib': 100")
     await node.daemon.stop()
 
-    assert sum("/bin/sh has ended" in str(line) for line in node.log.lines) == 1
+    assert sum("/bin/sh has exited" in str(line) for line in node.log.lines) == 1
 
 
 async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None:
@@ -277,11 +277,11 @@ async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None
 @pytest.mark.parametrize(
     ("profile", "quota", "sentence"),
     [
-        pytest.param(Profile(name="g", kind="npu"), QUOTA, "nothing reports its use", id="unwatched"),
+        pytest.param(Profile(name="g", kind="npu"), QUOTA, "has no source of usage data", id="unwatched"),
         pytest.param(
             Profile(name="g", kind="ali-npu"),
             QuotaPlan(actions=QuotaActions(memory="kill-process")),
-            "the unit has no CAP_KILL",
+            "the unit lacks CAP_KILL",
             id="may-not-kill",
         ),
         pytest.param(Profile(name="g", kind="ali-npu"), QUOTA, "", id="all-is-well"),
