@@ -17,6 +17,8 @@ from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.rules import DeviceRules
 from criproxy.model.incident import Action, Incident
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse, ContainerUse
 from tests.control.devices.test_hints import host
@@ -250,3 +252,15 @@ async def test_a_node_without_cards(tmp_path: Path) -> None:
 
 def _unexpected(*arguments: object) -> None:
     raise AssertionError(arguments)
+
+
+async def test_a_node_without_rules(tmp_path: Path) -> None:
+    """Where nothing is known of cards any more, the files from before are removed at the start."""
+    (tmp_path / "state/pods").mkdir(parents=True)
+    (tmp_path / "state/pods/u1.json").write_text("{}")
+    async with World(tmp_path, policy=NonePolicy(Options())) as world:
+        files = Kept(world, tmp_path / "state").files
+        await files.known()
+        await files.look()
+
+    assert list((tmp_path / "state/pods").iterdir()) == []
