@@ -26,7 +26,8 @@ from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
 from tests.e2e.scene import ALL, Ran, Scene, exited, proxied
 from tests.watchers import Watcher
 
-CARD = "/dev/criproxy-e2e0"
+CARD = "criproxy-e2e0"
+"""Its id, as the device plugin offers it: the name of its node."""
 RESOURCE = "criproxy.io/e2e-8g"
 POLICY = f"""policy: static
 reservedCpus: "{min(ALL)}"
@@ -40,7 +41,7 @@ devices:
     advertise: [{{class: e2e, resource: test.criproxy.io/card}}]
     profiles: [{{name: e2e-8g, class: e2e, memory: 8192Mi, count: 4}}]
 """
-SAID = ("GPUMemoryQuotaExceeded", "9000 MiB used, 8192 MiB allowed on 0")
+SAID = ("GPUMemoryQuotaExceeded", f"9000 MiB used, 8192 MiB allowed on {CARD}")
 NAMES = ("greedy", "first", "second", "third")
 OTHERS = {"first": 8000, "second": 8192, "third": 8704}
 """Within the quota, at it, and within the margin."""
@@ -49,7 +50,7 @@ OTHERS = {"first": 8000, "second": 8192, "third": 8704}
 @pytest.fixture
 def card() -> Iterator[None]:
     """Make the device node of a card, and remove it."""
-    with device_nodes({CARD: (WITHOUT_DRIVER, 7)}):
+    with device_nodes({f"/dev/{CARD}": (WITHOUT_DRIVER, 7)}):
         yield
 
 
@@ -62,7 +63,7 @@ async def cut(tmp_path: Path, containerd: PrivateContainerd, card: None) -> Asyn
 
 def pod(name: str, number: int) -> PodSpec:
     """A pod with one of the vGPUs, as the annotations of our Allocate say it."""
-    vgpu = Vgpu(id=f"0/e2e-8g/{number}", card="0", profile="e2e-8g", memory_mib=8192, cores_percent=0)
+    vgpu = Vgpu(id=f"{CARD}/e2e-8g/{number}", card=CARD, profile="e2e-8g", memory_mib=8192, cores_percent=0)
     annotations = {**joined(Response(), RESOURCE, [vgpu.id]).annotations, **annotations_of(vgpu)}
     return PodSpec(name, (ContainerSpec("c0", IMAGE, annotations=annotations),))
 
