@@ -13,6 +13,7 @@ from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime
+from criproxy.errors import CriproxyError
 from tests.control.devices.test_vgpus import pod_with
 from tests.control.world import sharer
 from tests.daemons import LIMIT_S, Serve
@@ -58,6 +59,17 @@ async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: 
     await runtime.stop()
 
 
+async def grants(control: str) -> Any:  # noqa: ANN401 (JSON)
+    """The answer of ``device-grants``, as soon as the daemon knows what runs."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            try:
+                return await asyncio.to_thread(ask, control, "device-grants", {})
+            except CriproxyError as error:
+                assert "does not know yet" in str(error)  # noqa: PT017 (any other answer is wrong)
+            await asyncio.sleep(0.05)
+
+
 async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
     """The daemon's control socket knows what the device plugin asks and reports, and remembers an incident."""
     (tmp_path / "policy.yaml").write_text("policy: static\nreservedCpus: '0'\ndevices: {classes: [nvidia]}\n")
@@ -78,7 +90,7 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
             "action": "stop",
         }
         assert await say("device-incident", **lost) == {"stored": True, "containers": []}
-        assert await say("device-grants") == {"containers": [], "incidents": []}
+        assert await grants(str(serve.control)) == {"containers": [], "incidents": []}
         over = {"container_id": "c-1", "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
         answer = await say("quota-incident", **over, used=9000.0, allowed=8192, since_s=1700000000.0, action="stop")
         assert answer == {"stored": False, "act": False, "why": "the container does not run"}
