@@ -87,6 +87,20 @@ class Published:
         return (each for each in self.resources if each.device_class == device_class)
 
 
+def free_vgpus(report: Published, given: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """By class and profile, how many vGPUs no container has.
+
+    Args:
+        report: what is offered.
+        given: by class and resource, how many ids containers have.
+    """
+    return {
+        (each.device_class, each.profile): max(each.healthy - given.get((each.device_class, each.name), 0), 0)
+        for each in report.resources
+        if each.profile
+    }
+
+
 def read_report(arguments: Mapping[str, Any]) -> Published:
     """The report in the arguments of the command.
 

@@ -67,6 +67,7 @@ _COUNTS = {
     "policy_failures": ("policy_failures", "Events at which the policy raised an exception that no policy may raise."),
     "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
+    "pod_file_failures": ("pod_file_failures", "Times at which files of pods with cards could not be written."),
     "unknown_outcomes": ("inquiries", "Calls without an answer whose outcome criproxy asked the runtime for."),
     "adoptions": ("adoptions", "Adopted containers: running ones that criproxy did not place."),
     "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),

@@ -17,6 +17,7 @@ from criproxy import __version__
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import LAG_BUCKETS_S, Heartbeat
 from criproxy.observe.placing_metrics import Placing, PlacingCollector
+from criproxy.observe.vgpu_metrics import Signals, VgpuCollector
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
 _COUNTERS = {
@@ -149,10 +150,13 @@ class Metrics:
         gauges: Gauges,
         known: frozenset[str],
         measure: Callable[[], Placing],
+        signals: Callable[[], Signals] | None = None,
     ) -> None:
         """Collect from these when asked; *known* are the method paths that may be labels."""
         self._registry = CollectorRegistry()
         self._registry.register(PlacingCollector(measure))
+        if signals is not None:
+            self._registry.register(VgpuCollector(signals))
         self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))
         ProcessCollector(registry=self._registry)
 

@@ -61,6 +61,7 @@ ENDLESS = {
     "deviceplugin/labelling.py:Labelling.run": "supervised",
     "deviceplugin/reload.py:Reload.run": "supervised",
     "deviceplugin/reports.py:Reports.run": "supervised",
+    "control/usage/pod_files.py:PodFiles.run": "supervised",
     "watcher/watch.py:Watcher._run": "supervised",
     "watcher/incidents.py:QuotaIncidents.run": "supervised",
     "watcher/reports.py:UsageReports.run": "supervised",
