@@ -17,8 +17,8 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 ProfileName = Annotated[
     str,
     Text(
-        f"[a-z0-9]([a-z0-9.-]{{0,{MAX_PROFILE_NAME - 2}}}[a-z0-9])?",
-        f"a name of at most {MAX_PROFILE_NAME} characters of a-z, 0-9, '-' and '.'",
+        f"[a-z]([a-z0-9.-]{{0,{MAX_PROFILE_NAME - 2}}}[a-z0-9])?",
+        f"a name of at most {MAX_PROFILE_NAME} characters of a-z, 0-9, '-' and '.' that begins with a letter",
     ),
 ]
 MemoryQuota = Annotated[

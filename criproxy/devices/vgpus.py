@@ -102,7 +102,8 @@ class Quota:
     cores_percent: int
 
 
-_ID = re.compile(r"([^/]+)/([a-z0-9][a-z0-9.-]*)/(?:0|[1-9][0-9]{0,4})")
+_ID = re.compile(r"([^/]+)/([a-z][a-z0-9.-]*)/(?:0|[1-9][0-9]{0,4})")
+"""The name of a profile begins with a letter: NVIDIA's former ids of MIG devices are ``MIG-GPU-<uuid>/<gi>/<ci>``."""
 
 
 def vgpu_id(card: str, profile: str, number: int) -> str:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.devices.cutting import ALL_CORES_PERCENT, choose, cut
+from criproxy.devices.offers import card_of
 from criproxy.devices.vgpus import CardChoice, CardSize, Profile
 
 
@@ -158,3 +159,19 @@ def test_no_card_promises_more_than_it_has(profiles: list[Profile], sizes_mib: l
         if card.memory_mib:
             assert sum(each.memory_mib for each in own) <= card.memory_mib
         assert own or card.id in found.whole or any(card.id in text for text in found.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        pytest.param("GPU-a/gpu-8g/0", "GPU-a", id="vgpu"),
+        pytest.param("npu0/half/12", "npu0", id="another-class"),
+        pytest.param("MIG-GPU-a/7/0", "MIG-GPU-a/7/0", id="former-id-of-a-mig-device"),
+        pytest.param("/dev/vfio/1", "/dev/vfio/1", id="path"),
+        pytest.param("bus/usb/001", "bus/usb/001", id="number-with-zeros"),
+        pytest.param("GPU-a::3", "GPU-a", id="replica"),
+    ],
+)
+def test_the_card_in_an_id(name: str, card: str) -> None:
+    """Only the id of a vGPU or a replica is shortened to that of its card."""
+    assert card_of(name) == card
