@@ -1,12 +1,16 @@
 """What every test may use, and the rule of CI that a skipped test is a failed run."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from criproxy.observe.tasks import Tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,6 +29,23 @@ def shared_dir() -> Path:
     if not (path / "reference").is_dir():
         pytest.skip(f"no shared facts at {path} (CRIPROXY_SHARED names another place)")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _no_word_of_closed_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep from a test what calls of an earlier test left behind.
+
+    gRPC has one poller for all event loops of a process. A call whose loop was closed before its end makes a callback
+    fail in the loop of a later test; in a daemon, which has one loop, that cannot be.
+    """
+    unhandled = Tasks._unhandled
+
+    def told(self: Tasks, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        closed = str(context.get("exception")) == "Event loop is closed"
+        if not closed or "PollerCompletionQueue" not in f"{context.get('message')} {context.get('handle')}":
+            unhandled(self, loop, context)
+
+    monkeypatch.setattr(Tasks, "_unhandled", told)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
