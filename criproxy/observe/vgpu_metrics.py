@@ -72,7 +72,7 @@ class VgpuCollector(Collector):
 
 def _vgpus(vgpus: Sequence[VgpuUse]) -> Iterator[Metric]:
     series: tuple[tuple[str, str, Callable[[VgpuUse], float | None]], ...] = (
-        ("memory_used_bytes", "How much of its card's memory a container with a vGPU uses.", lambda use: _of(use.memory_mib)),
+        ("memory_used_bytes", "Card memory that a container with a vGPU uses.", lambda use: _of(use.memory_mib)),
         ("memory_limit_bytes", "Memory quota of a vGPU.", lambda use: _of(use.memory_limit_mib)),
         ("sm_ratio", "Share of the card's compute that a container with a vGPU uses, 0 to 1.", _cores),
         ("sm_limit_ratio", "Compute quota of a vGPU, 0 to 1.", _cores_limit),
