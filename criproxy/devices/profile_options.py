@@ -73,7 +73,7 @@ class ProfileOptions(BaseModel):
     memory: MemoryQuota | None = None
     """How much of the card's memory a container may use, as 8192Mi, 8Gi or 50%; by default memory is not limited."""
     cores: Percent | None = None
-    """How much of the card's computing units a container may use, in percent; by default they are not limited."""
+    """What share of the card's compute a container may use, in percent; by default compute is not limited."""
     count: Count = "auto"
     """How many vGPUs each card has: a number, or as many as fit by both quotas (auto)."""
     select: SelectOptions = SelectOptions()

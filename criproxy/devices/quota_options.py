@@ -30,10 +30,10 @@ class QuotaActionOptions(BaseModel):
 
     memory: OverQuota = "stop"
     """What happens to a container that exceeds its memory quota. observe: criproxy only records it. annotate: its
-    status also gets an annotation. stop: criproxy stops the container. kill-process: criproxy kills the process that
-    uses most."""
+    status also gets an annotation. stop: criproxy stops the container. kill-process: criproxy kills its process
+    that uses the most."""
     cores: OverQuota = "observe"
-    """The same for a container that exceeds its quota of computing units."""
+    """The same for a container that exceeds its compute quota."""
 
 
 class ClassActionOptions(BaseModel):
@@ -44,7 +44,7 @@ class ClassActionOptions(BaseModel):
     memory: OverQuota | None = None
     """What happens to a container that exceeds its memory quota; by default as in quota.actions."""
     cores: OverQuota | None = None
-    """The same for a container that exceeds its quota of computing units."""
+    """The same for a container that exceeds its compute quota."""
 
 
 class ClassQuotaOptions(BaseModel):

@@ -72,10 +72,10 @@ class VgpuCollector(Collector):
 
 def _vgpus(vgpus: Sequence[VgpuUse]) -> Iterator[Metric]:
     series: tuple[tuple[str, str, Callable[[VgpuUse], float | None]], ...] = (
-        ("memory_used_bytes", "Memory of its card that a container with a vGPU uses.", lambda use: _of(use.memory_mib)),
-        ("memory_limit_bytes", "Quota of memory of a vGPU.", lambda use: _of(use.memory_limit_mib)),
-        ("sm_ratio", "Part of the card's computing units that a container with a vGPU uses, 0 to 1.", _cores),
-        ("sm_limit_ratio", "Quota of computing units of a vGPU, 0 to 1.", _cores_limit),
+        ("memory_used_bytes", "Card memory that a container with a vGPU uses.", lambda use: _of(use.memory_mib)),
+        ("memory_limit_bytes", "Memory quota of a vGPU.", lambda use: _of(use.memory_limit_mib)),
+        ("sm_ratio", "Share of the card's compute that a container with a vGPU uses, 0 to 1.", _cores),
+        ("sm_limit_ratio", "Compute quota of a vGPU, 0 to 1.", _cores_limit),
     )
     for name, text, value in series:
         known = [(use.labels, found) for use in vgpus if (found := value(use)) is not None]
