@@ -1,0 +1,110 @@
+"""Runs lives, one after the other, and says of each that fails what led to it."""
+
+import asyncio
+import gc
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.lives import script, virtual
+from tests.rigs.lives.life import Life, Tally, Wrong
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of lives."""
+
+    lives: int = 0
+    tally: Tally = field(default_factory=Tally)
+    findings: dict[int, str] = field(default_factory=dict)
+    """By the number of a life, what went wrong."""
+    seconds: float = 0.0
+
+
+Told = Callable[[Result], None]
+
+
+def try_lives(
+    seed: int,
+    lives: Iterable[int],
+    *,
+    real: bool = False,
+    steps: int = script.STEPS,
+    most: int = 5,
+    told: Told = lambda _: None,
+) -> Result:
+    """Run *lives*, by their numbers; ends after *most* findings.
+
+    Args:
+        seed: with the number of a life it says what happens.
+        lives: their numbers.
+        real: with sockets, programs and the clock; else in virtual time.
+        steps: of each.
+        most: findings.
+        told: hears of every life.
+    """
+    result, begun_s = Result(), time.monotonic()
+    for life in lives:
+        if sentence := _try(script.draw(seed, life, steps), result.tally, real=real):
+            result.findings[life] = sentence
+        result.lives += 1
+        result.seconds = time.monotonic() - begun_s
+        told(result)
+        if len(result.findings) >= most:
+            break
+    return result
+
+
+def _try(drawn: script.Script, tally: Tally, *, real: bool) -> str:
+    before = _resources()
+    log: list[str] = []
+    try:
+        _run(drawn, tally, log, real=real)
+    except Exception as error:  # noqa: BLE001 (whatever it is, it must not be)
+        step = error.step if isinstance(error, Wrong) else len(drawn.steps)
+        sentence = str(error) if isinstance(error, Wrong) else repr(error)
+        return "\n  ".join([sentence, *script.told(drawn, step), *log[-12:]])
+    gc.collect()
+    left = {name: (count, before[name]) for name, count in _resources().items() if count > before[name] + _SLACK[name]}
+    return f"left at the end: {left}, now and before" if left and tally.counts["lives"] > 1 else ""
+
+
+def _run(drawn: script.Script, tally: Tally, log: list[str], *, real: bool) -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="l")))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        factory = None if real else virtual.VirtualLoop
+        runner = stack.enter_context(asyncio.Runner(loop_factory=factory))
+        loop = runner.get_loop()
+        if isinstance(loop, virtual.VirtualLoop):
+            virtual.install(patch, loop)
+        runner.run(_live(drawn, folder, tally, log))
+    tally.counts["lives"] += 1
+
+
+async def _live(drawn: script.Script, folder: Path, tally: Tally, log: list[str]) -> None:
+    before = asyncio.all_tasks()
+    life = Life(drawn, folder, tally)
+    virtual.Program.follow = life.machine.follow
+    try:
+        await life.live()
+    except BaseException:
+        log += [f"log: {event} {keys}" for event, keys in life.log.lines]
+        raise
+    await asyncio.sleep(0.1)
+    if left := asyncio.all_tasks() - before:
+        raise Wrong(f"tasks are left at the end: {[task.get_name() for task in left]}", len(drawn.steps))
+
+
+_SLACK = {"threads": 0, "files": 0}
+
+
+def _resources() -> dict[str, int]:
+    return {"threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd"))}

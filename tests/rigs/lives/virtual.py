@@ -1,0 +1,115 @@
+"""An event loop whose clock is virtual: where nothing is left to do, it is the time of the next timer.
+
+Work that would go to threads is done at once, and programs are run to their end, so that a seed stands for the same
+life in every run. What the kernel tells at once, such as inotify, is heard before the clock moves.
+"""
+
+import asyncio
+import selectors
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from criproxy.deviceplugin import events_watch, health_commands, inventory, plugin, serve
+from criproxy.discovery import patience
+from tests.rigs.lives import memory
+
+
+class Stuck(AssertionError):
+    """Nothing will ever happen again."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """For `asyncio.Runner`."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        """Seconds since some time before the life."""
+        return self.now_s
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 (as asyncio)
+        """Do the work now."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 (whoever waits gets it)
+            future.set_exception(error)
+        return future
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        """Nobody sends signals."""
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]  # which one it is depends on the system
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready, or nothing once the clock has moved."""
+        found = super().select(0)
+        if not found and timeout is None:
+            raise Stuck("nothing will ever happen again")
+        if not found and timeout:
+            self._loop.now_s += timeout
+        return found
+
+
+class InlineThread(threading.Thread):
+    """One whose work is done by whoever starts it."""
+
+    def start(self) -> None:
+        """Do the work."""
+        self.run()
+
+
+class Program:
+    """In place of `criproxy.deviceplugin.processes.Child`: a program's output up to its end, or what a FIFO gets."""
+
+    follow: Callable[[Callable[[bytes], None]], Callable[[], None]]
+    """Hands over lines of NVML's events from now on, until what it returns is called."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self._unfollow: Callable[[], None] | None = None
+
+    async def start(self, command: Sequence[str]) -> asyncio.StreamReader:
+        """Its standard output."""
+        reader = asyncio.StreamReader()
+        if command[0] == "/bin/sh":
+            self._unfollow = Program.follow(reader.feed_data)
+            return reader
+        done = subprocess.run(command, capture_output=True, check=False)
+        self.status = done.returncode
+        reader.feed_data(done.stdout)
+        reader.feed_eof()
+        return reader
+
+    async def ended(self) -> int:
+        """Its exit status."""
+        assert self.status is not None
+        return self.status
+
+    async def end(self) -> None:
+        """End it."""
+        if self._unfollow is not None:
+            self._unfollow()
+            self._unfollow = None
+
+
+def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
+    """Let everything in this process use the virtual clock, and no sockets, threads or programs that run beside it."""
+    patch.setattr(patience, "Thread", InlineThread)
+    for module in (events_watch, health_commands):
+        patch.setattr(module, "Child", Program)
+    for module in (inventory, plugin):
+        patch.setattr(module, "monotonic", loop.time)
+    health = serve.CardsHealth
+    patch.setattr(serve, "CardsHealth", lambda *args: health(*args, clock=loop.time))
+    memory.install(patch)
