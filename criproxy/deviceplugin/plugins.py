@@ -8,11 +8,10 @@ from criproxy.deviceplugin.folder_watch import FolderWatch
 from criproxy.deviceplugin.plugin import Place, Plugin
 from criproxy.deviceplugin.resource import Device, Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, Status, Times
+from criproxy.deviceplugin.taken import InUse, taken
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.observe.tasks import Tasks
 
-InUse = Mapping[str, Collection[str]]
-"""Ids by resource that containers have."""
 AskInUse = Callable[[], Awaitable[InUse | None]]
 """Which ids are in use; None: the kubelet does not say at this moment."""
 
@@ -59,6 +58,10 @@ class Plugins:
         self._plugins: dict[str, Plugin] = {}
         self._ending: dict[str, Plugin] = {}
         self._published: Mapping[str, Resource] = {}
+        self._in_use: InUse = {}
+        """As the kubelet said last."""
+        self._taken: Mapping[str, Collection[str]] = {}
+        """Ids that are published, of cards that containers have in another way."""
         self._news = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
 
@@ -76,8 +79,7 @@ class Plugins:
     def publish(self, resources: Mapping[str, Resource]) -> None:
         """Offer *resources*, by name, and nothing else: ids that are gone are unhealthy until no container has them."""
         self._published = dict(resources)
-        for name in self._plugins.keys() | resources.keys():
-            self._offer(name, self._gone(name))
+        self._offer_all({name: self._gone(name) for name in self._plugins.keys() | resources.keys()})
         self._news.set()
 
     async def stop(self) -> None:
@@ -100,6 +102,7 @@ class Plugins:
                 self._apply(in_use)
             # The kubelet may have allocated an id just before it learned that the id is gone: such are found later.
             again = once_more or in_use is None or any(plugin.held for plugin in self._plugins.values())
+            again = again or any(self._taken.values())
             once_more = await self._changed_within(self._times.in_use_s if again else None)
 
     async def _changed_within(self, timeout_s: float | None) -> bool:
@@ -112,12 +115,20 @@ class Plugins:
 
     def _apply(self, in_use: InUse) -> None:
         """List of the ids that are gone those that are *in_use*, and no others."""
-        for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
-            gone = {each.id: each for each in self._gone(name)}
-            ids = [each for each in in_use.get(name, ()) if not self._is_published(name, each)]
-            self._offer(name, [gone.get(each) or Device(id=each) for each in ids])
-            if name in self._plugins and name not in self._published and not ids:
+        self._in_use = in_use
+        held = {
+            name: self._held(name, in_use.get(name, ()))
+            for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}
+        }
+        self._offer_all(held)
+        for name in self._plugins.keys() - self._published.keys():
+            if not held[name]:
                 self._end(name)
+
+    def _held(self, name: str, in_use: Collection[str]) -> list[Device]:
+        """Those of the ids *in_use* that are not published."""
+        gone = {each.id: each for each in self._gone(name)}
+        return [gone.get(each) or Device(id=each) for each in in_use if not self._is_published(name, each)]
 
     def _gone(self, name: str) -> list[Device]:
         """The ids that are listed, or were until now, and are not published."""
@@ -132,9 +143,20 @@ class Plugins:
 
     # ---------------------------------------------------------------- plugins
 
+    def _offer_all(self, held: Mapping[str, Collection[Device]]) -> None:
+        """Let each plugin offer what is published, but for cards that are in use otherwise, and list what is *held*."""
+        kinds = {name: plugin.published.kind for name, plugin in self._plugins.items()}
+        kinds |= {name: resource.kind for name, resource in self._published.items()}
+        in_use = {**self._in_use, **{name: [each.id for each in those] for name, those in held.items() if those}}
+        self._taken = taken(self._published, in_use, kinds)
+        for name, those in held.items():
+            self._offer(name, those)
+
     def _offer(self, name: str, held: Collection[Device]) -> None:
         """Let the plugin of *name* offer what is published, and list what is *held* beside that."""
-        resource = self._published.get(name) or _withdrawn(name, self._plugins.get(name))
+        published = self._published.get(name)
+        resource = published.without(self._taken.get(name, ())) if published else None
+        resource = resource or _withdrawn(name, self._plugins.get(name))
         if name not in self._plugins:
             if name not in self._published and not held:
                 return

@@ -54,6 +54,8 @@ class Resource:
 
     name: str
     """With its domain."""
+    kind: str = ""
+    """The name of the class of its cards; empty where that is not known."""
     devices: Mapping[str, Device] = field(default_factory=dict)
     """By id, in the order in which they are allocated where nothing else decides."""
     allocator: Allocator
@@ -66,6 +68,11 @@ class Resource:
         """The same, and first ids that it has no more, but containers have: they are listed as unhealthy."""
         gone = {each.id: replace(each, healthy=False) for each in held if each.id not in self.devices}
         return replace(self, devices={**gone, **self.devices})
+
+    def without(self, taken: Iterable[str]) -> "Resource":
+        """The same with those of its ids that are *taken* unhealthy."""
+        bad = {each: replace(self.devices[each], healthy=False) for each in taken}
+        return replace(self, devices={**self.devices, **bad}) if bad else self
 
 
 def devices_of(offered: Mapping[str, Offered], unhealthy: Iterable[str] = ()) -> Mapping[str, Device]:

@@ -130,6 +130,7 @@ class _Maker:
         )
         return Resource(
             name=name,
+            kind=self.advertised.kind.name,
             devices=devices_of(offered, unhealthy),
             allocator=Joined(name, self.allocator(name, offered)),
             preference=prefer,

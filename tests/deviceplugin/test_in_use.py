@@ -1,7 +1,7 @@
 """Ids and resources that are gone while containers have them."""
 
 from tests.deviceplugin.kubelet import Pod
-from tests.deviceplugin.node import GPU, Node, offer, started
+from tests.deviceplugin.node import GPU, Node, changed, offer, started
 
 WEB, BATCH = Pod("uid-1", "web"), Pod("uid-2", "batch")
 
@@ -104,3 +104,67 @@ async def test_a_former_resource_of_ours_that_containers_have(node: Node) -> Non
     await node.kubelet.until_capacity(GPU, 1, healthy=0)
     node.kubelet.remove(WEB)
     await node.kubelet.until_capacity(GPU, 0)
+
+
+async def test_a_card_in_use_that_is_shared_from_now_on(node: Node) -> None:
+    """As long as a container has it whole, none of its replicas can be allocated; those of other cards can."""
+    await started(node, "a", "b")
+    await node.kubelet.admit(WEB, {GPU: 1})
+
+    node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1", name=f"{GPU}.shared"))
+    await node.kubelet.until_capacity(f"{GPU}.shared", 4, healthy=2)
+    assert node.kubelet.healthy(f"{GPU}.shared") == {"b::0", "b::1"}
+    assert node.kubelet.unhealthy(GPU) == {"a"}
+    node.kubelet.remove(WEB)
+
+    await node.kubelet.until_capacity(f"{GPU}.shared", 4)
+
+
+async def test_a_shared_card_in_use_that_is_whole_from_now_on(node: Node) -> None:
+    """As long as containers share it, it can be allocated to nobody alone, under the same name either."""
+    await started(node, "a::0", "a::1", "b::0", "b::1")
+    await node.kubelet.admit(WEB, {GPU: 1})
+
+    node.plugins.publish(offer("a", "b"))
+    await node.kubelet.until_capacity(GPU, 3, healthy=1)
+    assert node.kubelet.healthy(GPU) == {"b"}
+    node.kubelet.remove(WEB)
+
+    await node.kubelet.until_capacity(GPU, 2)
+
+
+async def test_a_card_in_use_under_another_name(node: Node) -> None:
+    """A whole card that is offered under another name from now on is free there only when it is free here."""
+    await started(node, "a")
+    await node.kubelet.admit(WEB, {GPU: 1})
+
+    node.plugins.publish(offer("a", name=f"{GPU}.fast"))
+    await node.kubelet.until_capacity(f"{GPU}.fast", 1, healthy=0)
+    node.kubelet.remove(WEB)
+
+    await node.kubelet.until_capacity(f"{GPU}.fast", 1)
+
+
+async def test_a_card_in_use_that_changed_while_the_plugin_was_away(node: Node) -> None:
+    """It is known from the kubelet, also where no file names the former resource any more."""
+    await started(node, "a", "b")
+    await node.kubelet.admit(WEB, {GPU: 1})
+    await node.stop_plugins()
+
+    node.start_plugins()
+    node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1", name=f"{GPU}.shared"))
+    await node.kubelet.until_capacity(f"{GPU}.shared", 4, healthy=2)
+    node.kubelet.remove(WEB)
+
+    await node.kubelet.until_capacity(f"{GPU}.shared", 4)
+
+
+async def test_cards_of_two_classes_with_one_name(node: Node) -> None:
+    """What a container has of one class says nothing of the other's."""
+    both = {**changed(offer("x0"), kind="one"), **changed(offer("x0", name="example.com/x"), kind="other")}
+    await started(node, "x0", kind="one")
+    await node.kubelet.admit(WEB, {GPU: 1})
+
+    node.plugins.publish(both)
+
+    await node.kubelet.until_capacity("example.com/x", 1, healthy=1)

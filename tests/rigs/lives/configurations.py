@@ -95,7 +95,8 @@ class Files:
         yield from (f"    - {_CLASSES[kind]}" for kind in (NVIDIA, NPU, *({FAST} & self.kinds)))
         yield "  plugin:"
         yield f"    advertise: [{', '.join(offer.kind for offer in self.offers)}]"
-        yield f"    nvidiaConfig: /{nvidia.relative_to(machine.host.root)}"
+        if NVIDIA in self.kinds:
+            yield f"    nvidiaConfig: /{nvidia.relative_to(machine.host.root)}"
         yield f"    sharing: {json.dumps([_sharing(offer) for offer in self.offers if offer.replicas])}"
         command = {"class": NPU, "command": list(machine.health_command), "period": _PERIOD, "timeout": _PERIOD}
         commands = [command] if NPU in self.kinds else []

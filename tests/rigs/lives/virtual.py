@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.deviceplugin import events_watch, health_commands, inventory, plugin, serve
+from criproxy.deviceplugin import inventory, plugin, processes, serve
 from criproxy.discovery import patience
 from tests.rigs.lives import memory
 
@@ -106,8 +106,7 @@ class Program:
 def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
     """Let everything in this process use the virtual clock, and no sockets, threads or programs that run beside it."""
     patch.setattr(patience, "Thread", InlineThread)
-    for module in (events_watch, health_commands):
-        patch.setattr(module, "Child", Program)
+    patch.setattr(processes.Child, "__new__", lambda _: Program())
     for module in (inventory, plugin):
         patch.setattr(module, "monotonic", loop.time)
     health = serve.CardsHealth
