@@ -21,6 +21,9 @@ from tests.rigs.lives.workloads import Workloads
 GIVEN_UP_S = 15.0
 """After so long what should be will never be."""
 
+UNSEEN_S = 0.7
+"""So long the device plugin may need to notice what makes no difference to the kubelet at the moment."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -101,6 +104,8 @@ class Life:
         await asyncio.gather(*(self._happens(event) for event in step))
         if must and self.workloads.refused > before:
             raise self._wrong(f"{step[0].subject} was not admitted, though {must}")
+        if not self._differs() and any(event.subject.startswith(("card ", "health", "files")) for event in step):
+            await asyncio.sleep(UNSEEN_S)
         await self._settle(step[0].kind if alone else "several")
         await self.workloads.sync()
         await self._settle("pods")
@@ -206,10 +211,13 @@ class Life:
         for name, states in should.items():
             there = told.get(name, {})
             for id in states:
-                taken = name in there and not there.get(id)
+                taken = there.get(id) is False
                 if taken and states[id] == GOOD:
                     states[id] = ANY  # a container may have its card in another way
-        listed = {name: {id: good for id, good in there.items() if id in should.get(name, {})} for name, there in told.items()}
+        listed = {
+            name: {id: good for id, good in there.items() if good or id in should.get(name, {})}
+            for name, there in told.items()
+        }
         return differs({name: states for name, states in should.items() if states}, listed)
 
     async def _settle(self, what: str) -> None:

@@ -180,7 +180,7 @@ _WEIGHTS = {KUBELET: 2, PLUGIN: 2.5, CRIPROXY: 1.2, RUNTIME: 1.2}
 _ALONE = {
     "files": ("card ", PLUGIN),
     "xid": ("card ", PLUGIN, "files"),
-    PLUGIN: ("files", "xid"),
+    PLUGIN: ("files", "xid", "card "),
     "health": ("files",),
 }
 """What must not happen at the same time, since it would not be known what is right."""

@@ -160,8 +160,8 @@ class Workloads:
         ids = [id for given in pod.given[name].values() for id in given.ids]
         visible, nodes = sees(config)
         should, there = should_see(ids, self.machine)
-        if pod.wish.namespace == EXEMPT and pod.wish.asks_for_all:
-            should = {"all"}
+        if pod.wish.namespace == EXEMPT:  # it gets what the kubelet says, and no more
+            should, there = {"all"} if pod.wish.asks_for_all else should, set()
         everything = {f"/dev/{_node(id)}" for id in ids}
         if visible != should:
             self.wrong.append(f"{pod.wish.name}/{name} has {ids}, and sees {sorted(visible)}")
