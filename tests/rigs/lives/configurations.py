@@ -12,7 +12,7 @@ RESOURCES = {NVIDIA: "nvidia.com/gpu", NPU: "aliyun.com/npu", FAST: "example.com
 MIG = "nvidia.com/mig-1g.5gb"
 HOLD_DOWN_S = 1.2
 """Longer than a change may take: a card that recovers too early is told wrongly for so long."""
-_PERIOD = "500ms"
+_PERIOD = "400ms"
 _CLASSES = {
     NVIDIA: NVIDIA,
     NPU: '{name: ali-npu, resources: [aliyun.com/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}',

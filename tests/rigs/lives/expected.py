@@ -28,6 +28,7 @@ class Memory:
     def observe(self, machine: Machine, files: Files, now_s: float) -> None:
         """Note what is to be seen at *now_s*."""
         self.causes = {key: causes for key, causes in self.causes.items() if key[0] in files.kinds}
+        self.had_node &= self.causes.keys()
         self.over_s = {key: over_s for key, over_s in self.over_s.items() if key in self.causes}
         there = {key: has_node for key, has_node in _cards(machine) if key[0] in files.kinds}
         for key, has_node in there.items():

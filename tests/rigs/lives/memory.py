@@ -184,7 +184,8 @@ class Channel:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if serving.closed and task.cancelled():
+            caller = asyncio.current_task()
+            if serving.closed and task.cancelled() and not (caller and caller.cancelling()):
                 raise failure(grpc.StatusCode.UNAVAILABLE, "Socket closed") from None
             task.cancel()
             raise

@@ -6,6 +6,7 @@ import os
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class Result:
     seconds: float = 0.0
 
 
+LONGEST_S = 200.0
+"""After so long a life hangs."""
 Told = Callable[[Result], None]
 
 
@@ -70,7 +73,7 @@ def _try(drawn: script.Script, tally: Tally, *, real: bool) -> str:
     except Exception as error:  # noqa: BLE001 (whatever it is, it must not be)
         step = error.step if isinstance(error, Wrong) else len(drawn.steps)
         sentence = str(error) if isinstance(error, Wrong) else repr(error)
-        return "\n  ".join([sentence, *script.told(drawn, step), *log[-12:]])
+        return "\n  ".join([sentence, *script.told(drawn, step), *log[:1], *log[-12:]])
     gc.collect()
     left = {name: (count, before[name]) for name, count in _resources().items() if count > before[name] + _SLACK[name]}
     return f"left at the end: {left}, now and before" if left and tally.counts["lives"] > 1 else ""
@@ -94,8 +97,10 @@ async def _live(drawn: script.Script, folder: Path, tally: Tally, log: list[str]
     life = Life(drawn, folder, tally)
     virtual.Program.follow = life.machine.follow
     try:
-        await life.live()
-    except BaseException:
+        async with asyncio.timeout(LONGEST_S):
+            await life.live()
+    except BaseException as error:
+        log += [f"at {error!r}: {''.join(traceback.format_exception(error)[-12:])}"] * (not isinstance(error, Wrong))
         log += [f"log: {event} {keys}" for event, keys in life.log.lines]
         raise
     await asyncio.sleep(0.1)
