@@ -56,11 +56,11 @@ class Files:
         """The classes that are advertised."""
         return {offer.kind for offer in self.offers}
 
-    def named(self, machine: Machine) -> set[str]:
+    @property
+    def named(self) -> tuple[str, ...]:
         """The resources that they name."""
-        found = {RESOURCES[offer.kind] for offer in self.offers}
-        found |= {offer.target for offer in self.offers if offer.replicas}
-        return found
+        whole = [RESOURCES[offer.kind] for offer in self.offers]
+        return tuple(dict.fromkeys((*whole, *(offer.target for offer in self.offers if offer.replicas))))
 
     def fits(self, machine: Machine) -> bool:
         """Whether all cards that they name are there, as long as the class has any: else they are not used."""

@@ -101,7 +101,7 @@ def expected(machine: Machine, files: Files, memory: Memory, in_use: InUse, now_
         states = {id: memory.state(key, now_s) for id, key in cards.items()}
         taken = {id for id in cards if is_taken(resource, id, in_use)}
         found[resource] = {id: BAD if id in taken else state for id, state in states.items()}
-    for resource in memory.served | {name for name in files.named(machine) if in_use.get(name)}:
+    for resource in memory.served | {name for name in files.named if in_use.get(name)}:
         held = set(in_use.get(resource, ())) - offered.get(resource, {}).keys()
         found.setdefault(resource, {}).update(dict.fromkeys(held, BAD))
     return found

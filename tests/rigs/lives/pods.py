@@ -1,6 +1,6 @@
 """The pods of a life: what they ask for, and what their containers have to see."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -55,9 +55,10 @@ class Running:
     """Whether it shall go, and has not."""
 
 
-def draw(random: Random, name: str) -> Wish:
-    """Any pod."""
-    resources = (*RESOURCES.values(), *RESOURCES.values(), *SHARED, MIG)
+def draw(random: Random, name: str, offered: Collection[str]) -> Wish:
+    """Any pod, which mostly asks for what is *offered*."""
+    everything = (*RESOURCES.values(), *SHARED, MIG)
+    resources = tuple(offered) * 3 + everything
     wanted = {random.choice(resources): random.choice((1, 1, 1, 2))}
     containers: tuple[tuple[str, Mapping[str, int]], ...] = (("main", wanted),)
     match random.random():

@@ -16,6 +16,7 @@ import pytest
 
 from tests.rigs.lives import script, virtual
 from tests.rigs.lives.life import Life, Tally, Wrong
+from tests.rigs.lives.plants import Plant
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ def try_lives(
     steps: int = script.STEPS,
     most: int = 5,
     told: Told = lambda _: None,
+    plant: Plant | None = None,
+    first: bool = True,
 ) -> Result:
     """Run *lives*, by their numbers; ends after *most* findings.
 
@@ -52,11 +55,14 @@ def try_lives(
         steps: of each.
         most: findings.
         told: hears of every life.
+        plant: a mistake, to be found.
+        first: whether the first of them is the first of its process, which loads what stays.
     """
     result, begun_s = Result(), time.monotonic()
     for life in lives:
-        if sentence := _try(script.draw(seed, life, steps), result.tally, real=real):
+        if sentence := _try(script.draw(seed, life, steps), result.tally, real=real, plant=plant, first=first):
             result.findings[life] = sentence
+        first = False
         result.lives += 1
         result.seconds = time.monotonic() - begun_s
         told(result)
@@ -65,21 +71,21 @@ def try_lives(
     return result
 
 
-def _try(drawn: script.Script, tally: Tally, *, real: bool) -> str:
+def _try(drawn: script.Script, tally: Tally, *, real: bool, plant: Plant | None, first: bool) -> str:
     before = _resources()
     log: list[str] = []
     try:
-        _run(drawn, tally, log, real=real)
+        _run(drawn, tally, log, real=real, plant=plant)
     except Exception as error:  # noqa: BLE001 (whatever it is, it must not be)
         step = error.step if isinstance(error, Wrong) else len(drawn.steps)
         sentence = str(error) if isinstance(error, Wrong) else repr(error)
         return "\n  ".join([sentence, *script.told(drawn, step), *log[:1], *log[-12:]])
     gc.collect()
     left = {name: (count, before[name]) for name, count in _resources().items() if count > before[name] + _SLACK[name]}
-    return f"left at the end: {left}, now and before" if left and tally.counts["lives"] > 1 else ""
+    return f"left at the end: {left}, now and before" if left and not first else ""
 
 
-def _run(drawn: script.Script, tally: Tally, log: list[str], *, real: bool) -> None:
+def _run(drawn: script.Script, tally: Tally, log: list[str], *, real: bool, plant: Plant | None) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="l")))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -88,6 +94,8 @@ def _run(drawn: script.Script, tally: Tally, log: list[str], *, real: bool) -> N
         loop = runner.get_loop()
         if isinstance(loop, virtual.VirtualLoop):
             virtual.install(patch, loop)
+        if plant is not None:
+            plant.put(patch)
         runner.run(_live(drawn, folder, tally, log))
     tally.counts["lives"] += 1
 

@@ -1,7 +1,8 @@
 """What happens in one life, drawn before it begins: steps of one event, or of several that happen at once."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 from random import Random
 
 from tests.rigs.lives import configurations, pods
@@ -11,6 +12,8 @@ from tests.rigs.lives.node import CRIPROXY, KUBELET, PARTS, PLUGIN, RUNTIME
 
 STEPS = 14
 MOST_PODS = 7
+MENDS = 0.6
+"""How often something is mended, rather than broken, if anything is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def draw(seed: int, life: int, steps: int = STEPS) -> Script:
     random = Random(f"{seed}/{life}")
     cards = tuple((kind, number) for kind, numbers in NUMBERS.items() for number in numbers if random.random() < 0.7)
     has_mig, files = random.random() < 0.3, configurations.draw(random)
-    drawing = _Drawing(random, set(cards))
+    drawing = _Drawing(random, set(cards), files)
     drawn = tuple(drawing.step() for _ in range(steps))
     return Script(cards, has_mig, files, drawn, tuple(random.sample(PARTS, len(PARTS))))
 
@@ -57,6 +60,7 @@ def draw(seed: int, life: int, steps: int = STEPS) -> Script:
 class _Drawing:
     random: Random
     cards: set[tuple[str, int]]
+    files: Files
     up: set[str] = field(default_factory=lambda: set(PARTS))
     pods: list[str] = field(default_factory=list)
     made: int = 0
@@ -81,7 +85,7 @@ class _Drawing:
             (5, self._pod),
             (3, self._end),
             (2, self._crash),
-            *((weight, lambda part=part: self._part(part)) for part, weight in _WEIGHTS.items()),
+            *((self._weight(part), lambda part=part: self._part(part)) for part in PARTS),
             (3, self._card),
             (1.5, self._node),
             (1.5, self._health),
@@ -98,11 +102,16 @@ class _Drawing:
             self._restore(before)
         return None
 
+    def _weight(self, part: str) -> float:
+        """Parts that are away come back soon."""
+        return _WEIGHTS[part] * (1 if part in self.up else 4)
+
     def _kept(self) -> tuple[object, ...]:
-        return (set(self.cards), set(self.up), list(self.pods), self.made, set(self.nodes_lost), set(self.bad), self.broken)
+        return tuple(copy(getattr(self, each.name)) for each in fields(self) if each.name != "random")
 
     def _restore(self, kept: tuple[object, ...]) -> None:
-        self.cards, self.up, self.pods, self.made, self.nodes_lost, self.bad, self.broken = kept  # type: ignore[assignment]
+        for each, value in zip([each for each in fields(self) if each.name != "random"], kept, strict=True):
+            setattr(self, each.name, value)
 
     # ---------------------------------------------------------------- events
 
@@ -112,7 +121,7 @@ class _Drawing:
         self.made += 1
         name = f"pod-{self.made}"
         self.pods.append(name)
-        return Event("pod", name, (pods.draw(self.random, name),))
+        return Event("pod", name, (pods.draw(self.random, name, self.files.named),))
 
     def _end(self) -> Event | None:
         if not self.pods:
@@ -136,8 +145,9 @@ class _Drawing:
         return Event("stop", part, (part, killed))
 
     def _card(self) -> Event:
-        kind = self.random.choice(tuple(NUMBERS))
-        number = self.random.choice(NUMBERS[kind])
+        away = [(kind, number) for kind in NUMBERS for number in NUMBERS[kind] if (kind, number) not in self.cards]
+        among = away if away and self.random.random() < MENDS else sorted(self.cards)
+        kind, number = self.random.choice(among or away)
         there = (kind, number) in self.cards
         (self.cards.discard if there else self.cards.add)((kind, number))
         if kind == NVIDIA:
@@ -145,7 +155,8 @@ class _Drawing:
         return Event("remove" if there else "add", f"card {kind} {number}", (kind, number))
 
     def _node(self) -> Event | None:
-        number = self.random.choice(NUMBERS[NVIDIA])
+        lost = sorted(self.nodes_lost)
+        number = self.random.choice(lost if lost and self.random.random() < MENDS else NUMBERS[NVIDIA])
         if (NVIDIA, number) not in self.cards:
             return None
         subject = f"card {NVIDIA} {number}"
@@ -159,7 +170,8 @@ class _Drawing:
         if self.broken or self.random.random() < 0.15:
             self.broken = not self.broken
             return Event("command breaks" if self.broken else "command works", "health", ())
-        number = self.random.choice(NUMBERS[NPU])
+        bad = sorted(self.bad)
+        number = self.random.choice(bad if bad and self.random.random() < MENDS else NUMBERS[NPU])
         if number in self.bad:
             self.bad.discard(number)
             return Event("good", "health", (number,))
@@ -173,7 +185,8 @@ class _Drawing:
     def _files(self) -> Event:
         if self.random.random() < 0.2:
             return Event("spoil", "files", (self.random.randrange(2),))
-        return Event("files", "files", (configurations.draw(self.random),))
+        self.files = configurations.draw(self.random)
+        return Event("files", "files", (self.files,))
 
 
 _WEIGHTS = {KUBELET: 2, PLUGIN: 2.5, CRIPROXY: 1.2, RUNTIME: 1.2}
