@@ -62,6 +62,13 @@ class Files:
         whole = [RESOURCES[offer.kind] for offer in self.offers]
         return tuple(dict.fromkeys((*whole, *(offer.target for offer in self.offers if offer.replicas))))
 
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """Those of them that are offered where all cards are there."""
+        shared = [offer.target for offer in self.offers if offer.replicas]
+        whole = [RESOURCES[offer.kind] for offer in self.offers if offer.devices or not offer.replicas]
+        return tuple(dict.fromkeys((*shared, *whole)))
+
     def fits(self, machine: Machine) -> bool:
         """Whether all cards that they name are there, as long as the class has any: else they are not used."""
         return all(

@@ -58,7 +58,7 @@ class Running:
 def draw(random: Random, name: str, offered: Collection[str]) -> Wish:
     """Any pod, which mostly asks for what is *offered*."""
     everything = (*RESOURCES.values(), *SHARED, MIG)
-    resources = tuple(offered) * 3 + everything
+    resources = tuple(offered) * 8 + everything
     wanted = {random.choice(resources): random.choice((1, 1, 1, 2))}
     containers: tuple[tuple[str, Mapping[str, int]], ...] = (("main", wanted),)
     match random.random():

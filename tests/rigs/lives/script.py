@@ -121,7 +121,7 @@ class _Drawing:
         self.made += 1
         name = f"pod-{self.made}"
         self.pods.append(name)
-        return Event("pod", name, (pods.draw(self.random, name, self.files.named),))
+        return Event("pod", name, (pods.draw(self.random, name, self.files.usual),))
 
     def _end(self) -> Event | None:
         if not self.pods:
