@@ -85,7 +85,7 @@ PLANTS: Mapping[str, Plant] = {
     "misses nodes that vanish": Plant(_misses_nodes, "should be unhealthy", 20),
     "misses that its socket is gone": Plant(_misses_its_socket, "should be|lacks|knows only after", 20),
     "names the first card": Plant(_names_the_first_card, "gets the nodes|and sees|criproxy knows", 20),
-    "hides nothing": Plant(_hides_nothing, "and sees", 20),
+    "hides nothing": Plant(_hides_nothing, "and sees|gets the nodes", 20),
     "remembers sandboxes": Plant(_remembers_sandboxes, "sandboxes of whose devices", 20),
     "leaves sockets behind": Plant(_leaves_sockets, "sockets are left", 20),
     "a bad file takes all away": Plant(_offers_nothing_with_a_bad_file, "lacks|too much", 20),

@@ -1,19 +1,19 @@
 """An event loop whose clock is virtual: where nothing is left to do, it is the time of the next timer.
 
-Work that would go to threads is done at once, and programs are run to their end, so that a seed stands for the same
+Work that would go to threads is done at once, and so is that of programs, so that a seed stands for the same
 life in every run. What the kernel tells at once, such as inotify, is heard before the clock moves.
 """
 
 import asyncio
 import selectors
-import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from criproxy.deviceplugin import inventory, plugin, processes, serve
+from criproxy.deviceplugin import inventory, nvml_inventory, plugin, processes, serve
 from criproxy.discovery import patience
 from tests.rigs.lives import memory
 
@@ -85,9 +85,9 @@ class Program:
         if command[0] == "/bin/sh":
             self._unfollow = Program.follow(reader.feed_data)
             return reader
-        done = subprocess.run(command, capture_output=True, check=False)
-        self.status = done.returncode
-        reader.feed_data(done.stdout)
+        output = _output(command)
+        self.status = int(output is None)
+        reader.feed_data(output or b"")
         reader.feed_eof()
         return reader
 
@@ -103,9 +103,23 @@ class Program:
             self._unfollow = None
 
 
+def _output(command: Sequence[str]) -> bytes | None:
+    """What /bin/cat prints of a file; None where it fails."""
+    assert command[0] == "/bin/cat", command
+    try:
+        return Path(command[1]).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _nvml(self: nvml_inventory.NvmlProgram) -> nvml_inventory.NvmlReport:
+    return nvml_inventory._report(_output(self._command) or b"", 0)
+
+
 def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
     """Let everything in this process use the virtual clock, and no sockets, threads or programs that run beside it."""
     patch.setattr(patience, "Thread", InlineThread)
+    patch.setattr(nvml_inventory.NvmlProgram, "_run", _nvml)
     patch.setattr(processes.Child, "__new__", lambda _: Program())
     for module in (inventory, plugin):
         patch.setattr(module, "monotonic", loop.time)
