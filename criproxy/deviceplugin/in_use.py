@@ -1,7 +1,7 @@
 """Asks the kubelet which ids containers have."""
 
 from criproxy.cri.podresources import PodresourcesClient, PodresourcesError
-from criproxy.deviceplugin.plugins import InUse
+from criproxy.deviceplugin.taken import InUse
 from criproxy.observe.logger import Log
 
 ASK_TIMEOUT_S = 10.0

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from criproxy.deviceplugin.folder_watch import FolderWatch
+from criproxy.deviceplugin.in_use import not_asked
 from criproxy.deviceplugin.plugin import Place, Plugin
+from criproxy.deviceplugin.registration import KubeletSocket
 from criproxy.deviceplugin.resource import Device, Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, Status, Times
 from criproxy.deviceplugin.taken import InUse, taken
@@ -58,8 +61,9 @@ class Plugins:
         self._plugins: dict[str, Plugin] = {}
         self._ending: dict[str, Plugin] = {}
         self._published: Mapping[str, Resource] = {}
-        self._in_use: InUse = {}
-        """As the kubelet said last."""
+        self._in_use: InUse | None = {} if in_use is not_asked else None
+        """As the kubelet said last; None: it has not been heard yet."""
+        self._kubelet_news = asyncio.Event()
         self._taken: Mapping[str, Collection[str]] = {}
         """Ids that are published, of cards that containers have in another way."""
         self._news = asyncio.Event()
@@ -91,6 +95,8 @@ class Plugins:
 
     async def _follow(self) -> None:
         """Ask after each change which ids are in use, and again while some are listed only for that."""
+        if self._in_use is None:
+            await self._hear()
         once_more = True
         while True:
             await asyncio.sleep(self._times.in_use_soon_s)
@@ -104,6 +110,27 @@ class Plugins:
             again = once_more or in_use is None or any(plugin.held for plugin in self._plugins.values())
             again = again or any(self._taken.values())
             once_more = await self._changed_within(self._times.in_use_s if again else None)
+
+    async def _hear(self) -> None:
+        """Wait for the first answer, for a while: the cards of all ids may be in use in another way than they are now.
+
+        Files may have changed while this plugin was away, and then only the kubelet knows what containers have.
+        """
+        kubelet, left_s = KubeletSocket(self._place.kubelet_socket), self._times.in_use_wait_s
+        while left_s > 0:
+            self._kubelet_news.clear()
+            if (in_use := await self._ask_in_use()) is not None:
+                self._apply(in_use)
+                return
+            if await kubelet.is_alive():
+                await asyncio.sleep(self._times.in_use_soon_s)
+                left_s -= self._times.in_use_soon_s
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._times.in_use_s):
+                        await self._kubelet_news.wait()
+        self._in_use = {}
+        self._offer_all({name: self._gone(name) for name in self._plugins})
 
     async def _changed_within(self, timeout_s: float | None) -> bool:
         """Return when something else is published: True; or after *timeout_s*: False."""
@@ -147,8 +174,11 @@ class Plugins:
         """Let each plugin offer what is published, but for cards that are in use otherwise, and list what is *held*."""
         kinds = {name: plugin.published.kind for name, plugin in self._plugins.items()}
         kinds |= {name: resource.kind for name, resource in self._published.items()}
-        in_use = {**self._in_use, **{name: [each.id for each in those] for name, those in held.items() if those}}
-        self._taken = taken(self._published, in_use, kinds)
+        in_use = {**(self._in_use or {}), **{name: [each.id for each in those] for name, those in held.items() if those}}
+        if self._in_use is None:
+            self._taken = {name: tuple(resource.devices) for name, resource in self._published.items()}
+        else:
+            self._taken = taken(self._published, in_use, kinds)
         for name, those in held.items():
             self._offer(name, those)
 
@@ -187,6 +217,7 @@ class Plugins:
             del self._ending[name]
 
     def _notify(self) -> None:
+        self._kubelet_news.set()
         for plugin in self._plugins.values():
             plugin.notify()
 

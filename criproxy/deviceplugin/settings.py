@@ -39,6 +39,8 @@ class Times:
     """How long the end of a plugin waits until the kubelet has its last list."""
     in_use_s: float = 5.0
     """How often the kubelet is asked which ids are in use, while ids are listed only because they are."""
+    in_use_wait_s: float = 2.0
+    """So long ids wait for the kubelet's first answer to that: until then none of them can be allocated."""
     in_use_soon_s: float = 0.1
     """How long after a change it is asked first."""
 

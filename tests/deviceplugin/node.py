@@ -23,6 +23,7 @@ QUICK = Times(
     longest_pause_s=0.1,
     in_use_soon_s=0.01,
     in_use_s=0.05,
+    in_use_wait_s=0.2,
     settle_s=0.1,
     poll_s=0.02,
     preference_s=PATIENT_S,

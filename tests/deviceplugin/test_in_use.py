@@ -1,5 +1,6 @@
 """Ids and resources that are gone while containers have them."""
 
+from criproxy.deviceplugin.settings import State
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, Node, changed, offer, started
 
@@ -168,3 +169,43 @@ async def test_cards_of_two_classes_with_one_name(node: Node) -> None:
     node.plugins.publish(both)
 
     await node.kubelet.until_capacity("example.com/x", 1, healthy=1)
+
+
+async def test_what_is_in_use_is_not_known_yet(node: Node) -> None:
+    """After a start no id can be allocated before the kubelet has said which cards containers have."""
+    await started(node, "a", "b")
+    await node.kubelet.admit(WEB, {GPU: 1})
+    await node.stop_plugins()
+    node.kubelet.podresources.answers.clear()
+
+    node.start_plugins()
+    node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1", name=f"{GPU}.shared"))
+    await node.kubelet.until_capacity(f"{GPU}.shared", 4, healthy=0)
+    node.kubelet.podresources.answers.set()
+
+    await node.kubelet.until_capacity(f"{GPU}.shared", 4, healthy=2)
+    assert node.kubelet.healthy(f"{GPU}.shared") == {"b::0", "b::1"}
+
+
+async def test_a_kubelet_that_never_says_what_is_in_use(node: Node) -> None:
+    """It has all ids after a while."""
+    await node.kubelet.start()
+    await node.kubelet.podresources.stop()
+
+    node.start_plugins()
+    node.plugins.publish(offer("a", "b"))
+
+    await node.kubelet.until_capacity(GPU, 2)
+
+
+async def test_a_kubelet_that_comes_later(node: Node) -> None:
+    """It is asked as soon as it is there, and then has all ids that are free."""
+    node.kubelet.plugins_dir.mkdir(parents=True)
+    node.start_plugins()
+    node.plugins.publish(offer("a", "b"))
+    await node.until_state(State.NO_KUBELET)
+    assert node.status().healthy == 0
+
+    await node.kubelet.start()
+
+    await node.kubelet.until_capacity(GPU, 2)

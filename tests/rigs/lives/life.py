@@ -104,9 +104,9 @@ class Life:
         await asyncio.gather(*(self._happens(event) for event in step))
         if must and self.workloads.refused > before:
             raise self._wrong(f"{step[0].subject} was not admitted, though {must}")
-        if not self._differs() and any(event.subject.startswith(("card ", "health", "files")) for event in step):
-            await asyncio.sleep(UNSEEN_S)
-        await self._settle(step[0].kind if alone else "several")
+        took_s = await self._settle(step[0].kind if alone else "several")
+        if any(event.subject.startswith(("card ", "health", "files")) for event in step):
+            await asyncio.sleep(max(UNSEEN_S - took_s, 0))
         await self.workloads.sync()
         await self._settle("pods")
         await self._judge()
@@ -122,7 +122,8 @@ class Life:
             case "restart", (str(part), bool(killed)):
                 await self._stop(part, killed=killed)
                 await self._start(part)
-            case "pod", (Wish() as wish,):
+            case "pod", (Wish() as wish, float(after_s)):
+                await asyncio.sleep(after_s)
                 await self.workloads.make(wish)
             case "end", (str(name),):
                 self.workloads.end(name)
@@ -220,8 +221,8 @@ class Life:
         }
         return differs({name: states for name, states in should.items() if states}, listed)
 
-    async def _settle(self, what: str) -> None:
-        """Wait until the kubelet knows what has happened."""
+    async def _settle(self, what: str) -> float:
+        """Wait until the kubelet knows what has happened; how long it did not, in seconds."""
         begun_s, stalled_s = self._loop.time(), self._clock.total_s
         known = await until(lambda: not self._differs(), GIVEN_UP_S)
         took_s = self._loop.time() - begun_s - (self._clock.total_s - stalled_s)
@@ -230,6 +231,7 @@ class Life:
         self.tally.settled_s.setdefault(what, []).append(took_s)
         if took_s > NOTICED_S:
             raise self._wrong(f"after {what} the kubelet knows only after {took_s:.2f} s what it has to")
+        return took_s
 
     def _must_admit(self, event: Event) -> str:
         """Why a pod has to be admitted; empty: it does not have to be."""

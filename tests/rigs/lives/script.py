@@ -12,6 +12,8 @@ from tests.rigs.lives.node import CRIPROXY, KUBELET, PARTS, PLUGIN, RUNTIME
 
 STEPS = 14
 MOST_PODS = 7
+DELAYS_S = (0.0, 0.0, 0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
+"""How long after what happens at the same time a pod may come."""
 MENDS = 0.6
 """How often something is mended, rather than broken, if anything is broken."""
 
@@ -121,7 +123,8 @@ class _Drawing:
         self.made += 1
         name = f"pod-{self.made}"
         self.pods.append(name)
-        return Event("pod", name, (pods.draw(self.random, name, self.files.usual),))
+        after_s = self.random.choice(DELAYS_S)
+        return Event("pod", name, (pods.draw(self.random, name, self.files.usual), after_s))
 
     def _end(self) -> Event | None:
         if not self.pods:
@@ -193,7 +196,7 @@ _WEIGHTS = {KUBELET: 2, PLUGIN: 2.5, CRIPROXY: 1.2, RUNTIME: 1.2}
 _ALONE = {
     "files": ("card ", PLUGIN),
     "xid": ("card ", PLUGIN, "files"),
-    PLUGIN: ("files", "xid", "card "),
+    PLUGIN: ("files", "xid", "card ", "health"),
     "health": ("files",),
 }
 """What must not happen at the same time, since it would not be known what is right."""
