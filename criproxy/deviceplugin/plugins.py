@@ -174,7 +174,10 @@ class Plugins:
         """Let each plugin offer what is published, but for cards that are in use otherwise, and list what is *held*."""
         kinds = {name: plugin.published.kind for name, plugin in self._plugins.items()}
         kinds |= {name: resource.kind for name, resource in self._published.items()}
-        in_use = {**(self._in_use or {}), **{name: [each.id for each in those] for name, those in held.items() if those}}
+        in_use = {
+            **(self._in_use or {}),
+            **{name: [each.id for each in those] for name, those in held.items() if those},
+        }
         if self._in_use is None:
             self._taken = {name: tuple(resource.devices) for name, resource in self._published.items()}
         else:

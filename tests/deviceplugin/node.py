@@ -8,9 +8,10 @@ from pathlib import Path
 from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import AskInUse, InUse, Plugins
+from criproxy.deviceplugin.plugins import AskInUse, Plugins
 from criproxy.deviceplugin.resource import Device, Preference, Resource
 from criproxy.deviceplugin.settings import State, Status, Times, Way
+from criproxy.deviceplugin.taken import InUse
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks

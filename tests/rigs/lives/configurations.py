@@ -112,7 +112,10 @@ class Files:
 
 def spoil(path: Path, number: int) -> None:
     """Replace the policy file by one that cannot be used."""
-    mistakes = ("policy: none\ndevices: {plugin: {sharing: [{resource: aliyun.com/npu, replicas: 1}]}}\n", "policy: [\n")
+    mistakes = (
+        "policy: none\ndevices: {plugin: {sharing: [{resource: aliyun.com/npu, replicas: 1}]}}\n",
+        "policy: [\n",
+    )
     _replace(path, mistakes[number % len(mistakes)])
 
 

@@ -83,14 +83,14 @@ def _cards(machine: Machine) -> Iterator[tuple[Key, bool]]:
         yield (NVIDIA, each), True
 
 
-def card_of(id: str) -> str:
+def card_of(one: str) -> str:
     """The card of an id."""
-    return id.partition("::")[0]
+    return one.partition("::")[0]
 
 
-def form_of(resource: str, id: str) -> str:
+def form_of(resource: str, one: str) -> str:
     """How an id means its card: as a replica of it, or as the whole card under the name of one resource."""
-    return "replica" if "::" in id else resource
+    return "replica" if "::" in one else resource
 
 
 def expected(machine: Machine, files: Files, memory: Memory, in_use: InUse, now_s: float) -> dict[str, dict[str, str]]:
@@ -98,20 +98,20 @@ def expected(machine: Machine, files: Files, memory: Memory, in_use: InUse, now_
     offered = files.offered(machine)
     found: dict[str, dict[str, str]] = {}
     for resource, cards in offered.items():
-        states = {id: memory.state(key, now_s) for id, key in cards.items()}
-        taken = {id for id in cards if is_taken(resource, id, in_use)}
-        found[resource] = {id: BAD if id in taken else state for id, state in states.items()}
+        states = {one: memory.state(key, now_s) for one, key in cards.items()}
+        taken = {one for one in cards if is_taken(resource, one, in_use)}
+        found[resource] = {one: BAD if one in taken else state for one, state in states.items()}
     for resource in memory.served | {name for name in files.named if in_use.get(name)}:
         held = set(in_use.get(resource, ())) - offered.get(resource, {}).keys()
         found.setdefault(resource, {}).update(dict.fromkeys(held, BAD))
     return found
 
 
-def is_taken(resource: str, id: str, in_use: InUse) -> bool:
+def is_taken(resource: str, one: str, in_use: InUse) -> bool:
     """Whether a container has the card of *id* in a way that excludes it: whole, or as a replica of a whole one."""
-    form = form_of(resource, id)
+    form = form_of(resource, one)
     return any(
-        card_of(other) == card_of(id) and form_of(name, other) != form for name, ids in in_use.items() for other in ids
+        card_of(other) == card_of(one) and form_of(name, other) != form for name, ids in in_use.items() for other in ids
     )
 
 
@@ -120,13 +120,13 @@ def differs(expected: Mapping[str, Mapping[str, str]], told: Mapping[str, Mappin
     for resource in sorted(expected.keys() | told.keys()):
         should, has = expected.get(resource), told.get(resource, {})
         if should is None:
-            if good := sorted(id for id, healthy in has.items() if healthy):
+            if good := sorted(one for one, healthy in has.items() if healthy):
                 return f"{resource} is not offered, and {', '.join(good)} can be allocated"
             continue
         if should.keys() != has.keys():
             more, less = sorted(has.keys() - should.keys()), sorted(should.keys() - has.keys())
             return f"{resource} has {more or 'nothing'} too much, and lacks {less or 'nothing'}"
-        wrong = [id for id, state in should.items() if state != ANY and (state == GOOD) != has[id]]
+        wrong = [one for one, state in should.items() if state != ANY and (state == GOOD) != has[one]]
         if wrong:
-            return f"{resource}: {', '.join(f'{id} should be {should[id]}' for id in sorted(wrong))}"
+            return f"{resource}: {', '.join(f'{one} should be {should[one]}' for one in sorted(wrong))}"
     return ""

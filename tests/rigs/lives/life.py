@@ -1,7 +1,6 @@
 """One life of a node, from its script: does what happens, waits until the kubelet knows, and judges."""
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -80,7 +79,8 @@ class Life:
             self._clock.start()
             try:
                 await self._begin()
-                for self._step, step in enumerate(self.script.steps, 1):
+                for step in self.script.steps:
+                    self._step += 1
                     await self._do(step)
                 self._step += 1
                 await self._end()
@@ -211,12 +211,12 @@ class Life:
         told = self.node.published()
         for name, states in should.items():
             there = told.get(name, {})
-            for id in states:
-                taken = there.get(id) is False
-                if taken and states[id] == GOOD:
-                    states[id] = ANY  # a container may have its card in another way
+            for one in states:
+                taken = there.get(one) is False
+                if taken and states[one] == GOOD:
+                    states[one] = ANY  # a container may have its card in another way
         listed = {
-            name: {id: good for id, good in there.items() if good or id in should.get(name, {})}
+            name: {one: good for one, good in there.items() if good or one in should.get(name, {})}
             for name, there in told.items()
         }
         return differs({name: states for name, states in should.items() if states}, listed)
@@ -244,7 +244,10 @@ class Life:
         wanted = Counter[str]()
         for name, each in wish.containers:
             wanted += Counter() if name.startswith("init") else Counter(each)
-        free = {name: {id for id, state in states.get(name, {}).items() if state == GOOD} - set(in_use.get(name, ())) for name in wanted}
+        free = {
+            name: {one for one, state in states.get(name, {}).items() if state == GOOD} - set(in_use.get(name, ()))
+            for name in wanted
+        }
         if any(len(free[name]) < count for name, count in wanted.items()):
             return ""
         return "there are enough devices"
@@ -275,7 +278,7 @@ class Life:
             raise self._wrong(f"left at the end: {'; '.join(self._left())}")
         for part in self.script.ends:
             await self._stop(part, killed=False)
-        if left := [name for name in os.listdir(self.node.kubelet.plugins_dir) if name.endswith(".sock") and name != "kubelet.sock"]:
+        if left := sorted(each.name for each in self.node.kubelet.plugins_dir.glob("*.sock") if each != self.node.kubelet.socket):
             raise self._wrong(f"sockets are left at the end: {', '.join(left)}")
         self.tally.counts.update(
             admitted=self.workloads.admitted, refused=self.workloads.refused, created=self.workloads.created

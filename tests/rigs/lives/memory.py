@@ -4,13 +4,12 @@ The sockets exist as files, and are bound and listen: whoever looks at them sees
 """
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import grpc
 import pytest
@@ -90,12 +89,12 @@ class Server:
         """
         self._path = address.removeprefix("unix:").removeprefix("//")
         try:
-            Path(self._path).unlink(missing_ok=True)
+            _remove(self._path)
             self._socket.bind(self._path)
             self._socket.listen(64)
         except OSError as error:
             raise RuntimeError(f"Failed to bind to address {address}") from error
-        self._inode = os.stat(self._path).st_ino
+        self._inode = _inode(self._path)
         return 1
 
     async def start(self) -> None:
@@ -107,8 +106,7 @@ class Server:
         _served.pop(self._inode, None)
         self._serving.close()
         self._socket.close()
-        if self._path:
-            Path(self._path).unlink(missing_ok=True)
+        _remove(self._path)
 
     def _find(self, path: str) -> Any:  # noqa: ANN401 (a handler of any kind)
         details: Any = _Details(path)
@@ -129,7 +127,7 @@ class Channel:
         self._path = target.removeprefix("unix:").removeprefix("//")
         self._calls: set[asyncio.Task[Any]] = set()
 
-    async def __aenter__(self) -> "Channel":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -254,9 +252,18 @@ async def _once(handler: Any, path: str, data: bytes) -> bytes:  # noqa: ANN401 
     return serialised
 
 
+def _remove(path: str) -> None:
+    if path:
+        Path(path).unlink(missing_ok=True)
+
+
+def _inode(path: str) -> int:
+    return Path(path).stat().st_ino
+
+
 def _at(path: str) -> _Serving | None:
     try:
-        return _served.get(os.stat(path).st_ino)
+        return _served.get(_inode(path))
     except OSError:
         return None
 
@@ -275,7 +282,7 @@ class Proxy:
 
     async def start(self, sock: socket.socket) -> None:
         """Answer at *sock*."""
-        self._inode = os.stat(sock.getsockname()).st_ino
+        self._inode = _inode(sock.getsockname())
         _served[self._inode] = self._serving
 
     def use(self, table: Table) -> None:

@@ -179,7 +179,7 @@ async def until(condition: Callable[[], bool], timeout_s: float, pause_s: float 
     """Whether *condition* becomes true in time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(pause_s)
             return True
     return condition()

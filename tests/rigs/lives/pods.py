@@ -94,7 +94,7 @@ def _is_card(path: str) -> bool:
 
 def should_see(given: Iterable[str], machine: Machine) -> tuple[set[str], set[str]]:
     """The same for a container that has the ids *given*, of any resource, as far as their nodes are there."""
-    cards = {card_of(id) for id in given}
+    cards = {card_of(one) for one in given}
     visible = {card for card in cards if card.startswith(("GPU-", "MIG-"))}
     nodes = set[str]()
     for kind, template in NODES.items():

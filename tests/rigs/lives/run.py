@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import tempfile
 import threading
 import time
@@ -127,4 +126,4 @@ async def _live(drawn: script.Script, folder: Path, tally: Tally, log: list[str]
 
 
 def _resources() -> dict[str, int]:
-    return {"threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd"))}
+    return {"threads": threading.active_count(), "files": len([*Path("/proc/self/fd").iterdir()])}

@@ -23,7 +23,18 @@ def test_lives_in_virtual_time() -> None:
     assert result.findings == {}
     assert result.lives == LIVES
     assert result.tally.counts["created"] > LIVES
-    assert set(result.tally.events) >= {"start", "stop", "restart", "add", "remove", "xid", "files", "spoil", "pod", "end"}
+    assert set(result.tally.events) >= {
+        "start",
+        "stop",
+        "restart",
+        "add",
+        "remove",
+        "xid",
+        "files",
+        "spoil",
+        "pod",
+        "end",
+    }
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS.keys())
@@ -52,7 +63,19 @@ def told(result: Result) -> tuple[object, ...]:
 def test_the_command_writes_what_it_did(tmp_path: Path) -> None:
     """A life in real time, with real sockets; seed, events and times are in the file, and how to do it again."""
     path = tmp_path / "lives.json"
-    command = [sys.executable, "-m", "tests.rigs.lives", "--seed", "1", "--life", "2", "--steps", "1", "--json", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.rigs.lives",
+        "--seed",
+        "1",
+        "--life",
+        "2",
+        "--steps",
+        "1",
+        "--json",
+        str(path),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.stdout.startswith("1 lives in real time, seed 1")

@@ -8,14 +8,21 @@ import asyncio
 import selectors
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, TypeVarTuple
 
 import pytest
 
 from criproxy.deviceplugin import inventory, nvml_inventory, plugin, processes, serve
+from criproxy.deviceplugin.cards_health import CardsHealth
+from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.discovery import patience
 from tests.rigs.lives import memory
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Stuck(AssertionError):
@@ -33,20 +40,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Seconds since some time before the life."""
         return self.now_s
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 (as asyncio)
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
         """Do the work now."""
-        future = self.create_future()
+        future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
         except Exception as error:  # noqa: BLE001 (whoever waits gets it)
             future.set_exception(error)
         return future
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
-        """Nobody sends signals."""
 
-
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]  # which one it is depends on the system
+class _Selector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
@@ -112,7 +118,7 @@ def _output(command: Sequence[str]) -> bytes | None:
         return None
 
 
-def _nvml(self: nvml_inventory.NvmlProgram) -> nvml_inventory.NvmlReport:
+def _nvml(self: nvml_inventory.NvmlProgram) -> NvmlReport:
     return nvml_inventory._report(_output(self._command) or b"", 0)
 
 
@@ -123,6 +129,5 @@ def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
     patch.setattr(processes.Child, "__new__", lambda _: Program())
     for module in (inventory, plugin):
         patch.setattr(module, "monotonic", loop.time)
-    health = serve.CardsHealth
-    patch.setattr(serve, "CardsHealth", lambda *args: health(*args, clock=loop.time))
+    patch.setattr(serve, "CardsHealth", partial(CardsHealth, clock=loop.time))
     memory.install(patch)

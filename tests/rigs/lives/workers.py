@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.rigs.lives.run import Result, Tally, try_lives
+from tests.rigs.lives.run import Result, try_lives
 
 MOST_FINDINGS = 20
 _PERCENT_95 = 95
@@ -22,9 +22,7 @@ class Wanted:
     steps: int
 
 
-def try_in_processes(
-    wanted: Wanted, numbers: Sequence[int], processes: int, told: Callable[[Result], None]
-) -> Result:
+def try_in_processes(wanted: Wanted, numbers: Sequence[int], processes: int, told: Callable[[Result], None]) -> Result:
     """Run the lives of these *numbers*; *told* hears of all so far, again and again."""
     whole, begun_s = Result(), time.monotonic()
     chunks = [(wanted, numbers[first::processes]) for first in range(min(processes, len(numbers)))]
@@ -48,10 +46,8 @@ def _try(wanted: Wanted, numbers: Sequence[int], queue: Any) -> None:  # noqa: A
     """Run some lives, and put each into *queue*, then None."""
     try:
         found = 0
-        tally = Tally()
-        for number in numbers:
-            result = try_lives(wanted.seed, [number], real=wanted.real, steps=wanted.steps, first=not tally.counts)
-            tally.counts["lives"] += 1
+        for place, number in enumerate(numbers):
+            result = try_lives(wanted.seed, [number], real=wanted.real, steps=wanted.steps, first=place == 0)
             queue.put(result)
             found += len(result.findings)
             if found >= MOST_FINDINGS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, container_config, sandbox_config
-from tests.control.devices.test_hints import GIB
+from tests.control.world import GIB
 from tests.deviceplugin.device_manager import AdmissionError
 from tests.deviceplugin.joined import add
 from tests.deviceplugin.kubelet import Pod
@@ -17,6 +17,7 @@ from tests.rigs.lives.pods import VISIBLE, Running, Wish, sees, should_see
 
 TRIES_S = 20.0
 """So long the kubelet tries what fails, with all parts there."""
+_PAUSE_S = 0.05
 
 
 @dataclass(slots=True)
@@ -73,7 +74,9 @@ class Workloads:
         for pod in [*self.running.values()]:
             for name, wanted in pod.wish.containers:
                 try:
-                    await self.node.kubelet.admit(_pod(pod.wish), wanted, name, init=_is_init(name), running=pod.started)
+                    await self.node.kubelet.admit(
+                        _pod(pod.wish), wanted, name, init=_is_init(name), running=pod.started
+                    )
                 except AdmissionError:
                     pod.ending = True
                     break
@@ -96,17 +99,16 @@ class Workloads:
 
     async def _again(self, pod: Running) -> None:
         """Bring a pod to where it should be, and try again what fails."""
-        try:
-            async with asyncio.timeout(TRIES_S):
-                while True:
-                    try:
-                        await (self._ended(pod) if pod.ending else self._started(pod))
-                        return
-                    except RuntimeCallError as error:
-                        last = error
-                        await asyncio.sleep(0.05)
-        except TimeoutError:
-            self.wrong.append(f"{pod.wish.name} cannot be started or ended: {last}")
+        until_s = asyncio.get_running_loop().time() + TRIES_S
+        while True:
+            try:
+                await (self._ended(pod) if pod.ending else self._started(pod))
+                return
+            except RuntimeCallError as error:
+                if asyncio.get_running_loop().time() > until_s:
+                    self.wrong.append(f"{pod.wish.name} cannot be started or ended: {error}")
+                    return
+                await asyncio.sleep(_PAUSE_S)
 
     async def _started(self, pod: Running) -> None:
         if pod.started:
@@ -157,12 +159,12 @@ class Workloads:
     def _judge(self, pod: Running, name: str, config: api.ContainerConfig) -> None:
         """Look at what the runtime was told of a container."""
         self.created += 1
-        ids = [id for given in pod.given[name].values() for id in given.ids]
+        ids = [one for given in pod.given[name].values() for one in given.ids]
         visible, nodes = sees(config)
         should, there = should_see(ids, self.machine)
         if pod.wish.namespace == EXEMPT:  # it gets what the kubelet says, and no more
             should, there = {"all"} if pod.wish.asks_for_all else should, set()
-        everything = {f"/dev/{_node(id)}" for id in ids}
+        everything = {f"/dev/{_node(one)}" for one in ids}
         if visible != should:
             self.wrong.append(f"{pod.wish.name}/{name} has {ids}, and sees {sorted(visible)}")
         if not there <= nodes <= everything:
@@ -175,12 +177,12 @@ class Workloads:
         owners: dict[str, list[tuple[str, str]]] = {}
         for (uid, _), given in self.node.kubelet.manager.given.items() if self.node.kubelet.manager else ():
             for resource, each in given.items():
-                for id in each.ids:
-                    owners.setdefault(id.partition("::")[0], []).append((uid, f"{resource} {id}"))
+                for one in each.ids:
+                    owners.setdefault(one.partition("::")[0], []).append((uid, f"{resource} {one}"))
         for card, those in owners.items():
-            whole = [uid for uid, id in those if "::" not in id]
+            whole = [uid for uid, one in those if "::" not in one]
             if whole and len({uid for uid, _ in those}) > 1:
-                return f"{card} is given to several pods: {', '.join(id for _, id in those)}"
+                return f"{card} is given to several pods: {', '.join(one for _, one in those)}"
         return ""
 
     def daemon_differs(self) -> str:
@@ -209,8 +211,8 @@ def _allocated(facts: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _node(id: str) -> str:
-    card = id.partition("::")[0]
+def _node(one: str) -> str:
+    card = one.partition("::")[0]
     return f"nvidia{card.removeprefix('GPU-')}" if card.startswith("GPU-") else card
 
 
