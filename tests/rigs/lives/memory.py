@@ -6,8 +6,6 @@ The sockets exist as files, and are bound and listen: whoever looks at them sees
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -15,12 +13,8 @@ import grpc
 import pytest
 from grpc.aio import AbortError, AioRpcError, Metadata
 
-from criproxy.errors import StatusCode
-from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Table
-from tests.control import world
-
 _RETRY_S = 0.02
-_served: dict[int, "_Serving"] = {}
+_served: dict[int, "Serving"] = {}
 """Who answers at a socket, by its inode."""
 
 
@@ -29,7 +23,18 @@ def install(patch: pytest.MonkeyPatch) -> None:
     _served.clear()
     patch.setattr(grpc.aio, "server", Server)
     patch.setattr(grpc.aio, "insecure_channel", Channel)
-    patch.setattr(world, "Proxy", Proxy)
+
+
+def serve(path: str, serving: "Serving") -> int:
+    """Let *serving* answer at the socket at *path*; returns by what it is known."""
+    _served[number := _inode(path)] = serving
+    return number
+
+
+def unserve(number: int, serving: "Serving") -> None:
+    """Nobody answers there any more; calls under way end."""
+    _served.pop(number, None)
+    serving.close()
 
 
 def failure(code: grpc.StatusCode, text: str) -> AioRpcError:
@@ -51,7 +56,7 @@ class _Aborted(AbortError):
         self.error = error
 
 
-class _Serving:
+class Serving:
     """Answers at one socket until it is closed."""
 
     def __init__(self, find: Callable[[str], Any]) -> None:
@@ -74,8 +79,8 @@ class Server:
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._socket = socket.socket(socket.AF_UNIX)
         self._path = ""
-        self._inode = 0
-        self._serving = _Serving(self._find)
+        self._number = 0
+        self._serving = Serving(self._find)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Serve these."""
@@ -94,17 +99,15 @@ class Server:
             self._socket.listen(64)
         except OSError as error:
             raise RuntimeError(f"Failed to bind to address {address}") from error
-        self._inode = _inode(self._path)
         return 1
 
     async def start(self) -> None:
         """Answer from now on."""
-        _served[self._inode] = self._serving
+        self._number = serve(self._path, self._serving)
 
     async def stop(self, grace: float | None = None) -> None:
         """Answer no more, and remove the socket."""
-        _served.pop(self._inode, None)
-        self._serving.close()
+        unserve(self._number, self._serving)
         self._socket.close()
         _remove(self._path)
 
@@ -165,14 +168,14 @@ class Channel:
 
         return call
 
-    async def _found(self, *, wait: bool) -> _Serving:
+    async def _found(self, *, wait: bool) -> Serving:
         while (serving := _at(self._path)) is None:
             if not wait:
                 raise failure(grpc.StatusCode.UNAVAILABLE, f"failed to connect to {self._path}")
             await asyncio.sleep(_RETRY_S)
         return serving
 
-    async def _run(self, serving: _Serving, work: Awaitable[Any]) -> Any:  # noqa: ANN401 (a message)
+    async def _run(self, serving: Serving, work: Awaitable[Any]) -> Any:  # noqa: ANN401 (a message)
         """What the call gives, which ends with the server, with the channel and with its caller."""
         task = asyncio.ensure_future(work)
         for calls in (serving.calls, self._calls):
@@ -223,7 +226,7 @@ class Stream:
         if self._task is not None:
             self._task.cancel()
 
-    async def _follow(self, serving: _Serving) -> None:
+    async def _follow(self, serving: Serving) -> None:
         handler = serving.find(self._path)
         if handler is None or handler.unary_stream is None:
             raise failure(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self._path}")
@@ -261,80 +264,8 @@ def _inode(path: str) -> int:
     return Path(path).stat().st_ino
 
 
-def _at(path: str) -> _Serving | None:
+def _at(path: str) -> Serving | None:
     try:
         return _served.get(_inode(path))
     except OSError:
         return None
-
-
-class Proxy:
-    """In place of `criproxy.wire.server.Proxy`: the rules of the table, without HTTP/2 around them."""
-
-    def __init__(self, runtime_path: str, table: Table, *, on_error: Any, on_runtime_lost: Callable[[], None]) -> None:  # noqa: ANN401
-        self._runtime = Channel(f"unix://{runtime_path}")
-        self._table = table
-        self._on_error = on_error
-        self._on_runtime_lost = on_runtime_lost
-        self._numbers = count(1)
-        self._serving = _Serving(lambda path: grpc.unary_unary_rpc_method_handler(partial(self._call, path)))
-        self._inode = 0
-
-    async def start(self, sock: socket.socket) -> None:
-        """Answer at *sock*."""
-        self._inode = _inode(sock.getsockname())
-        _served[self._inode] = self._serving
-
-    def use(self, table: Table) -> None:
-        """Apply other rules."""
-        self._table = table
-
-    async def drain(self, grace_s: float) -> None:
-        """Answer no more."""
-        _served.pop(self._inode, None)
-        if self._serving.calls:
-            await asyncio.wait(self._serving.calls, timeout=grace_s)
-        self._serving.close()
-        await self._runtime.close()
-
-    async def _call(self, path: str, data: bytes, context: Context) -> bytes:
-        rule = self._table.get(path, Rule())
-        call = Call(path, 1, next(self._numbers), "identity")
-        call.request, call.rule = data, rule
-        verdict = await self._verdict(rule, call, data)
-        if isinstance(verdict, Refuse):
-            _tell(rule, call, OutcomeKind.NOT_SENT)
-            await context.abort(_code(verdict.code), verdict.text)
-        try:
-            reply: bytes = await self._runtime.unary_unary(path)(data if verdict.message is None else verdict.message)
-        except AioRpcError as error:
-            is_away = error.code() is grpc.StatusCode.UNAVAILABLE
-            _tell(rule, call, OutcomeKind.UNKNOWN if is_away else OutcomeKind.FAILED)
-            if is_away:
-                self._on_runtime_lost()
-            raise
-        except asyncio.CancelledError:
-            _tell(rule, call, OutcomeKind.UNKNOWN)
-            raise
-        edited = rule.edit(call, reply) if rule.edit else None
-        if rule.done:
-            rule.done(call, Outcome(OutcomeKind.OK, reply))
-        return reply if edited is None else edited
-
-    async def _verdict(self, rule: Rule, call: Call, data: bytes) -> Proceed | Refuse:
-        if rule.hold is None:
-            return Proceed()
-        try:
-            return await rule.hold(call, data)
-        except Exception as error:  # noqa: BLE001 (as the data plane)
-            verdict: Proceed | Refuse = await self._on_error(call, data, error)
-            return verdict
-
-
-def _tell(rule: Rule, call: Call, kind: OutcomeKind) -> None:
-    if rule.done:
-        rule.done(call, Outcome(kind))
-
-
-def _code(code: StatusCode) -> grpc.StatusCode:
-    return next(each for each in grpc.StatusCode if each.value[0] == code.value)

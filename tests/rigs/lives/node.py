@@ -31,6 +31,8 @@ CLASSES = (
     DeviceClass(name="ali-npu", resources=("aliyun.com/npu*",), id_format="index", per_device=("/dev/npu{index}",)),
     DeviceClass(name="fast", resources=("example.com/fast*",), id_format="index", per_device=("/dev/fast{index}",)),
 )
+PAUSE_S = 0.01
+"""How often it is looked whether what has to be is."""
 KUBELET, PLUGIN, CRIPROXY, RUNTIME = PARTS = ("kubelet", "plugin", "criproxy", "runtime")
 
 
@@ -175,11 +177,11 @@ def parts(machine: Machine, log: RecordingLog, times: Mapping[str, Any] | None =
         yield
 
 
-async def until(condition: Callable[[], bool], timeout_s: float, pause_s: float = 0.01) -> bool:
+async def until(condition: Callable[[], bool], timeout_s: float) -> bool:
     """Whether *condition* becomes true in time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             while not condition():  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(PAUSE_S)
             return True
     return condition()

@@ -19,7 +19,8 @@ from criproxy.deviceplugin import inventory, nvml_inventory, plugin, processes, 
 from criproxy.deviceplugin.cards_health import CardsHealth
 from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.discovery import patience
-from tests.rigs.lives import memory
+from tests.control import world
+from tests.rigs.lives import memory, memory_proxy
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -40,9 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Seconds since some time before the life."""
         return self.now_s
 
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Do the work now."""
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -131,3 +130,4 @@ def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
         patch.setattr(module, "monotonic", loop.time)
     patch.setattr(serve, "CardsHealth", partial(CardsHealth, clock=loop.time))
     memory.install(patch)
+    patch.setattr(world, "Proxy", memory_proxy.Proxy)
