@@ -116,7 +116,7 @@ def is_taken(resource: str, one: str, in_use: InUse) -> bool:
 
 
 def differs(expected: Mapping[str, Mapping[str, str]], told: Mapping[str, Mapping[str, bool]]) -> str:
-    """In which way it is wrong what the kubelet was *told*: whether each id of each resource is healthy; empty: in none."""
+    """In which way the kubelet was *told* wrongly whether each id of each resource is healthy; empty: in none."""
     for resource in sorted(expected.keys() | told.keys()):
         should, has = expected.get(resource), told.get(resource, {})
         if should is None:

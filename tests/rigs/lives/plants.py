@@ -36,6 +36,14 @@ def _shares_what_is_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plugins, "taken", lambda resources, in_use, kinds: {})
 
 
+def _does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    async def hear(self: plugins.Plugins) -> None:
+        self._in_use = {}
+        self.publish(self._published)
+
+    patch.setattr(plugins.Plugins, "_hear", hear)
+
+
 def _recovers_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cards_health, "new", lambda at_s, *, hold_down_s: health.new(at_s, hold_down_s=0.0))
     patch.setattr(cards_health.CardsHealth, "hold_down", lambda self, seconds: None)
@@ -81,6 +89,7 @@ def _offers_nothing_with_a_bad_file(patch: pytest.MonkeyPatch) -> None:
 PLANTS: Mapping[str, Plant] = {
     "ids in use are not listed": Plant(_forgets_ids_in_use, "and lacks", 20),
     "shares cards that are taken": Plant(_shares_what_is_taken, "should be unhealthy|given to several", 20),
+    "offers cards that may be taken": Plant(_does_not_wait, "given to several", 20),
     "recovers at once": Plant(_recovers_at_once, "should be unhealthy|knows only after", 20),
     "misses nodes that vanish": Plant(_misses_nodes, "should be unhealthy", 20),
     "misses that its socket is gone": Plant(_misses_its_socket, "should be|lacks|knows only after", 20),

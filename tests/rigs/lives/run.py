@@ -60,7 +60,7 @@ def try_lives(
     """
     result, begun_s = Result(), time.monotonic()
     for life in lives:
-        if sentence := _try(script.draw(seed, life, steps), result.tally, real=real, plant=plant, first=first):
+        if sentence := try_life(script.draw(seed, life, steps), result.tally, real=real, plant=plant, first=first):
             result.findings[life] = sentence
         first = False
         result.lives += 1
@@ -71,7 +71,10 @@ def try_lives(
     return result
 
 
-def _try(drawn: script.Script, tally: Tally, *, real: bool, plant: Plant | None, first: bool) -> str:
+def try_life(
+    drawn: script.Script, tally: Tally, *, real: bool = False, plant: Plant | None = None, first: bool = True
+) -> str:
+    """Run one life; what was wrong and what led to it, empty if nothing was. Arguments as for `try_lives`."""
     before = _resources()
     log: list[str] = []
     try:

@@ -12,7 +12,7 @@ from tests.rigs.lives.node import CRIPROXY, KUBELET, PARTS, PLUGIN, RUNTIME
 
 STEPS = 14
 MOST_PODS = 7
-DELAYS_S = (0.0, 0.0, 0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
+DELAYS_S = (0.0, 0.0, 0.02, 0.03, 0.05, 0.1, 0.2, 0.4)
 """How long after what happens at the same time a pod may come."""
 MENDS = 0.6
 """How often something is mended, rather than broken, if anything is broken."""
@@ -80,6 +80,8 @@ class _Drawing:
             if event is None:
                 break
             events.append(event)
+        if any(event.subject == PLUGIN and event.kind != "stop" for event in events):
+            events += filter(None, (self._pod() for _ in range(self.random.randrange(3))))  # it may find all in use
         return tuple(events)
 
     def _event(self, taken: frozenset[str]) -> Event | None:
@@ -92,7 +94,7 @@ class _Drawing:
             (1.5, self._node),
             (1.5, self._health),
             (1, self._xid),
-            (3, self._files),
+            (3 if PLUGIN in self.up else 9, self._files),
         ]
         kinds = [draw for _, draw in choices]
         weights = [weight for weight, _ in choices]

@@ -10,8 +10,14 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.rigs.lives import script
+from tests.rigs.lives.configurations import RESOURCES, Files, Offer
+from tests.rigs.lives.life import Tally
+from tests.rigs.lives.machine import NPU
+from tests.rigs.lives.node import PARTS, PLUGIN
 from tests.rigs.lives.plants import PLANTS, Plant
-from tests.rigs.lives.run import Result, try_lives
+from tests.rigs.lives.pods import Wish
+from tests.rigs.lives.run import Result, try_life, try_lives
+from tests.rigs.lives.script import Event
 
 LIVES, SEED = 20, 1
 
@@ -45,6 +51,23 @@ def test_a_planted_mistake_is_found(plant: Plant) -> None:
     (finding,) = result.findings.values()
     assert re.search(plant.says, finding.splitlines()[0])
     assert "a machine with" in finding.splitlines()[1]
+
+
+def test_a_card_that_is_shared_while_the_plugin_is_away() -> None:
+    """A pod that comes as soon as the plugin is back gets no replica of a card that another one still has whole."""
+    whole, shared = (Files((Offer(NPU, replicas),)) for replicas in (0, 2))
+    pods = [Wish(name, (("main", {RESOURCES[NPU]: 1}),)) for name in ("first", "second")]
+    steps = (
+        (Event("pod", "first", (pods[0], 0.0)),),
+        (Event("stop", PLUGIN, (PLUGIN, False)),),
+        (Event("files", "files", (shared,)),),
+        (Event("start", PLUGIN, (PLUGIN,)), Event("pod", "second", (pods[1], 0.05))),
+    )
+    life = script.Script(((NPU, 0),), False, whole, steps, PARTS)
+
+    assert try_life(life, Tally()) == ""
+    found = try_life(life, Tally(), plant=PLANTS["offers cards that may be taken"])
+    assert found.startswith("npu0 is given to several pods")
 
 
 def test_a_life_is_the_same_again() -> None:
