@@ -109,36 +109,29 @@ class Plugins:
             # The kubelet may have allocated an id just before it learned that the id is gone: such are found later.
             again = once_more or in_use is None or any(plugin.held for plugin in self._plugins.values())
             again = again or any(self._taken.values())
-            once_more = await self._changed_within(self._times.in_use_s if again else None)
+            once_more = await _set_within(self._news, self._times.in_use_s if again else None)
 
     async def _hear(self) -> None:
         """Wait for the first answer, for a while: the cards of all ids may be in use in another way than they are now.
 
         Files may have changed while this plugin was away, and then only the kubelet knows what containers have.
         """
-        kubelet, left_s = KubeletSocket(self._place.kubelet_socket), self._times.in_use_wait_s
-        while left_s > 0:
+        kubelet, clock = KubeletSocket(self._place.kubelet_socket), asyncio.get_running_loop()
+        until_s: float | None = None  # counted from when there is a kubelet
+        while until_s is None or clock.time() < until_s:
             self._kubelet_news.clear()
-            if (in_use := await self._ask_in_use()) is not None:
-                self._apply(in_use)
-                return
-            if await kubelet.is_alive():
-                await asyncio.sleep(self._times.in_use_soon_s)
-                left_s -= self._times.in_use_soon_s
-            else:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._times.in_use_s):
-                        await self._kubelet_news.wait()
+            if not await kubelet.is_alive():
+                await _set_within(self._kubelet_news, self._times.in_use_s)
+                continue
+            until_s = until_s or clock.time() + self._times.in_use_wait_s
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    if (in_use := await self._ask_in_use()) is not None:
+                        self._apply(in_use)
+                        return
+                    await asyncio.sleep(self._times.in_use_soon_s)
         self._in_use = {}
         self._offer_all({name: self._gone(name) for name in self._plugins})
-
-    async def _changed_within(self, timeout_s: float | None) -> bool:
-        """Return when something else is published: True; or after *timeout_s*: False."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._news.wait()
-        except TimeoutError:
-            return False
 
     def _apply(self, in_use: InUse) -> None:
         """List of the ids that are gone those that are *in_use*, and no others."""
@@ -223,6 +216,15 @@ class Plugins:
         self._kubelet_news.set()
         for plugin in self._plugins.values():
             plugin.notify()
+
+
+async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Return when *event* is set: True; or after *timeout_s*: False."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def _withdrawn(name: str, plugin: Plugin | None) -> Resource:

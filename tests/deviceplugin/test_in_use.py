@@ -198,6 +198,18 @@ async def test_a_kubelet_that_never_says_what_is_in_use(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 2)
 
 
+async def test_a_kubelet_that_is_silent_about_what_is_in_use(node: Node) -> None:
+    """It has all ids after the same while: one question that gets no answer takes no longer."""
+    await node.kubelet.start()
+    node.kubelet.podresources.answers.clear()
+
+    node.start_plugins()
+    node.plugins.publish(offer("a", "b"))
+
+    await node.kubelet.until_capacity(GPU, 2)
+    assert node.answers == 1
+
+
 async def test_a_kubelet_that_comes_later(node: Node) -> None:
     """It is asked as soon as it is there, and then has all ids that are free."""
     node.kubelet.plugins_dir.mkdir(parents=True)
