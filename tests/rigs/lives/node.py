@@ -82,7 +82,7 @@ class Node:
         self.up[part] = True
 
     async def stop(self, part: str, *, killed: bool = False) -> None:
-        """End one part; a part that is *killed* leaves its sockets behind, as far as that can be told apart."""
+        """End one part; a kubelet that is *killed* leaves its socket behind."""
         self.up[part] = False
         await getattr(self, f"_stop_{part}")(killed=killed)
 

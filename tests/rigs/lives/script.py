@@ -14,6 +14,8 @@ STEPS = 14
 MOST_PODS = 7
 DELAYS_S = (0.0, 0.0, 0.02, 0.03, 0.05, 0.1, 0.2, 0.4)
 """How long after what happens at the same time a pod may come."""
+KILLED = 0.3
+"""How often a kubelet that ends leaves its socket behind."""
 MENDS = 0.6
 """How often something is mended, rather than broken, if anything is broken."""
 
@@ -143,7 +145,7 @@ class _Drawing:
         if part not in self.up:
             self.up.add(part)
             return Event("start", part, (part,))
-        killed = self.random.random() < 0.3
+        killed = part == KUBELET and self.random.random() < KILLED
         if self.random.random() < 0.6:
             return Event("restart", part, (part, killed))
         self.up.remove(part)
