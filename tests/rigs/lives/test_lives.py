@@ -19,7 +19,7 @@ from tests.rigs.lives.pods import Wish
 from tests.rigs.lives.run import Result, try_life, try_lives
 from tests.rigs.lives.script import Event
 
-LIVES, SEED = 20, 1
+LIVES, SEED = 20, 2
 
 
 def test_lives_in_virtual_time() -> None:
