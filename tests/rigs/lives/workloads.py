@@ -162,8 +162,8 @@ class Workloads:
         ids = [one for given in pod.given[name].values() for one in given.ids]
         visible, nodes = sees(config)
         should, there = should_see(ids, self.machine)
-        if pod.wish.namespace == EXEMPT:  # it gets what the kubelet says, and no more
-            should, there = {"all"} if pod.wish.asks_for_all else should, set()
+        if pod.wish.namespace == EXEMPT:  # it gets what the kubelet says: of one variable, the last resource's value
+            should, there = {"all"} if pod.wish.asks_for_all else should & visible, set()
         everything = {f"/dev/{_node(one)}" for one in ids}
         if visible != should:
             self.wrong.append(f"{pod.wish.name}/{name} has {ids}, and sees {sorted(visible)}")
