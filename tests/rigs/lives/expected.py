@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tests.rigs.lives.configurations import HOLD_DOWN_S, Files
+from tests.rigs.lives.configurations import HOLD_DOWN_S, Files, Offered
 from tests.rigs.lives.machine import NODES, NPU, NVIDIA, Key, Machine
 
 NOTICED_S = 1.0
@@ -88,18 +88,13 @@ def card_of(one: str) -> str:
     return one.partition("::")[0]
 
 
-def form_of(resource: str, one: str) -> str:
-    """How an id means its card: as a replica of it, or as the whole card under the name of one resource."""
-    return "replica" if "::" in one else resource
-
-
 def expected(machine: Machine, files: Files, memory: Memory, in_use: InUse, now_s: float) -> dict[str, dict[str, str]]:
     """By resource and id what the kubelet has to be told at *now_s*."""
     offered = files.offered(machine)
     found: dict[str, dict[str, str]] = {}
     for resource, cards in offered.items():
         states = {one: memory.state(key, now_s) for one, key in cards.items()}
-        taken = {one for one in cards if is_taken(resource, one, in_use)}
+        taken = {one for one in cards if is_taken(resource, one, offered, in_use)}
         found[resource] = {one: BAD if one in taken else state for one, state in states.items()}
     for resource in memory.served | {name for name in files.named if in_use.get(name)}:
         held = set(in_use.get(resource, ())) - offered.get(resource, {}).keys()
@@ -107,11 +102,12 @@ def expected(machine: Machine, files: Files, memory: Memory, in_use: InUse, now_
     return found
 
 
-def is_taken(resource: str, one: str, in_use: InUse) -> bool:
-    """Whether a container has the card of *id* in a way that excludes it: whole, or as a replica of a whole one."""
-    form = form_of(resource, one)
-    return any(
-        card_of(other) == card_of(one) and form_of(name, other) != form for name, ids in in_use.items() for other in ids
+def is_taken(resource: str, one: str, offered: Offered, in_use: InUse) -> bool:
+    """Whether a container has the card of *one* under an id that is not offered, and none has *one* itself."""
+    return one not in in_use.get(resource, ()) and any(
+        card_of(other) == card_of(one) and other not in offered.get(name, {})
+        for name, ids in in_use.items()
+        for other in ids
     )
 
 

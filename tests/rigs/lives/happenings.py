@@ -9,7 +9,7 @@ from tests.rigs.lives.expected import Memory
 from tests.rigs.lives.machine import NVIDIA, Machine
 from tests.rigs.lives.node import KUBELET, PLUGIN, Node
 from tests.rigs.lives.pods import Wish
-from tests.rigs.lives.script import Event
+from tests.rigs.lives.script import Event, Step
 from tests.rigs.lives.workloads import Workloads
 
 
@@ -87,13 +87,24 @@ class Happenings:
         self._observe()
 
     def _write(self, files: Files) -> None:
-        """Another file: in force at once, unless it names a card that is not there; then at the next start."""
+        """Another file."""
         files.write(self.policy, self.machine)
         self.written = files
-        if not self.node.up[PLUGIN] or not files.fits(self.machine):
-            return
-        self.files = files
-        self._observe()
+        self._use_written()
+
+    def cards_changed(self, step: Step) -> None:
+        """Files that name cards that were not there are tried again when one comes or goes of a class in force.
+
+        To be called when all of *step* has happened: the device plugin may see nothing in between.
+        """
+        if any(event.subject.startswith(f"card {kind} ") for event in step for kind in self.files.kinds):
+            self._use_written()
+
+    def _use_written(self) -> None:
+        """What is written is in force, unless it names a card that is not there."""
+        if self.node.up[PLUGIN] and self.written is not None and self.written.fits(self.machine):
+            self.files = self.written
+            self._observe()
 
     async def start(self, part: str) -> None:
         """Start one part."""

@@ -93,6 +93,7 @@ class Life:
         wish = step[0].values[0] if alone and step[0].kind == "pod" else None
         must, before = isinstance(wish, Wish) and must_admit(self.now, wish), workloads.refused
         await asyncio.gather(*(self.now.happens(event) for event in step))
+        self.now.cards_changed(step)
         if must and workloads.refused > before:
             raise self._wrong(f"{step[0].subject} was not admitted, though there are enough devices")
         took_s = await self._settle(step[0].kind if alone else "several")

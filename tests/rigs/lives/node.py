@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.deviceplugin import nvml_events, nvml_inventory, serve
+from criproxy.deviceplugin import inventory, nvml_events, nvml_inventory, serve
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.settings import Times
@@ -19,7 +19,8 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.rules import DeviceRules
 from tests.control.devices.test_hints import AWARE, TWO
 from tests.control.world import FAST, RecordingLog, World
-from tests.deviceplugin.joined import BOUNDS, KUBELET_FILES
+from tests.deviceplugin.hosts import PATIENT
+from tests.deviceplugin.joined import KUBELET_FILES
 from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
 from tests.rigs.lives.machine import Machine
 
@@ -167,8 +168,7 @@ class Node:
 def parts(machine: Machine, log: RecordingLog, times: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Let the program of the device plugin find the machine, and be as patient as a slow machine needs."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in BOUNDS:
-            patch.setattr(module, name, PATIENT_S)
+        patch.setattr(serve, "Machine", partial(inventory.Machine, limits=PATIENT))
         pauses = Times(in_use_s=IN_USE_S, preference_s=PATIENT_S, **(times or {}))
         patch.setattr(serve, "Plugins", partial(Plugins, times=pauses))
         patch.setattr(serve, "log", log)

@@ -29,19 +29,29 @@ class Plant:
 
 
 def _forgets_ids_in_use(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plugins.Plugins, "_held", lambda self, name, in_use: [])
+    apply = plugins.Plugins._apply
+    patch.setattr(plugins.Plugins, "_apply", lambda self, in_use: apply(self, {}))
 
 
 def _shares_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plugins, "taken", lambda resources, in_use, kinds: {})
+    patch.setattr(plugins, "under_other_ids", lambda published, classes, in_use: {})
+
+
+def _does_not_ask_first(patch: pytest.MonkeyPatch) -> None:
+    async def learn(self: plugins.Plugins) -> None:
+        """Nothing is asked."""
+
+    patch.setattr(plugins.Plugins, "learn", learn)
 
 
 def _does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    async def hear(self: plugins.Plugins) -> None:
-        self._in_use = {}
-        self.publish(self._published)
+    learn = plugins.Plugins.learn
 
-    patch.setattr(plugins.Plugins, "_hear", hear)
+    async def learns(self: plugins.Plugins) -> None:
+        await learn(self)
+        self._is_heard = True
+
+    patch.setattr(plugins.Plugins, "learn", learns)
 
 
 def _recovers_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -89,7 +99,8 @@ def _offers_nothing_with_a_bad_file(patch: pytest.MonkeyPatch) -> None:
 PLANTS: Mapping[str, Plant] = {
     "ids in use are not listed": Plant(_forgets_ids_in_use, "and lacks", 20),
     "shares cards that are taken": Plant(_shares_what_is_taken, "should be unhealthy|given to several", 20),
-    "offers cards that may be taken": Plant(_does_not_wait, "given to several", 20),
+    "does not ask first": Plant(_does_not_ask_first, "given to several", 20),
+    "does not wait for the kubelet": Plant(_does_not_wait, "given to several", 20),
     "recovers at once": Plant(_recovers_at_once, "should be unhealthy|knows only after", 20),
     "misses nodes that vanish": Plant(_misses_nodes, "should be unhealthy", 20),
     "misses that its socket is gone": Plant(_misses_its_socket, "should be|lacks|knows only after", 20),
@@ -97,6 +108,6 @@ PLANTS: Mapping[str, Plant] = {
     "hides nothing": Plant(_hides_nothing, "and sees|gets the nodes", 20),
     "remembers sandboxes": Plant(_remembers_sandboxes, "sandboxes of whose devices", 20),
     "leaves sockets behind": Plant(_leaves_sockets, "sockets are left", 20),
-    "a bad file takes all away": Plant(_offers_nothing_with_a_bad_file, "lacks|too much", 20),
+    "a bad file takes all away": Plant(_offers_nothing_with_a_bad_file, "lacks|too much|knows only after", 20),
 }
 """By what is wrong."""

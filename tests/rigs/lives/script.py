@@ -82,7 +82,7 @@ class _Drawing:
             if event is None:
                 break
             events.append(event)
-        if any(event.subject == PLUGIN and event.kind != "stop" for event in events):
+        if any(event.subject in (KUBELET, PLUGIN) and event.kind != "stop" for event in events):
             events += filter(None, (self._pod() for _ in range(self.random.randrange(3))))  # it may find all in use
         return tuple(events)
 
@@ -201,7 +201,7 @@ _ALONE = {
     "files": ("card ", PLUGIN),
     "xid": ("card ", PLUGIN, "files"),
     PLUGIN: ("files", "xid", "card ", "health"),
-    "health": ("files",),
+    "health": ("files", f"card {NPU} "),
 }
 """What must not happen at the same time, since it would not be known what is right."""
 

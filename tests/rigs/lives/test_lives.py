@@ -13,13 +13,13 @@ from tests.rigs.lives import script
 from tests.rigs.lives.configurations import RESOURCES, Files, Offer
 from tests.rigs.lives.life import Tally
 from tests.rigs.lives.machine import NPU
-from tests.rigs.lives.node import PARTS, PLUGIN
+from tests.rigs.lives.node import KUBELET, PARTS, PLUGIN
 from tests.rigs.lives.plants import PLANTS, Plant
 from tests.rigs.lives.pods import Wish
 from tests.rigs.lives.run import Result, try_life, try_lives
 from tests.rigs.lives.script import Event
 
-LIVES, SEED = 20, 2
+LIVES, SEED = 20, 7
 
 
 def test_lives_in_virtual_time() -> None:
@@ -53,21 +53,31 @@ def test_a_planted_mistake_is_found(plant: Plant) -> None:
     assert "a machine with" in finding.splitlines()[1]
 
 
-def test_a_card_that_is_shared_while_the_plugin_is_away() -> None:
-    """A pod that comes as soon as the plugin is back gets no replica of a card that another one still has whole."""
+@pytest.mark.parametrize(
+    ("away", "back", "plant"),
+    [
+        pytest.param((PLUGIN,), (PLUGIN,), "does not ask first", id="the-plugin-alone"),
+        pytest.param((PLUGIN, KUBELET), (PLUGIN, KUBELET), "does not wait for the kubelet", id="the-kubelet-after-it"),
+    ],
+)
+def test_a_card_that_is_shared_while_the_plugin_is_away(
+    away: tuple[str, ...], back: tuple[str, ...], plant: str
+) -> None:
+    """A pod that comes as soon as all are back gets no replica of a card that another one still has whole."""
     whole, shared = (Files((Offer(NPU, replicas),)) for replicas in (0, 2))
     pods = [Wish(name, (("main", {RESOURCES[NPU]: 1}),)) for name in ("first", "second")]
+    *before, last = back
     steps = (
         (Event("pod", "first", (pods[0], 0.0)),),
-        (Event("stop", PLUGIN, (PLUGIN, False)),),
+        tuple(Event("stop", part, (part, False)) for part in away),
         (Event("files", "files", (shared,)),),
-        (Event("start", PLUGIN, (PLUGIN,)), Event("pod", "second", (pods[1], 0.05))),
+        *((Event("start", part, (part,)),) for part in before),
+        (Event("start", last, (last,)), Event("pod", "second", (pods[1], 0.05))),
     )
     life = script.Script(((NPU, 0),), False, whole, steps, PARTS)
 
     assert try_life(life, Tally()) == ""
-    found = try_life(life, Tally(), plant=PLANTS["offers cards that may be taken"])
-    assert found.startswith("npu0 is given to several pods")
+    assert try_life(life, Tally(), plant=PLANTS[plant]).startswith("npu0 is given to several pods")
 
 
 def test_a_life_is_the_same_again() -> None:

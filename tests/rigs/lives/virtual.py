@@ -101,6 +101,9 @@ class Program:
         assert self.status is not None
         return self.status
 
+    async def end_rest(self) -> None:
+        """It has left nothing."""
+
     async def end(self) -> None:
         """End it."""
         if self._unfollow is not None:
