@@ -6,7 +6,7 @@ SECONDS ?= 60
 EXAMPLES ?= 500
 KILLS ?= 60
 LIVES ?= 300
-PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store wire)
+PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
 BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/lives rigs/properties rigs/tenant)
 ARGS ?=
 

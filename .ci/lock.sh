@@ -9,8 +9,9 @@ readonly TOOL=build/lock-venv
     .venv/bin/python -m venv --clear "$TOOL"
     "$TOOL/bin/python" -m pip install --quiet --disable-pip-version-check 'pip-tools>=7.5,<8'
 }
+# Extras stay: pip takes name[extra] of a dependency from the newest release, unless that very text is pinned.
 CUSTOM_COMPILE_COMMAND="make lock" "$TOOL/bin/pip-compile" pyproject.toml --extra dev \
-    --output-file .ci/requirements.lock --quiet --strip-extras --allow-unsafe --generate-hashes \
+    --output-file .ci/requirements.lock --quiet --no-strip-extras --allow-unsafe --generate-hashes \
     --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options "$@"
 
 # pip-compile drops the markers of an extra's requirements: without this one, setup would fail where atheris has no wheel.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package, a kernel for guests,
-# a newer containerd for tests.
+# a newer containerd and Prometheus for tests.
 # Does nothing, and needs no network, when nothing is missing.
 #
 #   PYTHON=python3.12 .ci/setup.sh     another interpreter than the distribution's, or the first one that is new enough
@@ -130,9 +130,17 @@ fetch_runtime() {
     .venv/bin/python -m tests.runtimes --fetch 1.7 || say "no containerd 1.7. What needs it is skipped with that reason"
 }
 
+# ------------------------------------------------------------------ Prometheus, for tests/deploy
+
+fetch_prometheus() {
+    may_use_apt || return 0
+    .venv/bin/python -m tests.deploy.prometheus || say "no Prometheus. What needs it is skipped with that reason"
+}
+
 install_packages
 make_venv
 unless_stamped libraries "$LOCK" --require-hashes --requirement "$LOCK"
 unless_stamped criproxy pyproject.toml --no-deps --no-build-isolation --editable .
 fetch_guest_kernel
 fetch_runtime
+fetch_prometheus

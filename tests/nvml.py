@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from ctypes import byref as reference
-from ctypes import c_uint, c_void_p, cast, memmove, sizeof
+from ctypes import c_uint, c_ulonglong, c_void_p, cast, memmove, sizeof
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,9 @@ Pointer = Any
 OK = int(pynvml.NVML_SUCCESS)
 NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
 NOT_SUPPORTED = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+INSUFFICIENT_SIZE = int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+LOST = int(pynvml.NVML_ERROR_GPU_IS_LOST)
+_NOT_AVAILABLE = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
 _A_GPU, _AN_INSTANCE = 1000, 500
 """Handles are numbers: GPU 0 is 1000, its MIG device 2 is 1003, its GPU instance 1 is 1501."""
 _SUFFIXES = {"+me": (7, 8), "+gfx": (10, 11, 12), "-me": (13, 14), "+me.all": (15, 16)}
@@ -47,6 +50,21 @@ _STRUCTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What a process uses of a GPU or MIG device."""
+
+    card: str
+    """Its UUID."""
+    pid: int
+    memory_mib: int = 0
+    """-1: the driver does not say it."""
+    lists: tuple[str, ...] = ("compute",)
+    """Of compute, graphics, mps."""
+    samples: tuple[tuple[int, int], ...] = ()
+    """When, in microseconds since the epoch, and how much of the computing units, in percent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """What the library says."""
 
@@ -60,6 +78,10 @@ class Driver:
     """Whether ``nvmlInit`` never returns."""
     lost: tuple[int, ...] = ()
     """The indexes of GPUs that have fallen off the bus."""
+    used: tuple[Used, ...] = ()
+    """Who uses them; read anew whenever the processes of the first GPU are asked for."""
+    unsupported: tuple[str, ...] = ()
+    """Functions that the driver does not have."""
     events: str = ""
     """A FIFO with a line for each event: ``{"gpu": 0, "type": 8, "data": 79, "gi": 1, "ci": 0}``."""
 
@@ -135,8 +157,40 @@ class Library:
         return _set(mode, int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU) if self._gpu(handle).is_vgpu else 0)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Pointer, info: Pointer) -> int:
-        info._obj.total = self._gpu(handle).memory_mib << 20
+        device = self._device(handle) or self._gpu(handle)
+        info._obj.total = device.memory_mib << 20
+        info._obj.used = sum(max(each.memory_mib, 0) for each in self._used(handle)) << 20
+        info._obj.free = info._obj.total - info._obj.used
         return OK
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Pointer, rates: Pointer) -> int:
+        rates._obj.gpu = sum(percent for each in self._used(handle) for _, percent in each.samples[-1:])
+        return OK
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Pointer, count: Pointer, processes: Pointer) -> int:
+        if processes is None and _number(handle) == _A_GPU:
+            self._driver = self._read()
+        return self._list("compute", handle, count, processes)
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: Pointer, count: Pointer, processes: Pointer) -> int:
+        return self._list("graphics", handle, count, processes)
+
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle: Pointer, count: Pointer, processes: Pointer) -> int:
+        return self._list("mps", handle, count, processes)
+
+    def nvmlDeviceGetProcessUtilization(
+        self, handle: Pointer, samples: Pointer, count: Pointer, seen: c_ulonglong
+    ) -> int:
+        if self._device(handle):
+            return NOT_SUPPORTED
+        found = [(each, *sample) for each in self._used(handle) for sample in each.samples if sample[0] > seen.value]
+        if not found:
+            return NOT_FOUND
+        if samples is None:
+            return _set(count, len(found)) or INSUFFICIENT_SIZE
+        for place, (each, at_us, percent) in enumerate(found):
+            samples[place].pid, samples[place].timeStamp, samples[place].smUtil = each.pid, at_us, percent
+        return _set(count, len(found))
 
     def nvmlDeviceGetCudaComputeCapability(self, handle: Pointer, major: Pointer, minor: Pointer) -> int:
         _set(major, self._gpu(handle).compute_capability[0])
@@ -215,6 +269,23 @@ class Library:
         event.eventType, event.eventData = told["type"], told["data"]
         event.gpuInstanceId, event.computeInstanceId = told.get("gi", 0xFFFFFFFF), told.get("ci", 0xFFFFFFFF)
         return OK
+
+    def _used(self, handle: Pointer) -> list[Used]:
+        device = self._device(handle) or self._gpu(handle)
+        return [each for each in self._driver.used if each.card == device.uuid]
+
+    def _list(self, name: str, handle: Pointer, count: Pointer, processes: Pointer) -> int:
+        if name in self._driver.unsupported:
+            return NOT_SUPPORTED
+        if _number(handle) // _A_GPU - 1 in self._driver.lost:
+            return LOST
+        found = [each for each in self._used(handle) if name in each.lists]
+        if processes is None:
+            return _set(count, len(found)) or (INSUFFICIENT_SIZE if found else OK)
+        for place, each in enumerate(found):
+            processes[place].pid = each.pid
+            processes[place].usedGpuMemory = each.memory_mib << 20 if each.memory_mib >= 0 else _NOT_AVAILABLE
+        return _set(count, len(found))
 
     def _gpu(self, handle: Pointer) -> Gpu:
         return self._driver.gpus[_number(handle) // _A_GPU - 1]

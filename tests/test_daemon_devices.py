@@ -1,6 +1,7 @@
 """The daemon as a process on a node whose kubelet or driver hangs."""
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,20 @@ from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime
+from criproxy.errors import CriproxyError
+from tests.control.devices.test_vgpus import pod_with
 from tests.control.world import sharer
-from tests.daemons import Serve
+from tests.daemons import LIMIT_S, Serve
+
+VGPUS = """
+policy: static
+reservedCpus: '0'
+devices:
+  podresources: {socket: ''}
+  checkpoint: ''
+  classes: [nvidia]
+  plugin: {profiles: [{name: gpu-8g, class: nvidia, memory: 8192Mi, cores: 25}]}
+"""
 
 
 @pytest.mark.parametrize("creates", [12])
@@ -46,6 +59,17 @@ async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: 
     await runtime.stop()
 
 
+async def grants(control: str) -> Any:  # noqa: ANN401 (JSON)
+    """The answer of ``device-grants``, as soon as the daemon knows what runs."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            try:
+                return await asyncio.to_thread(ask, control, "device-grants", {})
+            except CriproxyError as error:
+                assert "does not know yet" in str(error)  # noqa: PT017 (any other answer is wrong)
+            await asyncio.sleep(0.05)
+
+
 async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
     """The daemon's control socket knows what the device plugin asks and reports, and remembers an incident."""
     (tmp_path / "policy.yaml").write_text("policy: static\nreservedCpus: '0'\ndevices: {classes: [nvidia]}\n")
@@ -66,9 +90,49 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
             "action": "stop",
         }
         assert await say("device-incident", **lost) == {"stored": True, "containers": []}
+        assert await grants(str(serve.control)) == {"containers": [], "incidents": []}
+        over = {"container_id": "c-1", "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
+        answer = await say("quota-incident", **over, used=9000.0, allowed=8192, since_s=1700000000.0, action="stop")
+        assert answer == {"stored": False, "act": False, "why": "the container does not run"}
+        assert (await say("quota-incident", **over, over=False))["ended"] == 0
         assert await serve.stop() == 0
     async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
         assert [each["card"] for each in (await say("devices"))["incidents"]] == ["GPU-a"]
         assert await say("device-incident", **{**lost, "healthy": True}) == {"stored": True, "ended": 1}
+        assert await serve.stop() == 0
+    await runtime.stop()
+
+
+@pytest.mark.slow  # a disk that fails is tried again after ten seconds
+async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """`status --check` says that the files of pods with cards are out of date until they can be written; pods run."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/pods").write_text("in the way")
+    (tmp_path / "policy.yaml").write_text(VGPUS)
+    runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
+    await runtime.start()
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
+
+        async def notices() -> list[str]:
+            values = await asyncio.to_thread(ask, str(serve.control), "status", {"check": True})
+            return [each["text"] for each in values["notices"] if each["kind"] == "pod-files"]
+
+        client = RuntimeClient(f"unix://{serve.socket}")
+        pod = pod_with("GPU-a/gpu-8g/0", "one")
+        await MiniKubelet(client).run_pod(pod)
+        async with asyncio.timeout(LIMIT_S):
+            while not (found := await notices()):  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.05)
+        assert found == [
+            f"the files of pods with cards are out of date: {tmp_path}/state/pods cannot be written: Not a directory"
+        ]
+
+        (tmp_path / "state/pods").unlink()
+        async with asyncio.timeout(LIMIT_S):
+            while await notices():  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.05)
+        found_file = json.loads((tmp_path / f"state/pods/{pod.uid}.json").read_text())
+        assert found_file["containers"][0]["memory_limit_mib"] == 8192
+        await client.close()
         assert await serve.stop() == 0
     await runtime.stop()

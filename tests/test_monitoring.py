@@ -27,6 +27,7 @@ from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.proxy_metrics import Gauges, Metrics
+from criproxy.observe.vgpu_metrics import Signals, VgpuUse
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
@@ -61,6 +62,22 @@ LATE = {
 """What has no series before it first happened, and needs none."""
 PLUGIN = Sample(status=[Status(resource="nvidia.com/gpu", state=State.STARTING)], cards={"nvidia": {True: 1}})
 """A device plugin before anything has happened."""
+SIGNALS = Signals(
+    node_cpu_ratio=0.5,
+    node_memory_ratio=0.5,
+    vgpus=[
+        VgpuUse(
+            labels=["n", "p", "c", "nvidia", "gpu-8g", "GPU-a"],
+            memory_mib=1,
+            memory_limit_mib=1,
+            cores_percent=1.0,
+            cores_limit_percent=1,
+        )
+    ],
+    free={("nvidia", "gpu-8g"): 1},
+    watcher_up=True,
+)
+"""Of a node with a vGPU in use."""
 SCRAPE_LIMIT_S = 0.010
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
@@ -77,7 +94,9 @@ def registry(controller: Controller) -> Metrics:
     for entry in stats.entries.values():
         entry.calls = 1
         entry.held.add(0.001)
-    return Metrics([stats], Heartbeat(lambda: None), gauges, KNOWN_METHODS, lambda: measure(controller))
+    return Metrics(
+        [stats], Heartbeat(lambda: None), gauges, KNOWN_METHODS, lambda: measure(controller), lambda: SIGNALS
+    )
 
 
 @pytest.fixture

@@ -78,4 +78,4 @@ def test_the_kubelet_is_that_of_the_recorded_calls(shared_dir: Path) -> None:
     """By its version."""
     traces = [folder.name.removeprefix("kubelet-") for folder in (shared_dir / "traces").glob("kubelet-*")]
 
-    assert [f"{version}, by its calls" for version in sorted(traces)] == [rows()["kubelet"]["versions"]]
+    assert [f"{version} (recorded calls)" for version in sorted(traces)] == [rows()["kubelet"]["versions"]]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from criproxy.api.quota import QuotaCommands
 from criproxy.control.controller import Controller
 from criproxy.devices.published import BadReport, read_report
 from criproxy.engine.free import free_milli
@@ -51,7 +52,8 @@ class DevicePluginCommands:
 
     def commands(self) -> dict[str, Command]:
         """By name, for the control socket."""
-        return {"free-cpus": self.free_cpus, "device-inventory": self.inventory, "device-incident": self.incident}
+        own = {"free-cpus": self.free_cpus, "device-inventory": self.inventory, "device-incident": self.incident}
+        return {**own, **QuotaCommands(self.controller).commands()}
 
     async def free_cpus(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``free-cpus``, which has no arguments: milli-CPU by NUMA node, null where criproxy places nothing."""
@@ -77,7 +79,9 @@ class DevicePluginCommands:
         self.controller.device_plugin.publish(report)
         healthy = {(card.device_class, card.id) for card in report.cards if card.healthy}
         incidents = self.controller.node.incidents.values()
-        about = dict.fromkeys((each.device_class, each.card) for each in incidents if not each.ended)
+        about = dict.fromkeys(
+            (each.device_class, each.card) for each in incidents if not each.ended and not each.excess
+        )
         for device_class, card in about:
             if (device_class, card) in healthy:
                 await self.controller.incidents.end(device_class, card)

@@ -27,6 +27,7 @@ def measure(controller: Controller) -> "Placing":
     state, counters, node = context.state, context.counters, context.state.node
     ages_s = [now_s - began_s for began_s in controller.reconciler.misplaced_since_s()]
     states = Counter(container.state.value for container in node.containers.values())
+    open_incidents = [each for each in node.incidents.values() if not each.ended]
     failing_since_s = context.persister.failing_since_s
     return Placing(
         counters=counters,
@@ -46,7 +47,8 @@ def measure(controller: Controller) -> "Placing":
         device_ids=(ids := controller.device_plugin.ids()),
         device_ids_given=devices.ids_given(ids),
         device_plugin_up=controller.device_plugin.runs if controller.device_plugin.report else None,
-        unhealthy_cards=Counter(each.device_class for each in node.incidents.values() if not each.ended),
+        unhealthy_cards=Counter(each.device_class for each in open_incidents if not each.excess),
+        over_quota=Counter((each.device_class, each.excess.quantity.value) for each in open_incidents if each.excess),
         config_problem=context.in_force.problem is not None,
         released=bool(node.released),
         ready=controller.ready,

@@ -24,6 +24,7 @@ COMMANDS = {
     "device-plugin": "criproxy.cli.device_plugin",
     "devices": "criproxy.cli.devices",
     "explain": "criproxy.cli.explain",
+    "recommend": "criproxy.cli.recommend",
     "record": "criproxy.cli.record",
     "release": "criproxy.cli.release",
     "schema": "criproxy.cli.schema",
@@ -31,6 +32,7 @@ COMMANDS = {
     "simulate": "criproxy.cli.simulate",
     "status": "criproxy.cli.status",
     "topology": "criproxy.cli.topology",
+    "usage": "criproxy.cli.usage",
 }
 """Command → its module, which has it as `command`."""
 

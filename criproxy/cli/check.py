@@ -61,7 +61,7 @@ def command(
     group: str | None,
     output: str,
 ) -> None:
-    """Report mistakes in policy files as FILE:LINE:COLUMN, or print the resulting options.
+    """Report errors in policy files as FILE:LINE:COLUMN, or print the resulting options.
 
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.

@@ -28,8 +28,8 @@ def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN
     """Show the history of CONTAINER: NAMESPACE/POD/CONTAINER, or the start of a container id.
 
     The history shows what the kubelet requested and how criproxy interpreted it, what the policy granted and why, for
-    which containers the start waited, every update and its result, resizes, changes by other programs, and the end of
-    the container. A refused container has no id, so use its name. The history is limited; the entries of ended
+    which containers the start waited, every update and its result, resizes, changes by other programs, and when the
+    container exited. A refused container has no id, so use its name. The history is limited; the entries of ended
     containers are dropped first.
     """
     values = Places(**places).explain(container)

@@ -89,12 +89,12 @@ def command(  # noqa: PLR0913 (one for each option)
     nri-plugins runs once with each. With another policy or machine, expectations may fail, so look at the placement.
     docs/simulate.md explains the file.
 
-    If a case has a mistake, the command reports its line and runs the other cases.
+    If a case contains an error, the command reports its line and runs the other cases.
 
     With --load, the command simulates several hours on a node, with the same pods for each --policy, and compares the
     policies in a table.
 
-    Exit status: 0 all expectations hold, 1 one does not, 2 the file or the command line is wrong.
+    Exit status: 0 all expectations hold, 1 one does not, 2 the file or the command line is invalid.
     """
     topology = chosen(**machine)
     if load:

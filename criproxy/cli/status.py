@@ -39,8 +39,8 @@ def command(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Show the containers of this node, what they requested, their CPUs, free CPUs, and what is wrong.
 
-    The command asks the daemon. If no daemon answers, it shows the state that the daemon left on disk, and says so. The
-    CPUs are those that were granted; if a container does not run on them yet, its line shows this.
+    The command asks the daemon. If no daemon answers, it shows the state that the daemon left on disk, and a notice.
+    The CPUs are those that were granted; if a container does not run on them yet, its line shows this.
 
     --check prints one message for each problem, and exits with status 1 if there is one: a CPU that is exclusive to two
     containers, a container that is not where it should be, a failed update, a refused configuration, and more

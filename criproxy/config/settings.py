@@ -33,19 +33,20 @@ class Common(BaseModel):
     """The policy that decides where containers run: none, static, pools, balloons, topology-aware or an installed
     one."""
     on_error: Literal["shared", "pass", "refuse"] = "shared"
-    """What criproxy does with a new container when criproxy itself fails (the policy, the disk, or a handler that
-    hangs). shared: run it on the CPUs that are not exclusive. pass: create it as the kubelet requested, and give it its
-    CPUs before it starts. refuse: refuse it, and the kubelet retries. The container never starts on exclusive CPUs of
-    another one."""
+    """What criproxy does with a new container when criproxy itself fails (because of an error in the policy, a disk
+    failure or a handler that hangs). shared: run it on the CPUs that are not exclusive. pass: create it as the kubelet
+    requested, and give it its CPUs before it starts. refuse: refuse it, and the kubelet retries. The container never
+    starts on CPUs that are exclusive to another container."""
     adopt: Literal["pin", "watch"] = "pin"
     """What criproxy does with a running container that it did not place. pin: keep it on its CPUs, except those that
     are exclusive to other containers. watch: leave it alone; its CPUs do not become exclusive to others while it
     runs."""
     promote: Literal["off", "when-free"] | None = None
     """Which Guaranteed containers with shared CPUs get the exclusive CPUs that the policy would give them, as soon as
-    there is room. off: none. when-free: all. By default: containers that were created while criproxy failed or was
-    bypassed, but not those that criproxy found running, or that were shared before the policy changed. Unless promote
-    is off, shared containers that were created during a failure or bypass also get their place in a pool or balloon."""
+    there is room. off: none. when-free: all. By default: containers that were created while criproxy was failing or
+    bypassed, but not those that criproxy found running, or those that already shared CPUs before the policy changed.
+    Unless promote is off, shared containers that were created during a failure or bypass also get their place in a pool
+    or balloon."""
     apply: Literal["new", "all"] = "new"
     """The containers to which a changed policy file applies: only new ones (new), or all. With all, criproxy also
     places running containers again: they keep their CPUs if possible, or move to CPUs near their memory, which never

@@ -1,6 +1,6 @@
 """The node's controller: its parts, built and connected. What they do is theirs."""
 
-from functools import partial
+from functools import cached_property, partial
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.on_error import CallFallback
@@ -28,6 +28,7 @@ from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.watchers import start_watchers
+from criproxy.control.usage.reported import CardUsage
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
@@ -36,6 +37,7 @@ from criproxy.observe.bypass import BypassMode
 from criproxy.observe.counters import Counters
 from criproxy.observe.failures import Failures, SafeLog
 from criproxy.observe.logger import Log
+from criproxy.observe.node_use import NodeUse
 from criproxy.observe.tasks import Tasks
 from criproxy.policy.api import Policy
 from criproxy.store.store import NodeStore
@@ -56,6 +58,8 @@ class Controller:
 
     device_plugin: DevicePlugin
     """What it reports of itself."""
+    card_usage: CardUsage
+    """What the watcher reports of the use of cards."""
     _passed_unseen = False
     """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
 
@@ -86,7 +90,7 @@ class Controller:
             counters=counters,
             log=log,
         )
-        self._bypass_times, self.device_plugin = BypassTimes(), DevicePlugin()
+        self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
         self.reconciler = Reconciler(context)
         self.refused_resizes, inheritance = RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
@@ -123,8 +127,14 @@ class Controller:
         error = self.context.persister.error
         return None if error is None else str(error)
 
+    @cached_property
+    def node_use(self) -> NodeUse:
+        """How much of the node's CPUs and memory is used."""
+        return NodeUse(self.context.settings.host_root)
+
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
+        self.node_use.cpu_ratio()  # whoever asks next learns what was used since now
         self.context.tasks.watch_callbacks()
         self.policy_switch.start()
 
@@ -141,6 +151,12 @@ class Controller:
         parts = (self.reconciler, self.outcomes, self.refused_resizes, self.hotplug)
         context.tasks.forever("watch", partial(start_watchers, context, *parts, lambda: self.ready))
         context.tasks.forever("scan for cards", self._begin_devices)
+
+    async def known(self) -> None:
+        """Return once it is known which containers run, and what they were given; at once where none is followed."""
+        if self.policy_switch.active:
+            await self.devices.begin()
+            await self.resync.first()
 
     async def _begin_devices(self) -> None:
         await self.devices.begin()
@@ -176,6 +192,11 @@ class Controller:
             for key in unseen_starts(self.node) if self._passed_unseen else ():
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
             self._passed_unseen = False
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether an operator has switched the bypass on, so that no reply is edited."""
+        return self._passed_unseen
 
     async def idle(self) -> None:
         """Return when nothing is in flight or being updated, and all is told and on disk, or the disk fails."""

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from criproxy.api.device_plugin import DevicePluginCommands
     from criproxy.api.recordings import Recorder
     from criproxy.api.situation import Situations
+    from criproxy.api.usage import UsageCommands
     from criproxy.model.notices import Notice
 
-DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident")
+USAGE = ("device-usage", "usage")
+"""What the watcher reports of the use of cards, and what is known of it."""
+DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
 """What the device plugin asks and reports; it waits for milliseconds only."""
 
 
@@ -34,11 +37,13 @@ class Commands:
     _recorder: "Recorder | None" = None
     _situations: "Situations | None" = None
     _device_plugin: "DevicePluginCommands | None" = None
+    _usage: "UsageCommands | None" = None
 
     def table(self) -> dict[str, Command]:
         """By name, for the control socket."""
         asked = {command: partial(self._ask, command) for command in ("status", "explain", "devices", "names")}
         asked |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
+        asked |= {command: partial(self._of_usage, command) for command in USAGE}
         switch = self.started.controller.policy_switch
         return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **asked}
 
@@ -61,6 +66,14 @@ class Commands:
             self._device_plugin = DevicePluginCommands(self.started.controller)
         return await self._device_plugin.commands()[command](arguments)
 
+    async def _of_usage(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        if self._usage is None:
+            await asyncio.to_thread(import_module, "criproxy.api.usage")
+            from criproxy.api.usage import UsageCommands
+
+            self._usage = UsageCommands(self.started.controller)
+        return await self._usage.commands()[command](arguments)
+
     async def _record(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         await asyncio.to_thread(import_module, "criproxy.api.recordings")
         from criproxy.api.recordings import Recorder
@@ -78,6 +91,8 @@ class Commands:
             found.append(Notice("runtime", unreachable))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
+        if unwritten := self.started.pod_files.problem:
+            found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
         if unkept:
             found.append(Notice("config-not-kept", f"a start with a bad policy file could not go on as now: {unkept}"))
         return found

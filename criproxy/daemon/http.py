@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from criproxy.api.measures import measure
+from criproxy.api.signals import measure_use
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.daemon.behind import Behind, probe
 from criproxy.observe.bypass import Bypass
@@ -45,8 +46,9 @@ async def serve_http(
         bypass=lambda: bypass.mode,
         dropped_log_lines=lambda: log_writer.dropped_lines,
     )
+    use = partial(measure_use, controller)
     stats = [proxy.stats for proxy in proxies]
-    metrics = Metrics(stats, heartbeat, gauges, KNOWN_METHODS, partial(measure, controller))
+    metrics = Metrics(stats, heartbeat, gauges, KNOWN_METHODS, partial(measure, controller), use)
     server = HttpServer(Sources(metrics.render, healthy, ready), Tasks(log, controller.context.failures))
     stack.push_async_callback(server.stop)
     await server.start(listener)

@@ -13,6 +13,7 @@ from criproxy.control.configuration.load import BadFile, Configuration, configur
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
+from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.discovery.machine import discover
@@ -33,6 +34,7 @@ class Started:
     controller: Controller
     reload: Reload
     keeping: PolicyFileKeeper
+    pod_files: PodFiles
 
 
 async def start_controller(
@@ -68,9 +70,12 @@ async def start_controller(
     controller.context.tasks.forever("keep the policy file", keeping.run)
     stack.push_async_callback(keeping.close)
     keeping.keep(configuration.good)
+    holdings, usage = controller.devices.holdings, controller.card_usage
+    pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
+    controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
     reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
-    return Started(controller, reload, keeping)
+    return Started(controller, reload, keeping, pod_files)
 
 
 def _read_machine(options: Options) -> tuple[Topology, Configuration | BadFile]:

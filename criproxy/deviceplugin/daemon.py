@@ -1,78 +1,13 @@
-"""Asks the daemon over its control socket, from a thread; the daemon may be absent, slow or of another version."""
+"""What the device plugin asks the daemon while the kubelet waits."""
 
-import json
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from time import monotonic
-from typing import Any
 
 from criproxy.errors import CriproxyError
+from criproxy.observe.asking import ask
 
-WRONG_USE = 2
-"""The exit status that goes with an answer about a wrong request."""
 FREE_CPUS_S = 0.05
 """How long the choice of cards may wait for the daemon."""
-LONGEST_ANSWER_BYTES = 1 << 20
-_CHUNK_BYTES = 65_536
-
-
-class NoDaemon(CriproxyError):
-    """There is no answer; the text says why."""
-
-
-class DaemonRefuses(CriproxyError):
-    """The daemon answers that it does not do it."""
-
-    def __init__(self, text: str, *, wrong: bool) -> None:
-        super().__init__(text)
-        self.wrong = wrong
-        """Whether the request is wrong, so that it is no use to repeat it."""
-
-
-def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:  # noqa: ANN401 - JSON
-    """What the daemon on *path* answers; all of it within *timeout_s*.
-
-    Raises:
-        NoDaemon: there is no answer in time.
-        DaemonRefuses: the answer is an error.
-    """
-    request = json.dumps({"command": command, "arguments": dict(arguments)}).encode() + b"\n"
-    try:
-        answer = json.loads(_answer(path, request, monotonic() + timeout_s))
-        if "result" in answer:
-            return answer["result"]
-        raise DaemonRefuses(str(answer["error"]), wrong=answer.get("exit_status") == WRONG_USE)
-    except TimeoutError as error:
-        raise NoDaemon(f"the daemon on {path} did not answer within {timeout_s:g} s") from error
-    except OSError as error:
-        raise NoDaemon(f"no daemon answers on {path}: {error.strerror or error}") from error
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise NoDaemon(f"what listens on {path} is no criproxy daemon: {error!r}") from error
-
-
-def _answer(path: str, request: bytes, deadline_s: float) -> bytes:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        _until(sock, deadline_s)
-        sock.connect(path)
-        _until(sock, deadline_s)
-        sock.sendall(request)
-        answer = b""
-        while not answer.endswith(b"\n"):
-            _until(sock, deadline_s)
-            chunk = sock.recv(_CHUNK_BYTES)
-            if not chunk or len(answer) > LONGEST_ANSWER_BYTES:
-                break
-            answer += chunk
-        return answer
-
-
-def _until(sock: socket.socket, deadline_s: float) -> None:
-    """Let the next step of *sock* end at *deadline_s*."""
-    left_s = deadline_s - monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    sock.settimeout(left_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from criproxy.deviceplugin.backoff import Backoff
 from criproxy.deviceplugin.nvml_events import Registered
-from criproxy.deviceplugin.processes import Child
 from criproxy.model.plain import from_plain
 from criproxy.nvidia.xids import Event
+from criproxy.observe.backoff import Backoff
+from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 
 SILENT_S = 30.0

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from criproxy.deviceplugin.processes import KILL_S, Child
 from criproxy.devices.plan import HealthCommand
+from criproxy.observe.children import KILL_S, Child
 from criproxy.observe.logger import Log
 
 LONGEST_OUTPUT_BYTES = 65_536

@@ -7,12 +7,12 @@ from time import monotonic
 
 from criproxy.deviceplugin import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
-from criproxy.deviceplugin.backoff import Backoff
 from criproxy.deviceplugin.registration import KubeletSocket, RegistrationRefused
 from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.settings import State, Times
 from criproxy.deviceplugin.situation import Sight, Situation
 from criproxy.deviceplugin.sockets import Identity
+from criproxy.observe.backoff import Backoff
 
 
 @dataclass(slots=True, repr=False)

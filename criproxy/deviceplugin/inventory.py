@@ -18,6 +18,7 @@ from criproxy.deviceplugin.nvml_inventory import (
     with_places,
 )
 from criproxy.deviceplugin.nvml_report import NvmlReport
+from criproxy.deviceplugin.vgpu_host import HOST, VgpuFiles
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
@@ -66,6 +67,8 @@ class Inventory:
     """By UUID, those of NVIDIA's GPUs and MIG devices that were there and that NVML cannot describe any more: why."""
     pending: bool = False
     """Whether NVML has not answered yet, so that it is not known how NVIDIA's GPUs are divided."""
+    files: VgpuFiles = HOST
+    """Those of the host that vGPUs need."""
     problems: tuple[str, ...] = ()
     """What hangs, or cannot be read: sentences."""
 
@@ -150,7 +153,8 @@ class Machine:
         problems += [f"{name} hangs" for name in hanging if not any(name in problem for problem in problems)]
         self._names = names
         unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
-        self.latest = replace(found, pending=self._pending, problems=(*unread, *problems))
+        host = VgpuFiles(self._host_root)
+        self.latest = replace(found, files=host, pending=self._pending, problems=(*unread, *problems))
         return self.latest
 
     async def watch(self, found: Callable[[Inventory], None]) -> None:

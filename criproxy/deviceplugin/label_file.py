@@ -10,7 +10,9 @@ from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.resources import Served
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.feature_file import FILE_MODE, feature_file
-from criproxy.devices.labels import advertised, resource_labels
+from criproxy.devices.labels import advertised, resource_labels, vgpu_labels
+from criproxy.devices.offers import Offered
+from criproxy.devices.vgpus import Vgpu
 from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, untold_models
 from criproxy.nvidia.options import PluginConfig
 
@@ -38,10 +40,21 @@ def label_text(
             found |= labels(machine, features) | timestamp_label(features.flags.gfd, loaded_s)
         except LabelError as error:
             problem = str(error)
-    others = {name: cards for name, cards in served.offers.items() if served.classes[name] != NVIDIA.name}
+    vgpus = {name: list(cards.values()) for name, cards in served.offers.items() if any(map(_vgpu, cards.values()))}
+    for name, parts in vgpus.items():
+        found |= vgpu_labels(name, parts)
+    others = {
+        name: cards
+        for name, cards in served.offers.items()
+        if served.classes[name] != NVIDIA.name and name not in vgpus
+    }
     for each in advertised(others, {}):
         found |= resource_labels(each)
     return feature_file(found), problem
+
+
+def _vgpu(offered: Offered) -> Vgpu | None:
+    return offered.vgpu
 
 
 def labels_note(features: PluginConfig | None, inventory: Inventory) -> str:

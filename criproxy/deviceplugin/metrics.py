@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from criproxy import __version__
 from criproxy.deviceplugin.settings import State, Status
+from criproxy.watcher.watch import Watched
 
 _PREFIX = "criproxy_device_plugin"
 _COUNTS = {
@@ -55,6 +56,7 @@ class Sample:
     labels_problem: bool = False
     daemon_reached: bool = False
     pending_incidents: int = 0
+    watched: Watched = field(default_factory=Watched)
 
 
 class _PluginCollector(Collector):
@@ -76,6 +78,7 @@ class _PluginCollector(Collector):
         yield cards
         for attribute, (name, text) in _NOW.items():
             yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=float(getattr(sample, attribute)))
+        yield from _of_use(sample.watched)
         reloads = CounterMetricFamily(f"{_PREFIX}_reloads", "Changed files, by what came of them.", labels=["result"])
         reloads.add_metric(["ok"], sample.reloads)
         reloads.add_metric(["failed"], sample.reloads_failed)
@@ -106,6 +109,22 @@ def _of_resources(sample: Sample) -> Iterator[Metric]:
         for attribute, family in counts.items():
             family.add_metric(values, getattr(status.counts, attribute))
     yield from (advertised, healthy, registered, *counts.values())
+
+
+def _of_use(watched: Watched) -> Iterator[Metric]:
+    text = "1 while the usage of a class of cards is unknown, so that quotas are not checked, else 0."
+    problems = GaugeMetricFamily(f"{_PREFIX}_usage_problem", text, labels=["class"])
+    for kind, has_problem in watched.problems.items():
+        problems.add_metric([kind], has_problem)
+    yield problems
+    text = "Incidents of quotas of which the daemon has not been told."
+    yield GaugeMetricFamily(f"{_PREFIX}_pending_quota_incidents", text, value=watched.pending)
+    kills = CounterMetricFamily(
+        f"{_PREFIX}_kills", "Processes that were to be killed for their quota.", labels=["result"]
+    )
+    kills.add_metric(["killed"], watched.kills)
+    kills.add_metric(["failed"], watched.kills_failed)
+    yield kills
 
 
 class PluginMetrics:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.seen import Key
 from criproxy.devices.offers import card_of
+from criproxy.devices.vgpus import DOMAIN
 
 Ids = Mapping[str, Collection[str]]
 """By resource."""
@@ -60,7 +61,8 @@ def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str
     known = published.get(name) or former.get(name)
     if known is not None and known.kind:
         return {known.kind}
-    return {each.kind for each in published.values() if _domain(each.name) == _domain(name)}
+    is_profile = _domain(name) == DOMAIN  # a profile that is gone may have been of any class
+    return {each.kind for each in published.values() if is_profile or _domain(each.name) == _domain(name)}
 
 
 def _domain(name: str) -> str:

@@ -9,11 +9,14 @@ from typing import TypeVar
 
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import SharedCards
+from criproxy.devices.vgpus import CardSize
 from criproxy.nvidia.options import SharedResource
 
 E = TypeVar("E", bound=SharedCards | SharedResource)
 _PART = ":"
 """Between the number of a card and that of its part."""
+NO_INDEX = -1
+"""Of a card that has the number of one that was there before."""
 
 
 @dataclass(slots=True)
@@ -24,6 +27,8 @@ class Pins:
     """By class and id: the first numbers of cards; empty for those that came when another card had theirs."""
     _counted: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     """By resource and count: what the file calls the cards that were counted."""
+    _sizes: dict[str, dict[str, CardSize]] = field(default_factory=dict)
+    """By class and id: cards as they were when they came."""
 
     def entries(self, kind: str, entries: Sequence[E], whole: Offers, now: Mapping[str, str]) -> Iterator[E]:
         """*entries* with the names that the cards have now; cards that have come first are learned.
@@ -43,6 +48,14 @@ class Pins:
                 yield replace(entry, devices=tuple(map(numbers.name_now, counted)))
             else:
                 yield entry
+
+    def sizes(self, kind: str, cards: Sequence[CardSize]) -> list[CardSize]:
+        """All cards of a class so far, as profiles choose among them; those that are gone keep their places."""
+        known = self._sizes.setdefault(kind, {})
+        for card in cards:
+            is_new = all(card.index != each.index for each in known.values())
+            known.setdefault(card.id, card if is_new else replace(card, index=NO_INDEX))
+        return list(known.values())
 
     def _learned(self, kind: str, now: Mapping[str, str]) -> Mapping[str, str]:
         known = self._numbers.setdefault(kind, {})

@@ -8,7 +8,6 @@ from pathlib import Path
 from time import monotonic
 
 from criproxy.deviceplugin import messages, sockets
-from criproxy.deviceplugin.backoff import Backoff
 from criproxy.deviceplugin.introduction import ByCall, ByFolder
 from criproxy.deviceplugin.registration import KubeletSocket, RegistryEntry
 from criproxy.deviceplugin.resource import Device, Resource
@@ -17,6 +16,7 @@ from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, State, Status, Times, Way
 from criproxy.deviceplugin.situation import Ended, Sight, Situation
 from criproxy.deviceplugin.sockets import SocketTrouble, Vanished
+from criproxy.observe.backoff import Backoff
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
 

@@ -23,7 +23,12 @@ class Publisher:
     """
 
     def __init__(
-        self, loaded: Loaded, plugins: Plugins, unhealthy: Callable[[], Unhealthy], free_cpus: FreeCpus, log: Log
+        self,
+        loaded: Loaded,
+        plugins: Plugins,
+        unhealthy: Callable[[], Unhealthy],
+        free_cpus: FreeCpus,
+        log: Log,
     ) -> None:
         self.loaded = loaded
         self.inventory = Inventory()
@@ -47,7 +52,13 @@ class Publisher:
     def publish(self) -> None:
         """Offer what is there now."""
         config, unhealthy = self.loaded.configuration, self._unhealthy()
-        self.served = resources(config, self.inventory, unhealthy, free_cpus=self._free_cpus, pins=self._pins)
+        self.served = resources(
+            config,
+            self.inventory,
+            unhealthy,
+            free_cpus=self._free_cpus,
+            pins=self._pins,
+        )
         self._plugins.publish(self.served.resources)
         self._tell()
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.deviceplugin.cards_health import Known
-from criproxy.deviceplugin.daemon import DaemonRefuses, NoDaemon, ask
 from criproxy.deviceplugin.resources import Served
 from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import State, Status
 from criproxy.deviceplugin.sockets import Identity, identity
+from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.plain import to_plain
+from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
 from criproxy.observe.logger import Log
 
 INTERVAL_S = 10.0
@@ -186,4 +187,13 @@ def _resource(status: Status, served: Served) -> Advertised:
         healthy=status.healthy,
         registered=registered,
         problem="" if registered else status.text or status.state.value,
+        **_quota(served.offers.get(status.resource, {})),
     )
+
+
+def _quota(offered: Mapping[str, Offered]) -> dict[str, Any]:
+    """What a vGPU of a resource may use."""
+    vgpu = next((each.vgpu for each in offered.values() if each.vgpu), None)
+    if vgpu is None:
+        return {}
+    return {"profile": vgpu.profile, "memory_mib": vgpu.memory_mib, "cores_percent": vgpu.cores_percent}

@@ -61,6 +61,8 @@ class Resource:
     allocator: Allocator
     preference: Preference | None = None
     """None: the kubelet is not to ask."""
+    may_block: bool = False
+    """Whether Allocate looks at files of the host."""
     pre_start: bool = False
     """Whether the kubelet is to call before each start of a container; the answer is always that it may start."""
 

@@ -19,14 +19,16 @@ from criproxy.deviceplugin.offering import (
 )
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
+from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
 from criproxy.devices.cards import Card, Stock
+from criproxy.devices.enforcement import MPS_ROOT, Makers
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
 from criproxy.devices.preference import Spread
 from criproxy.discovery.nvml import address_of
 from criproxy.nvidia import allocation
 from criproxy.nvidia.mps import MpsError, overloaded
-from criproxy.nvidia.options import PluginConfig
+from criproxy.nvidia.options import PluginConfig, Sharing
 from criproxy.nvidia.preference import PairScores, pair_scores
 from criproxy.nvidia.resources import ResourceError
 
@@ -77,10 +79,11 @@ def resources(
         name = advertised.kind.name
         maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
         try:
-            cards = maker.cards(said, None if strict else pins or Pins())
+            makers = maker.makers(said, None if strict else pins or Pins())
+            cards = {each: offered for each, (_, offered) in makers.items()}
             _check_new(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
-            made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
+            made = [one.resource(each, offered, bad) for each, (one, offered) in makers.items()]
         except (ResourceError, MpsError) as error:
             if strict:
                 raise ResourceError(str(error), name) from error
@@ -125,6 +128,13 @@ class _Maker:
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
 
+    def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
+        """By resource, who makes it, and what is offered: cards, and the vGPUs of those that are cut."""
+        parts, left = vgpus_of(self.advertised, self.config.plan, self.inventory, said, pins)
+        whole = replace(self, inventory=left)
+        found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
+        return {**found, **{name: (self, offered) for name, offered in parts.items()}}
+
     def cards(self, said: Said, pins: Pins | None) -> Offers:
         """What its cards are offered as."""
         raise NotImplementedError
@@ -151,9 +161,30 @@ class _Maker:
             name=name,
             kind=self.advertised.kind.name,
             devices=devices_of(offered, unhealthy),
-            allocator=Joined(name, self.allocator(name, offered)),
+            allocator=Joined(name, self._allocator(name, offered)),
             preference=prefer,
+            may_block=any(each.vgpu for each in offered.values()),
         )
+
+    def _allocator(self, name: str, offered: Mapping[str, Offered]) -> Allocator:
+        profile = next((each for each in self.config.plan.profiles_of(self.advertised) if each.resource == name), None)
+        if profile is None:
+            return self.allocator(name, offered)
+        return VgpuAllocator(
+            profile=profile,
+            makers=Makers(
+                resource=name,
+                hami=self.config.plan.hami,
+                mps_root=self.config.nvidia.flags.mps_root or MPS_ROOT,
+            ),
+            host=self.inventory.files,
+            offered=offered,
+            whole=self.unshared().allocator(name, offered),
+        )
+
+    def unshared(self) -> "_Maker":
+        """The same for cards that nothing shares."""
+        return self
 
     @property
     def stock(self) -> Stock:
@@ -188,6 +219,10 @@ class _Nvidia(_Maker):
     """Of NVIDIA's class."""
 
     __slots__ = ()
+
+    def unshared(self) -> _Maker:
+        config = replace(self.config, nvidia=replace(self.config.nvidia, sharing=Sharing()))
+        return replace(self, config=config)
 
     def cards(self, said: Said, pins: Pins | None) -> Offers:
         offers = nvidia_cards(self.config.nvidia, self.inventory, said, pins)

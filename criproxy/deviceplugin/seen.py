@@ -27,6 +27,14 @@ class Seen:
     """Why the driver cannot describe it any more; empty: it can, or was not asked."""
 
 
+def names_of(cards: Mapping[Key, Seen]) -> Mapping[str, Mapping[str, str]]:
+    """By class, the ids of cards by whatever else they are called."""
+    found: dict[str, dict[str, str]] = {}
+    for (kind, card), seen in cards.items():
+        found.setdefault(kind, {}).update(dict.fromkeys((*seen.names, *seen.nodes), card))
+    return found
+
+
 def cards_of(plan: PluginPlan, inventory: Inventory) -> Mapping[Key, Seen]:
     """All cards of the classes that are advertised."""
     found: dict[Key, Seen] = {}

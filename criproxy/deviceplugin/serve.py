@@ -13,7 +13,6 @@ from criproxy.deviceplugin import nvml_events, nvml_inventory
 from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
-from criproxy.deviceplugin.descendants import adopt
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.labelling import Labelling
@@ -23,19 +22,22 @@ from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
-from criproxy.deviceplugin.seen import Key
+from criproxy.deviceplugin.seen import Key, names_of
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
 from criproxy.nvidia.xids import xid_filter
+from criproxy.observe.descendants import adopt
 from criproxy.observe.failures import Failures
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
 from criproxy.observe.tasks import Tasks
 from criproxy.observe.writer import LineWriter
+from criproxy.watcher import nvml_usage
+from criproxy.watcher.watch import Watcher
 
 if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample
@@ -68,6 +70,7 @@ class DevicePlugin:
         self._health = CardsHealth(self._health_changed, self._turned, log)
         self._reports = Reports(options.control_socket, self._published, log)
         self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
+        self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
         self._stop = asyncio.Event()
         self._said = ""
         self._machine: Machine
@@ -161,6 +164,7 @@ class DevicePlugin:
         self._watching.start(self._tasks)
         self._tasks.forever("labels", self._labelling.run)
         self._tasks.forever("reports to the daemon", self._reports.run)
+        self._watcher.start(self._tasks)
 
     def _reloaded(self, loaded: Loaded) -> None:
         """Other files are about to be in force."""
@@ -173,6 +177,7 @@ class DevicePlugin:
         self._watching.use(loaded)
         self._in_use.socket = loaded.podresources
         self._reports.action = loaded.plan.on_unhealthy
+        self._watcher.use(loaded.plan)
         self._labelling.soon()
 
     async def _look_again(self) -> None:
@@ -192,6 +197,10 @@ class DevicePlugin:
         """Cards have come or gone."""
         before, self._publisher.inventory = self._publisher.inventory, inventory
         self._watching.found(self._publisher.loaded, inventory)
+        self._watcher.found(
+            names_of({key: each.seen for key, each in self._health.known.items()}),
+            has_nvml=bool(inventory.driver_version and inventory.gpus),
+        )
         self._publisher.publish()
         self._reload.machine_changed(before, inventory)
         self._reports.soon()
@@ -244,6 +253,7 @@ class DevicePlugin:
             labels_problem=bool(self._labelling.problem),
             daemon_reached=self._reports.reachable,
             pending_incidents=self._reports.pending,
+            watched=self._watcher.sample,
         )
 
     def _beat(self) -> None:

@@ -1,8 +1,9 @@
 """Answers the kubelet's calls for one resource. Independent of sockets: whoever has the messages can call it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
@@ -12,8 +13,9 @@ from criproxy.deviceplugin import messages
 from criproxy.deviceplugin.preferring import Preferring
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
-from criproxy.devices.allocation import InvalidRequest
+from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.devices.cards import SHOWN_CHARACTERS, SHOWN_IDS
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
 
@@ -24,6 +26,8 @@ LONGEST_LOGGED = 500
 """Characters of a reason, which may have an id of any length."""
 PREFERENCE_ERROR = "error getting list of preferred allocation devices: "
 """What NVIDIA's plugin puts before the reason."""
+FILES_S = 2.0
+"""How long Allocate waits for files of the host."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +69,7 @@ class Servicer:
         self._largest_bytes = largest_bytes
         self._streams: set[_Stream] = set()
         self._sends = True
+        self._patience = Patience()
         self.left_out = 0
         """Devices for which the list has no room."""
         self._many = False
@@ -90,6 +95,7 @@ class Servicer:
     def begin(self) -> None:
         """A server begins: lists are sent from now on."""
         self._sends = True
+        self._patience = Patience()
 
     def end_streams(self) -> None:
         """A server ends: end the streams that there are, and those that come."""
@@ -147,11 +153,26 @@ class Servicer:
         """What all containers of the request get, or an error for all of them."""
         requests = [tuple(each.devices_ids) for each in request.container_requests]
         try:
-            reply = messages.allocate_response(self.resource.allocator.allocate(requests))
+            reply = messages.allocate_response(await self._allocated(requests))
         except InvalidRequest as error:
             await self._refuse(context, str(error), requests)
         self.counts.allocated += len(requests)
         return reply
+
+    async def _allocated(self, requests: list[tuple[str, ...]]) -> Sequence[Response]:
+        """The answers; files of the host that hang hold up nobody else.
+
+        Raises:
+            InvalidRequest: there are none.
+        """
+        allocator = self.resource.allocator
+        if not self.resource.may_block:
+            return allocator.allocate(requests)
+        try:
+            name = f"files for {', '.join(each for ids in requests for each in ids):.200}"
+            return await self._patience.wait(name, partial(allocator.allocate, requests), FILES_S)
+        except Hangs as error:
+            raise InvalidRequest(str(error)) from error
 
     async def PreStartContainer(
         self, _: api.PreStartContainerRequest, context: "Context"

@@ -9,6 +9,7 @@ from posixpath import normpath
 from typing import Literal
 
 from criproxy.devices.offers import REPLICA
+from criproxy.devices.vgpus import card_of_vgpu, is_vgpu
 
 IdFormat = Literal["uuid", "index", "minor", "as-is", "plugin"]
 """What the visible variable says of the ids that the kubelet knows: the same words (uuid, as-is), the number at the end
@@ -113,6 +114,8 @@ class DeviceClass:
         card, ours, number = id.partition(REPLICA)
         if ours and number.isdecimal():
             return card
+        if is_vgpu(id):
+            return card_of_vgpu(id)
         return id.partition(self.replica_separator)[0] if self.replica_separator else id
 
 

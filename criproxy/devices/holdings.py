@@ -11,11 +11,13 @@ from typing import Any
 
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Evidence, Given, Share
+from criproxy.devices.evidence import OWN, Evidence, Given, Share
 from criproxy.devices.may_see import Finding
 from criproxy.devices.nearness import Whereabouts
+from criproxy.devices.vgpus import Quota, is_vgpu
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
+from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.record import Fact, Record
 from criproxy.model.workload import Container, ContainerState
 
@@ -83,6 +85,12 @@ class Holdings:
                     found[kind, share["resource"]] += share["count"]
         return found
 
+    def holders(self, node: Node, kind: str, id: str) -> Iterator[Container]:
+        """The containers that may have what the kubelet allocates under *id*, which is a vGPU of a class."""
+        for container in alive(node):
+            if any(id in share["ids"] for share in allocated_of(self.of(container) or NOTHING, kind)):
+                yield container
+
     def users(self, node: Node, kind: DeviceClass, stock: Stock, card: str) -> Iterator[Container]:
         """The containers that may use a card of a class, by its id as our device plugin and the kubelet know it."""
         return (container for container in alive(node) if uses(self.of(container) or NOTHING, kind, stock, card))
@@ -95,7 +103,11 @@ def uses(facts: Facts, kind: DeviceClass, stock: Stock, card: str) -> bool:
 
 
 def facts_of(
-    findings: Iterable[Finding], evidence: Evidence, cards: Sequence[Whereabouts], nodes: Mapping[str, Sequence[str]]
+    findings: Iterable[Finding],
+    evidence: Evidence,
+    cards: Sequence[Whereabouts],
+    nodes: Mapping[str, Sequence[str]],
+    quota: Quota | None = None,
 ) -> dict[str, Fact]:
     """What programs want to know: by class what was found, what was allocated, and where the cards are.
 
@@ -104,6 +116,7 @@ def facts_of(
         evidence: what was allocated, and the ids of the cards.
         cards: their PCI addresses and NUMA nodes.
         nodes: by class, the device nodes that the create has of it.
+        quota: of its vGPU, if it has one.
     """
     facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in by_kind(findings).items()}
     for kind, allocation in evidence.items():
@@ -116,6 +129,8 @@ def facts_of(
                 }
             if own_nodes := nodes.get(kind):
                 facts[f"{kind}_nodes"] = ",".join(own_nodes[:MOST_IDS])
+    for kind in {kind for kind, _ in vgpus_of(evidence)} if quota else ():
+        facts[f"{kind}_quota"] = to_plain(quota)
     for kind in dict.fromkeys(card.kind for card in cards):
         own = [card for card in cards if card.kind == kind][:MOST_IDS]
         if any(card.pci for card in own):
@@ -123,6 +138,26 @@ def facts_of(
         if any(card.nodes for card in own):
             facts[f"{kind}_numa"] = ";".join(format_cpuset(card.nodes) or "?" for card in own)
     return facts
+
+
+def vgpus_of(evidence: Evidence) -> tuple[tuple[str, str], ...]:
+    """The vGPUs that our device plugin has given: their classes and ids."""
+    return tuple(
+        (kind, each)
+        for kind, allocation in evidence.items()
+        for share in allocation.shares
+        for each in share.ids
+        if share.source == OWN and is_vgpu(each)
+    )
+
+
+def quota_of(facts: Facts, kind: str) -> Quota | None:
+    """The quota of a container's vGPU; None where it has none of that class, or where that is not known."""
+    found = facts.get(f"{kind}_quota")
+    try:
+        return from_plain(Quota, found) if isinstance(found, dict) else None
+    except ValueError:
+        return None
 
 
 def _share(share: Share) -> dict[str, Fact]:

@@ -83,6 +83,19 @@ def resource_labels(advertised: Advertised) -> dict[str, str]:
     return labels
 
 
+def vgpu_labels(resource: str, offered: Sequence[Offered]) -> dict[str, str]:
+    """The labels of the vGPUs of one profile: how many of how many cards, and the smallest quotas among them."""
+    vgpus = [each.vgpu for each in offered if each.vgpu]
+    labels = {f"{resource}.count": str(len(vgpus)), f"{resource}.cards": str(len(unique(each.card for each in vgpus)))}
+    for name, quotas in (
+        ("memory-mib", [each.memory_mib for each in vgpus]),
+        ("cores-percent", [each.cores_percent for each in vgpus]),
+    ):
+        if any(quotas):
+            labels[f"{resource}.{name}"] = str(min(quotas))
+    return labels
+
+
 def _most_common(products: Iterable[str]) -> str:
     """The product of most cards, in the order of the alphabet among equals; a label has room for one."""
     words = Counter(_BLANKS.sub("-", product.strip()) for product in products if product.strip())

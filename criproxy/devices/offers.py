@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from criproxy.devices.vgpus import Vgpu, card_of_vgpu
+
 REPLICA = "::"
 """Between the id of a card and the number of its replica."""
 
@@ -21,10 +23,12 @@ class Offered:
     """In how many the card is shared; 0: it is not."""
     numa_node: int | None = None
     """The NUMA node next to it; None where that is not known."""
+    vgpu: Vgpu | None = None
+    """Its quota, if it is a part of a card that a profile makes."""
 
     @property
     def card(self) -> str:
-        """The id of the card, without the number of a replica."""
+        """The id of the card, without the number of a replica or of a vGPU."""
         return card_of(self.id)
 
 
@@ -33,8 +37,8 @@ Offers = Mapping[str, Mapping[str, Offered]]
 
 
 def card_of(id: str) -> str:
-    """The id of the card that *id* is, or of which it is a replica."""
-    return id.partition(REPLICA)[0]
+    """The id of the card that *id* is, or of which it is a replica or a vGPU."""
+    return card_of_vgpu(id.partition(REPLICA)[0])
 
 
 def is_replica(id: str) -> bool:

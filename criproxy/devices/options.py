@@ -134,7 +134,8 @@ class PodresourcesOptions(BaseModel):
     socket: HostPath = "/var/lib/kubelet/pod-resources/kubelet.sock"
     """The socket of the kubelet's podresources API. If it is "", criproxy does not use this API."""
     timeout: Wait = "1s"
-    """How long a create may wait for evidence from the kubelet (podresources and checkpoint together): at most 1s."""
+    """How long a CreateContainer request may wait for evidence from the kubelet (podresources and checkpoint together):
+    at most 1s."""
 
     def timeout_s(self) -> float:
         """The same as a number."""
@@ -160,12 +161,12 @@ class DeviceOptions(BaseModel):
     exempt: ExemptOptions = ExemptOptions()
     """Containers that keep every device that they ask for."""
     keep_access_on_update: bool = True
-    """Whether criproxy adds the device nodes of allocated cards to the create of a container, so that later updates of
-    its CPUs do not take the nodes away."""
+    """Whether criproxy adds the device nodes of allocated cards to a container's CreateContainer request, so that later
+    updates of its CPUs do not take the nodes away."""
     update_without_nodes: bool = False
-    """Whether criproxy moves containers with a card to other CPUs even if their create does not list the card's device
-    nodes. By default, these containers stay where they are, because older versions of runc would take the card away
-    during the update."""
+    """Whether criproxy moves containers with a card to other CPUs even if their CreateContainer requests do not list
+    the card's device nodes. By default, these containers stay where they are, because older versions of runc would take
+    the card away during the update."""
     on_no_evidence: OnNoEvidence = "keep"
     """What criproxy does with a container that asks for cards if neither the kubelet nor its checkpoint shows whether
     they are allocated to it. keep: keep the cards. hide: treat them as if the pod itself had asked for them. fail:

@@ -1,15 +1,19 @@
 """What the device plugin of this node serves, and how: the section ``devices.plugin``, as plain values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.enforcement import HAMI, HamiPaths
 from criproxy.devices.preference import Spread
 from criproxy.devices.sharing import Selector
+from criproxy.devices.vgpus import Profile
 
 Register = Literal["kubelet", "plugins-registry"]
 OnUnhealthy = Literal["none", "annotate", "stop"]
+OverQuota = Literal["observe", "annotate", "stop", "kill-process"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,49 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSource:
+    """Where it is known who uses how much of the cards of a class."""
+
+    kind: str
+    """The name of the class."""
+    source: Literal["nvml", "command", "file"]
+    command: tuple[str, ...] = ()
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaActions:
+    """What happens to a container that is over its quota, by quantity."""
+
+    memory: OverQuota = "stop"
+    cores: OverQuota = "observe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaPlan:
+    """When a container is over its quota, and what happens then."""
+
+    period_s: float = 1.0
+    """Between two readings."""
+    grace_s: float = 5.0
+    """How long it may be over it."""
+    samples: int = 3
+    """In how many readings in a row it must be over it."""
+    margin_mib: int = 512
+    """What it may use beyond its memory: the driver's own part of each process."""
+    cores_margin_percent: int = 10
+    """What it may use beyond its cores, in hundredths of a card."""
+    stop_timeout_s: float = 10.0
+    actions: QuotaActions = QuotaActions()
+    by_class: Mapping[str, QuotaActions] = field(default_factory=dict)
+
+    def action(self, kind: str, quantity: Literal["memory", "cores"]) -> OverQuota:
+        """What happens to a container with a card of the class *kind*."""
+        actions = self.by_class.get(kind, self.actions)
+        return actions.memory if quantity == "memory" else actions.cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginPlan:
     """All of the section."""
 
@@ -79,11 +126,19 @@ class PluginPlan:
     on_unhealthy: OnUnhealthy = "none"
     health_commands: tuple[HealthCommand, ...] = ()
     labels: Labels | None = None
+    profiles: tuple[Profile, ...] = ()
+    hami: HamiPaths = HAMI
+    usage: tuple[UsageSource, ...] = ()
+    quota: QuotaPlan = QuotaPlan()
 
     @property
     def nvidia(self) -> Advertised | None:
         """NVIDIA's class, if it is advertised."""
         return next((each for each in self.advertised if each.is_nvidia), None)
+
+    def profiles_of(self, advertised: Advertised) -> tuple[Profile, ...]:
+        """The profiles by which the cards of a class are cut."""
+        return tuple(each for each in self.profiles if each.kind == advertised.kind.name)
 
     def shared_of(self, advertised: Advertised) -> tuple[SharedCards, ...]:
         """The entries for the cards of a class."""

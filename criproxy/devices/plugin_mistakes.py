@@ -7,6 +7,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import replica_id
 from criproxy.devices.plan import PluginPlan, SharedCards
+from criproxy.devices.profile_mistakes import profile_mistakes
 from criproxy.policy.options import Misfit
 
 MAX_ID = 63
@@ -36,6 +37,7 @@ def plugin_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass], named:
     yield from wrong
     if not wrong:  # else sharing would be told to be of resources that nobody has
         yield from _of_sharing(plan, classes)
+        yield from profile_mistakes(plan, classes)
     if plan.nvidia_config and plan.nvidia is None and not wrong:
         yield Misfit(("nvidiaConfig",), "has no effect: advertise has no nvidia")
     yield from _of_health(plan, classes, {name for name, _ in named or ()})

@@ -29,8 +29,11 @@ from criproxy.devices.plan import (
 )
 from criproxy.devices.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.preference import Spread
+from criproxy.devices.profile_options import ProfileOptions
+from criproxy.devices.quota_options import QuotaOptions
 from criproxy.devices.sharing import MAX_REPLICAS, Selector
 from criproxy.devices.texts import ClassName, Duration, FilePath, HostPath, Period, ResourceName, seconds
+from criproxy.devices.usage_options import UsageOptions, usage_mistakes, with_usage
 from criproxy.policy.options import Misfit
 
 
@@ -117,8 +120,8 @@ class SharingOptions(BaseModel):
     """The resource name under which these replicas are offered, such as aliyun.com/npu.shared; by default, the name in
     resource."""
     fail_requests_greater_than_one: bool = False
-    """Whether criproxy refuses a container that requests more than one replica. Several replicas give it no larger part
-    of a card than one."""
+    """Whether criproxy refuses a container that requests more than one replica. Several replicas give it no larger
+    share of the card than one does."""
 
     def shared(self) -> SharedCards:
         """The same as plain values."""
@@ -144,7 +147,7 @@ class HealthCommandOptions(BaseModel):
     period: Period = "60s"
     """How often the command runs."""
     timeout: Period = "10s"
-    """After what time criproxy kills the command."""
+    """How long the command may run before criproxy kills it."""
 
     def health_command(self) -> HealthCommand:
         """The same as plain values."""
@@ -161,7 +164,8 @@ class HealthOptions(BaseModel):
     """How long a card must stay healthy after a failure before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
     """What happens to containers with an unhealthy card. none: nothing. annotate: their status shows the reason. stop:
-    criproxy stops them, their status shows the reason, and criproxy refuses their creates until the card is healthy."""
+    criproxy stops them, their status shows the reason, and criproxy refuses CreateContainer requests for containers
+    with that card until it is healthy."""
     commands: tuple[HealthCommandOptions, ...] = ()
     """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 
@@ -202,10 +206,18 @@ class PluginOptions(BaseModel):
     """Cards that do not work."""
     labels: LabelOptions | None = None
     """Node labels that describe the cards. Without this section, criproxy writes no labels."""
+    profiles: tuple[ProfileOptions, ...] = ()
+    """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
+    quota: QuotaOptions = QuotaOptions()
+    """Containers that exceed the quota of their vGPU."""
+    usage: tuple[UsageOptions, ...] | None = None
+    """Where criproxy learns how much each process uses of the cards of a class. By default, NVML is used for NVIDIA's
+    cards if profiles divide them."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
-        """The class with the resources as which its shared cards are offered, in addition to its own."""
-        found = (each.rename for each in self.sharing if kind.serves(each.resource))
+        """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""
+        found = [each.rename for each in self.sharing if kind.serves(each.resource)]
+        found += [each.profile().resource for each in self.profiles if each.kind == kind.name]
         more = dict.fromkeys(name for name in found if name and not kind.serves(name))
         return replace(kind, resources=(*kind.resources, *more)) if more else kind
 
@@ -215,7 +227,7 @@ class PluginOptions(BaseModel):
         Args:
             classes: those in force, by name.
         """
-        return PluginPlan(
+        plan = PluginPlan(
             advertised=tuple(self._advertised(classes)),
             sharing=tuple(each.shared() for each in self.sharing),
             nvidia_config=self.nvidia_config,
@@ -224,7 +236,10 @@ class PluginOptions(BaseModel):
             on_unhealthy=self.health.on_unhealthy,
             health_commands=tuple(each.health_command() for each in self.health.commands),
             labels=None if self.labels is None else self.labels.labels(),
+            profiles=tuple(each.profile() for each in self.profiles),
+            quota=self.quota.quota_plan(),
         )
+        return with_usage(plan, self.usage)
 
     def contradictions(self, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
         """What cannot be meant so; paths lead from this section.
@@ -233,7 +248,10 @@ class PluginOptions(BaseModel):
             classes: those in force, by name.
         """
         named = None if self.advertise is None else tuple((each.kind, each.resource or "") for each in self.advertise)
-        yield from plugin_mistakes(self.plan(classes), classes, named)
+        plan = self.plan(classes)
+        yield from plugin_mistakes(plan, classes, named)
+        yield from self.quota.contradictions(plan)
+        yield from usage_mistakes(plan)
 
     def _advertised(self, classes: Mapping[str, DeviceClass]) -> Iterator[Advertised]:
         if self.advertise is None:

@@ -38,6 +38,12 @@ class Advertised:
     """Whether the kubelet has accepted it."""
     problem: str = ""
     """Why not; a sentence."""
+    profile: str = ""
+    """The profile whose vGPUs these are; empty: they are none."""
+    memory_mib: int = 0
+    """The quota of one vGPU; 0: there is none. Where cards differ in size, that of the first."""
+    cores_percent: int = 0
+    """The quota of one vGPU; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,20 @@ class Published:
     def resources_of(self, device_class: str) -> Iterable[Advertised]:
         """Those of a class."""
         return (each for each in self.resources if each.device_class == device_class)
+
+
+def free_vgpus(report: Published, given: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """By class and profile, how many vGPUs no container has.
+
+    Args:
+        report: what is offered.
+        given: by class and resource, how many ids containers have.
+    """
+    return {
+        (each.device_class, each.profile): max(each.healthy - given.get((each.device_class, each.name), 0), 0)
+        for each in report.resources
+        if each.profile
+    }
 
 
 def read_report(arguments: Mapping[str, Any]) -> Published:

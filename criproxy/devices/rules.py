@@ -42,8 +42,12 @@ class DeviceRules:
 
     def exempt(self, who: Who) -> str:
         """Why *who*, a container, is exempt; empty where it is not."""
-        if any(fnmatchcase(who.namespace, pattern) for pattern in self.exempt_namespaces):
+        if self.is_exempt_namespace(who.namespace):
             return f"its namespace {who.namespace} is exempt"
         if any(fnmatchcase(image, pattern) for image in who.images for pattern in self.exempt_images):
             return "its image is exempt"
         return ""
+
+    def is_exempt_namespace(self, namespace: str) -> bool:
+        """Whether all containers of a namespace are exempt."""
+        return any(fnmatchcase(namespace, pattern) for pattern in self.exempt_namespaces)

@@ -31,7 +31,7 @@ def unhealthy_card(
     kinds = {kind.name: kind for kind in classes}
     for incident in incidents:
         kind = kinds.get(incident.device_class)
-        if kind is None or incident.ended or incident.action is not Action.STOP:
+        if kind is None or incident.ended or incident.excess or incident.action is not Action.STOP:
             continue
         if uses(facts, kind, stocks.get(kind.name, _NOTHING), incident.card):
             return incident

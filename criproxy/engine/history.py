@@ -173,7 +173,7 @@ def _origin(container: Container) -> str:
     if container.missed is None:
         return "was started without criproxy"
     during = container.missed.why is Miss.BYPASSED
-    return "was created during a bypass" if during else "was created while criproxy failed"
+    return "was created during a bypass" if during else "was created while criproxy was failing"
 
 
 def _own(decision: Decision) -> tuple[str, ...]:

@@ -47,6 +47,8 @@ class Kind(Enum):
     """It was unpinned by `criproxy release`."""
     UNHEALTHY = "unhealthy"
     """Its device plugin reported a card of it as unhealthy, or healthy again; and what was done about that."""
+    QUOTA = "quota"
+    """It was found over the quota of its vGPU, or within it again; and what was done about that."""
     EXITED = "exited"
     GONE = "gone"
     NODE = "node"
@@ -54,7 +56,17 @@ class Kind(Enum):
 
 
 REPEATING = frozenset(
-    {Kind.WAITED, Kind.UPDATED, Kind.FAILED, Kind.LOST, Kind.DRIFT, Kind.RESIZED, Kind.UNKNOWN, Kind.UNHEALTHY}
+    {
+        Kind.WAITED,
+        Kind.UPDATED,
+        Kind.FAILED,
+        Kind.LOST,
+        Kind.DRIFT,
+        Kind.RESIZED,
+        Kind.UNKNOWN,
+        Kind.UNHEALTHY,
+        Kind.QUOTA,
+    }
 )
 """Kinds that a container may see any number of times: of these only the newest are kept."""
 LAST = frozenset({Kind.REFUSED, Kind.PASSED, Kind.REPEATED, Kind.GONE})

@@ -96,7 +96,7 @@ def preferred(
 
 
 def _is_whole_gpu(offered: Offered) -> bool:
-    return not is_mig(offered) and WSL_NODE not in offered.paths
+    return not is_mig(offered) and offered.vgpu is None and WSL_NODE not in offered.paths
 
 
 def _check(offered: Mapping[str, Offered], ids: Sequence[str], name: str) -> None:

@@ -85,6 +85,13 @@ class Counters:
     """Cards that became unhealthy, by class and by what was to be done: ``none``, ``annotate``, ``stop``."""
     device_stops: Counter[str] = field(default_factory=Counter)
     """Containers that were stopped because of an unhealthy card, by class."""
+    pod_file_failures: int = 0
+    """Times at which files of pods with cards could not be written or removed."""
+    quota_incidents: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Containers that were found over a quota, by class, quantity (``memory``, ``cores``) and what was to be done:
+    ``observe``, ``annotate``, ``stop``, ``kill-process``."""
+    quota_stops: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Containers that were stopped because they were over a quota, by class and quantity."""
     device_creates_refused: Counter[str] = field(default_factory=Counter)
     """Creates that were refused because of one, by class; each repetition by the kubelet counts."""
     store_failures: int = 0

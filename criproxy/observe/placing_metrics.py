@@ -54,6 +54,8 @@ class Placing:
     """Whether our device plugin reports; None where it never did."""
     unhealthy_cards: Mapping[str, int]
     """Cards in incidents that go on, by class."""
+    over_quota: Mapping[tuple[str, str], int]
+    """By class and quantity, quotas that a container is over."""
     config_problem: bool
     released: bool
     ready: bool
@@ -65,6 +67,7 @@ _COUNTS = {
     "policy_failures": ("policy_failures", "Events at which the policy raised an exception that no policy may raise."),
     "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
+    "pod_file_failures": ("pod_file_failures", "Times at which files of pods with cards could not be written."),
     "unknown_outcomes": ("inquiries", "Calls without an answer whose outcome criproxy asked the runtime for."),
     "adoptions": ("adoptions", "Adopted containers: running ones that criproxy did not place."),
     "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),
@@ -128,7 +131,7 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
     count, text = placing.counters, "Changes of the node's state, by the kind of event that brought them."
     yield "decisions", "event", text, count.decisions
     refusals = {"RESOURCE_EXHAUSTED": 0, "UNAVAILABLE": 0, **count.refusals}
-    yield "refusals", "code", "Calls of the kubelet that were refused, by gRPC status code.", refusals
+    yield "refusals", "code", "Calls from the kubelet that criproxy refused, by gRPC status code.", refusals
     text = "Held calls at which criproxy itself failed, by what it did with them."
     yield "fallbacks", "way", text, placing.fallbacks
     text = "Failures of criproxy itself: calls, watchers, policies, reports, database rows."
@@ -148,7 +151,7 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
 def _decision_times(times: Times) -> Metric:
     names = [*map(str, DECISION_BUCKETS_S), "+Inf"]
     buckets: list[tuple[str, float]] = list(zip(names, accumulate(times.counts), strict=True))
-    text = "How long a decision about a create or a resize took, without disk and runtime."
+    text = "How long a decision about a CreateContainer request or a resize took, without disk and runtime."
     family = HistogramMetricFamily("criproxy_decision_seconds", text)
     family.add_metric([], buckets, times.total_s)
     return family
@@ -173,7 +176,7 @@ def _ids(placing: Placing) -> _ByLabels:
 _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _ByLabels], str], ...] = (
     (
         *(CounterMetricFamily, "device_creates", ("device_class", "finding"), _creates),
-        "Creates by class of devices and what was found: allocated, hidden, stripped and others.",
+        "CreateContainer requests by device class and finding: allocated, hidden, stripped and others.",
     ),
     (
         *(CounterMetricFamily, "device_evidence", ("source", "outcome"), _evidence),
@@ -182,7 +185,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(CounterMetricFamily, "device_allocations", ("device_class", "source")),
         lambda placing: placing.counters.device_allocations,
-        "Creates with allocated cards, by class of devices and source of the evidence.",
+        "CreateContainer requests with allocated cards, by device class and source of the evidence.",
     ),
     (
         *(GaugeMetricFamily, "device_cards", ("device_class",)),
@@ -226,7 +229,22 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(CounterMetricFamily, "device_creates_refused", ("device_class",)),
         lambda placing: placing.counters.device_creates_refused,
-        "Creates that criproxy refused because of an unhealthy card; each repetition counts.",
+        "CreateContainer requests that criproxy refused because of an unhealthy card; each repetition counts.",
+    ),
+    (
+        *(GaugeMetricFamily, "device_over_quota", ("device_class", "quantity")),
+        lambda placing: placing.over_quota,
+        "Containers that are over the quota of a vGPU at this moment.",
+    ),
+    (
+        *(CounterMetricFamily, "device_quota_incidents", ("device_class", "quantity", "action")),
+        lambda placing: placing.counters.quota_incidents,
+        "Containers that were found over the quota of a vGPU, by what the policy file says to do.",
+    ),
+    (
+        *(CounterMetricFamily, "device_quota_stops", ("device_class", "quantity")),
+        lambda placing: placing.counters.quota_stops,
+        "Containers that criproxy has stopped because they were over the quota of a vGPU.",
     ),
 )
 """Kind, name without prefix and ``_total``, labels, the numbers by their values, and help."""

@@ -17,6 +17,7 @@ from criproxy import __version__
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import LAG_BUCKETS_S, Heartbeat
 from criproxy.observe.placing_metrics import Placing, PlacingCollector
+from criproxy.observe.vgpu_metrics import Signals, VgpuCollector
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
 _COUNTERS = {
@@ -118,7 +119,7 @@ class _ProxyCollector(Collector):
         yield build
 
     def _bypass(self) -> Metric:
-        text = "1 while containers are not placed by the policy: ordered by an operator, or automatic after failures."
+        text = "1 while the policy is bypassed: ordered by an operator, or automatic after failures."
         family = GaugeMetricFamily("criproxy_bypass", text, labels=["mode"])
         for mode in (BypassMode.AUTOMATIC, BypassMode.ORDERED):
             family.add_metric([mode.value], self._gauges.bypass() is mode)
@@ -149,10 +150,13 @@ class Metrics:
         gauges: Gauges,
         known: frozenset[str],
         measure: Callable[[], Placing],
+        signals: Callable[[], Signals] | None = None,
     ) -> None:
         """Collect from these when asked; *known* are the method paths that may be labels."""
         self._registry = CollectorRegistry()
         self._registry.register(PlacingCollector(measure))
+        if signals is not None:
+            self._registry.register(VgpuCollector(signals))
         self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))
         ProcessCollector(registry=self._registry)
 

@@ -27,7 +27,7 @@ from criproxy.devices.published import Advertised, Published, PublishedCard
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import Container
-from criproxy.views import incidents
+from criproxy.views import incidents, vgpus
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
 """Findings after which a container may see cards that it was not given."""
@@ -73,15 +73,29 @@ def tell(
     containers = sorted(running, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
     found = [(container, holdings.of(container)) for container in containers]
     given = [Given(container, facts) for container, facts in found if facts is not None]
+    parts = vgpus.inventory(plugin.report.resources, _ids_given(given)) if plugin else []
     return {
         "device_plugin": of_plugin(plugin),
+        "vgpus": parts,
+        "node_annotations": vgpus.annotations(parts),
         "classes": [
             of_class(kind, stocks.get(kind.name, Stock()), given if node else None, plugin) for kind in classes
         ],
         "incidents": incidents.told(node) if node else [],
+        "over_quota": incidents.quotas_exceeded(node) if node else [],
         "see_all": seeing(given, EVERY_CLASS, _ALL),
         "untold": [name(container) for container, facts in found if facts is None],
     }
+
+
+def _ids_given(given: Sequence[Given]) -> dict[str, list[str]]:
+    """By resource, the ids that containers have of our device plugin."""
+    found: dict[str, list[str]] = {}
+    for one in given:
+        for key in one.facts:
+            for share in allocated_of(one.facts, key.removesuffix("_allocated")) if key.endswith("_allocated") else ():
+                found.setdefault(share["resource"], []).extend(share["ids"])
+    return found
 
 
 def of_plugin(plugin: Reported | None) -> Values | None:

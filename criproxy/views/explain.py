@@ -16,6 +16,7 @@ from criproxy.model.notices import Values, timestamp
 from criproxy.model.record import LAST, Kind, Record
 from criproxy.model.workload import SHORT_ID, Container, ContainerState
 from criproxy.views import candidates as choices
+from criproxy.views.incidents import quotas_exceeded
 from criproxy.views.shortfalls import to_json
 from criproxy.views.situation import Situation
 from criproxy.views.status import row
@@ -143,6 +144,7 @@ def tell(
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
         "devices": devices(life.records),
+        "over_quota": quotas_exceeded(situation.node, life.name),
         "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
         "should_own": to_json(lacks) if lacks else None,
         "waits_for": list(waits_for),

@@ -1,4 +1,4 @@
-"""Unhealthy cards and the containers that use them, as values that JSON can say: for `devices` and `status`."""
+"""Unhealthy cards, and containers over their quota, as values that JSON can say: for `devices`, `status`, `explain`."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,7 @@ from criproxy.model.workload import Container, ContainerState
 
 
 def told(node: Node) -> list[Values]:
-    """All incidents that go on, the oldest first."""
-    going_on = sorted((each for each in node.incidents.values() if not each.ended), key=lambda each: each.since_s)
+    """All unhealthy cards, the oldest incident first."""
     return [
         {
             "class": incident.device_class,
@@ -20,8 +19,52 @@ def told(node: Node) -> list[Values]:
             "action": incident.action.value,
             "containers": users(node, incident),
         }
-        for incident in going_on
+        for incident in _going_on(node)
+        if incident.excess is None
     ]
+
+
+def quotas_exceeded(node: Node, life: str = "") -> list[Values]:
+    """The containers that are over a quota, who has been for longest first; of one *life* only, if that is given."""
+    return [
+        {
+            "container_id": container.key,
+            "namespace": container.namespace,
+            "pod": container.pod_name,
+            "container": container.name,
+            "device_class": incident.device_class,
+            "card": incident.card,
+            "quantity": incident.excess.quantity.value,
+            "used": incident.excess.used,
+            "allowed": incident.excess.allowed,
+            "since": timestamp(incident.since_s),
+            "action": incident.action_word,
+            "use": use.value,
+            "pid": incident.excess.pid,
+            "start_ticks": incident.excess.start_ticks,
+        }
+        for incident in _going_on(node)
+        for container, use in _users(node, incident)
+        if incident.excess is not None and life in ("", container.life)
+    ]
+
+
+def over_quota(node: Node) -> Iterator[str]:
+    """A sentence for each container that is over a quota and still there."""
+    for incident in _going_on(node):
+        for container, use in _users(node, incident) if incident.excess else ():
+            if container.state is not ContainerState.EXITED:
+                since, done = timestamp(incident.since_s), _DONE.get(use, "")
+                text = f"{container.title} is over its quota since {since}: {incident.sentence}"
+                yield f"{text} (quota: {incident.action_word}{done})"
+
+
+_DONE = {Use.STOPPING: ", it is being stopped", Use.KILLED: ", a process was to be killed"}
+
+
+def _going_on(node: Node) -> list[Incident]:
+    """Those that go on, the oldest first."""
+    return sorted((each for each in node.incidents.values() if not each.ended), key=lambda each: each.since_s)
 
 
 def users(node: Node, incident: Incident) -> list[Values]:
@@ -43,7 +86,7 @@ def unhealthy_in_use(node: Node) -> Iterator[str]:
     """A sentence for each unhealthy card that a container uses."""
     for incident in node.incidents.values():
         living = [(c.title, use) for c, use in _users(node, incident) if c.state is not ContainerState.EXITED]
-        if living and not incident.ended:
+        if living and not incident.ended and not incident.excess:
             names = ", ".join(title for title, _ in living[:_NAMED])
             more = f" and {len(living) - _NAMED} more" if len(living) > _NAMED else ""
             since = timestamp(incident.since_s)

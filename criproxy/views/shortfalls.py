@@ -62,7 +62,7 @@ def _size(sizes: Sizes, like: Sizes | None = None) -> str:
 
 
 _WHY = {
-    Miss.FAILED: "criproxy failed while the container was created",
+    Miss.FAILED: "criproxy was failing when the container was created",
     Miss.BYPASSED: "it was created during a bypass",
     Miss.UNFIT: "the policy had no place for it when criproxy placed all containers anew, or found it running",
 }

@@ -13,7 +13,7 @@ from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Values
 from criproxy.model.workload import Container, ContainerState
-from criproxy.views.incidents import unhealthy_in_use
+from criproxy.views.incidents import over_quota, unhealthy_in_use
 from criproxy.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.views.situation import Situation
 
@@ -40,6 +40,7 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
         yield Notice("released", f"the node is released, so no container is placed: {node.released}", wrong=False)
     for text in situation.lacking():
         yield Notice("machine", text)
+    yield from _over_quota(node)
     if situation.policy == "none":
         unseen = "; criproxy does not see who comes and goes: the list has those that it knew before"
         text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
@@ -48,6 +49,15 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
     yield from _unplaced(situation, {each.container.key for each in short})
     yield from _reserved_later(situation)
     yield from _shares(short)
+
+
+def _over_quota(node: Node) -> Iterator[Notice]:
+    """Containers that use more of a card than their vGPU allows."""
+    found = list(over_quota(node))
+    yield from (Notice("over-quota", text) for text in found[:MAX_NAMED])
+    if left := len(found[MAX_NAMED:]):
+        more = "1 more container is" if left == 1 else f"{left} more containers are"
+        yield Notice("over-quota", f"{more} over their quota; `criproxy devices` lists them")
 
 
 def _reserved_later(situation: Situation) -> Iterator[Notice]:

@@ -127,7 +127,18 @@ async def test_json_has_everything(tmp_path: Path) -> None:
     values = json.loads(result.output)
     assert values.keys() == {
         *("source", "time", "version", "pid", "started", "notices"),
-        *("container", "asked", "why", "devices", "choices", "should_own", "waits_for", "events", "earlier"),
+        *(
+            "container",
+            "asked",
+            "why",
+            "devices",
+            "over_quota",
+            "choices",
+            "should_own",
+            "waits_for",
+            "events",
+            "earlier",
+        ),
     }
     assert values["container"]["exclusive_cpus"] == "1"
     assert values["events"][0].keys() == {"time", "kind", "sentences", "facts"}

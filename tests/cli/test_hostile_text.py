@@ -15,6 +15,7 @@ from criproxy.cli.explain import complete
 from criproxy.cli.render import devices as devices_table
 from criproxy.cli.render import explain as explain_text
 from criproxy.cli.render import status as status_table
+from criproxy.cli.render import usage as usage_table
 from criproxy.cli.render.console import UNLIMITED, console
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
@@ -130,6 +131,24 @@ DEVICES = {
     "untold": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i"}], "guarded": None,
 }  # fmt: skip
 
+USAGE = {
+    "version": "1", "time": "2026-01-01T00:00:00.000Z", "guarded": True,
+    "node": {"cpu_ratio": None, "memory_ratio": None},
+    "watcher": {"state": "reporting", "reported": "2026-01-01T00:00:00.000Z", "stale_after_s": 8.0, "classes": [
+        {"class": "@class", "source": "@source", "problem": "@problem", "unread_cards": {"@card": "@unread"}}]},
+    "cards": [{"class": "@class", "id": "@card", "memory_mib": 1, "total_mib": None, "cores_percent": None,
+        "not_a_container": {"memory_mib": 0, "cores_percent": None}}],
+    "containers": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "card": "@card",
+        "profile": "@profile", "memory_mib": 1, "memory_granted_mib": 1, "cores_percent": None,
+        "cores_granted_percent": None,
+        "over_since": {"memory": "2026-01-01T00:00:00.000Z"},
+        "actions": [{"action": "@action", "state": "@state", "ended": False}]}],
+    "unknown_containers": [{"id": "@i", "class": "@class", "card": "@card", "memory_mib": 1}],
+    "profiles": [{"profile": "@profile", "vgpus": 1, "given": 1, "free": 0}],
+    "history": [{"class": "@class", "card": "@card", "id": "@i", "title": "@title",
+        "points": [{"time": "2026-01-01T00:00:00.000Z", "memory_mib": 1, "cores_percent": None}]}],
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
 @pytest.mark.parametrize(
@@ -138,6 +157,7 @@ DEVICES = {
         pytest.param(explain_text.render, EXPLAINED, id="explain"),
         pytest.param(lambda values: status_table.render(values, 200), {"error": "@error"}, id="no-answer"),
         pytest.param(lambda values: devices_table.render(values, 200), DEVICES, id="devices"),
+        pytest.param(lambda values: usage_table.render(values, 200), USAGE, id="usage"),
     ],
 )
 @pytest.mark.parametrize("terminal", [True, False])

@@ -63,7 +63,7 @@ def test_a_table_side_by_side(spec: Path, policies: list[str]) -> None:
     assert re.fullmatch(r"mix: \d+ containers in 0.0833 h, 8 CPUs on 2 NUMA nodes, \d+ pods not sent .*", head)
     assert columns.split() == ["static", "none"]
     assert [row.split("  ")[0] for row in rows] == [measure.title for measure in WITHOUT_CARDS]
-    assert verdict[:2] == ["", "For this load, take static."]
+    assert verdict[:2] == ["", "For this load, use static."]
 
 
 def test_one_policy_alone(spec: Path, policies: list[str], tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_page_tells_which_to_take(spec: Path, policies: list[str], tmp_path:
     simulate("--load", spec, *policies, "--html", page)
 
     text = page.read_text()
-    assert text.index("<h2>For this load, take static</h2>") < text.index("<h2>What each does</h2>")
+    assert text.index("<h2>For this load, use static</h2>") < text.index("<h2>What each does</h2>")
     assert (
         "<p>Why: its containers are nearest to their memory, "
         "and no other policy is noticeably better in a more important measure.</p>" in text

@@ -104,6 +104,7 @@ def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> N
         pytest.param(
             "gpu-node-plugin", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="gpu-plugin"
         ),
+        pytest.param("vgpu-node", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="vgpu"),
         pytest.param("npu-node", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="npu"),
         pytest.param("edge-4-cpus", FOUR_CPUS, ["1-2", *["0"] * 3, "3"], id="edge"),
     ],
@@ -132,6 +133,7 @@ def test_all_are_tested() -> None:
         "pools",
         "static",
         "topology-aware",
+        "vgpu-node",
     ]
 
 

@@ -88,7 +88,7 @@ def test_one_cpu_that_is_lacking_is_no_cpus() -> None:
     missed = Missed(why=Miss.FAILED)
     container = Container(key="c", pod="s", name="main", pod_name="web", namespace="shop", missed=missed)
     lacking = Shortfall(container, cpus=1, has=0, refusal="")
-    why = "criproxy failed while the container was created"
+    why = "criproxy was failing when the container was created"
     assert sentence(lacking) == f"shop/web/main should have 1 exclusive CPU, but has shared CPUs: {why}"
     assert (
         sentence(replace(lacking, cpus=2)) == f"shop/web/main should have 2 exclusive CPUs, but has shared CPUs: {why}"

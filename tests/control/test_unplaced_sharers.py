@@ -120,7 +120,7 @@ async def test_who_shares_is_placed_once_the_policy_answers(tmp_path: Path) -> N
         container_id = await late(world)
         (text,) = unplaced(world)
         assert text.startswith("default/late/main has shared CPUs since 20")
-        assert text.endswith("without having been placed: criproxy failed while the container was created")
+        assert text.endswith("without having been placed: criproxy was failing when the container was created")
         policy.fails = False
         await world.poll(lambda: world.cpus(container_id) == "1")
         assert unplaced(world) == []

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.daemon import DaemonRefuses, FreeCpus, NoDaemon, ask
+from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
 
 LIMIT_S = 30.0
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from criproxy.deviceplugin.backoff import Backoff
 from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.nvml_events import Registered, watch
 from criproxy.nvidia.xids import Event
+from criproxy.observe.backoff import Backoff
 from tests.deviceplugin.node import Log
 from tests.nvml import Driver
 from tests.nvml import Library as Nvml

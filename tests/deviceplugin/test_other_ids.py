@@ -33,6 +33,11 @@ def resource(name: str, *ids: str, kind: str = "npu") -> Resource:
         pytest.param({NPU: ["npu0::7"]}, {("npu", "npu0"): f"npu0::7 of {NPU}"}, id="more-replicas-before"),
         pytest.param({f"{NPU}.x": ["npu0::0"]}, {("npu", "npu0"): f"npu0::0 of {NPU}.x"}, id="renamed"),
         pytest.param({NPU: ["npu9"]}, {}, id="a-card-that-is-gone"),
+        pytest.param(
+            {"criproxy.io/half": ["npu1/half/0"]},
+            {("npu", "npu1"): "npu1/half/0 of criproxy.io/half"},
+            id="a-vgpu-of-a-profile-that-is-gone",
+        ),
         pytest.param({"example.com/npu": ["npu0"]}, {}, id="another-domain"),
         pytest.param({"example.com/b": ["npu0"]}, {("b", "npu0"): "npu0 of example.com/b"}, id="another-class"),
     ],
@@ -55,6 +60,7 @@ def test_the_class_of_a_resource_that_is_offered_no_more() -> None:
     assert classes_of("other.com/npu", offers, former) == {"npu"}
     assert classes_of("aliyun.com/former", offers, former) == {"npu"}
     assert classes_of("unknown.com/npu", offers, former) == set()
+    assert classes_of("criproxy.io/gone", offers, former) == {"npu", "b"}
 
 
 def test_ids_of_cards_that_are_taken() -> None:

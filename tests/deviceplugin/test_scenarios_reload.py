@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.backoff import Backoff
 from criproxy.deviceplugin.settings import State, Times
+from criproxy.observe.backoff import Backoff
 from tests.control.devices.test_joined import visible
 from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_gpus, pod, replicas, sharing
 from tests.deviceplugin.kubelet import Pod

@@ -41,7 +41,15 @@ OWN = Runtime("1.6")
 IN_MAKE_TEST = (OWN, Runtime("1.7", "1.7"))
 IN_MAKE_RUNTIMES = (Runtime("2", "2"), Runtime("2-nri", "2", nri=True))
 BY_NAME = {runtime.name: runtime for runtime in (*IN_MAKE_TEST, *IN_MAKE_RUNTIMES)}
-DIFFERING = ("test_placement", "test_devices", "test_device_plugin", "test_survival", "test_reboot", "test_parity")
+DIFFERING = (
+    "test_placement",
+    "test_devices",
+    "test_device_plugin",
+    "test_quota_of_cards",
+    "test_survival",
+    "test_reboot",
+    "test_parity",
+)
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
 IN_SHORT = (
     "test_an_owner_is_alone_on_its_cpu_and_gives_it_back",

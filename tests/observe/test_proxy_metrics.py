@@ -47,6 +47,8 @@ COUNTERS = Counters(
     devices=Counter({("nvidia", "hidden"): 3, ("", "exempt"): 1}),
     device_incidents=Counter({("nvidia", "stop"): 2}),
     device_stops=Counter(nvidia=4),
+    quota_incidents=Counter({("nvidia", "cores", "observe"): 6}),
+    quota_stops=Counter({("nvidia", "memory"): 3}),
     device_creates_refused=Counter(nvidia=7),
     reloads_ok=1,
 )
@@ -71,6 +73,7 @@ PLACING = Placing(
     device_ids_given={("nvidia", "nvidia.com/gpu.shared"): 3},
     device_plugin_up=True,
     unhealthy_cards={"nvidia": 1},
+    over_quota={("nvidia", "memory"): 2},
     config_problem=True,
     released=False,
     ready=True,
@@ -134,6 +137,17 @@ def test_device_plugin() -> None:
     assert found["criproxy_device_incidents_total", (("action", "stop"), kind)] == 2
     assert found["criproxy_device_stops_total", (kind,)] == 4
     assert found["criproxy_device_creates_refused_total", (kind,)] == 7
+
+
+def test_quotas() -> None:
+    """Who is over a quota now, was found over it, and was stopped for it, by class and quantity."""
+    found = samples(counted())
+    kind, memory = ("device_class", "nvidia"), ("quantity", "memory")
+    observed = (("action", "observe"), kind, ("quantity", "cores"))
+
+    assert found["criproxy_device_over_quota", (kind, memory)] == 2
+    assert found["criproxy_device_quota_incidents_total", observed] == 6
+    assert found["criproxy_device_quota_stops_total", (kind, memory)] == 3
 
 
 def test_calls_from_before_another_table_still_count() -> None:

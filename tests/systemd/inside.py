@@ -8,6 +8,7 @@ It judges nothing: the tests outside do, in `tests.systemd.test_booted`.
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,7 @@ LIMIT_S = 60.0
 PACE_S = 0.005
 """Between two of the calls that never end, and between two looks at what tells nobody that it changed."""
 MIB = 1 << 20
+NOBODY = 65534
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -127,6 +129,35 @@ def offers_cards() -> dict[str, Any]:
     return found
 
 
+def reaches_processes() -> dict[str, Any]:
+    """What the rights of the device plugin allow towards processes of root and of others."""
+    root, other = subprocess.Popen(["sleep", "1000"]), subprocess.Popen(["sleep", "1000"], user=NOBODY)
+    unit = Path(f"/run/shared/units/{PLUGIN}").read_text()
+    probe = f"ExecStart=/opt/criproxy/bin/python -m tests.systemd.probe {root.pid} {other.pid}"
+    text = re.sub("(?m)^ExecStart=.*$", probe, unit).replace("Type=notify", "Type=oneshot")
+    text = re.sub("(?m)^(Restart|WatchdogSec|ExecReload)=.*$", "", text)
+    found: dict[str, Any] = {}
+    for name, dropped_in in (("as shipped", ""), ("with CAP_KILL", kill_drop_in())):
+        said = Path(f"/run/shared/probe-{len(found)}.json")
+        Path("/run/shared/units/probe.service").write_text(
+            f"{text}\n{dropped_in}[Service]\nStandardOutput=file:{said}\n"
+        )
+        systemctl("daemon-reload")
+        systemctl("start", "probe.service")
+        found[name] = json.loads(said.read_text() or "null") if said.exists() else shown("Result", "probe.service")
+    for process in (root, other):
+        process.kill()
+        process.wait()
+    return found
+
+
+def kill_drop_in() -> str:
+    """The drop-in that docs/vgpu.md has."""
+    _, found, after = (ROOT / "docs/vgpu.md").read_text().partition("kill-process.conf`\n\n")
+    assert found, "docs/vgpu.md has no drop-in any more"
+    return "".join(f"{line.strip()}\n" for line in after.partition("\n\n")[0].splitlines())
+
+
 class Load:
     """Asks for the version all the time over one channel, as the kubelet's status loop does."""
 
@@ -180,6 +211,7 @@ class Node:
         await self.restarts("hung", lambda: os.kill(int(shown("MainPID")), signal.SIGABRT))
         await self.reloads()
         self.facts["device plugin"] = await asyncio.to_thread(offers_cards)
+        self.facts["processes"] = await asyncio.to_thread(reaches_processes)
         await self.stops()
         await self.serves_images()
         await self.is_installed_by_the_readme()

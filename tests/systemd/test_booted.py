@@ -88,6 +88,14 @@ def test_the_device_plugin_serves_without_rights_before_there_is_a_kubelet(node:
     assert (plugin["left"], plugin["result"]) == ([], "success")
 
 
+def test_the_watcher_reads_processes_of_all_users_without_rights(node: dict[str, Any]) -> None:
+    """Their start and their cgroup; to kill those of other users than root it needs the drop-in of docs/vgpu.md."""
+    root, other = ({"start": True, "cgroup": True, "signals": may} for may in (True, False))
+
+    assert node["processes"]["as shipped"] == {"may_kill": False, "processes": [root, other]}
+    assert node["processes"]["with CAP_KILL"] == {"may_kill": True, "processes": [root, root]}
+
+
 def test_stopping_criproxy_stops_nothing_else(node: dict[str, Any]) -> None:
     """The socket is gone, the kubelet runs, and so do the containers."""
     assert "criproxy.sock" not in node["stopped"]["left"]

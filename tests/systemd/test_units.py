@@ -10,6 +10,7 @@ import pytest
 
 from criproxy.cli.serve import command as serve
 from criproxy.deviceplugin.plugin import KUBELET_DIR
+from criproxy.devices.enforcement import HAMI
 from criproxy.devices.plugin_options import LabelOptions
 from criproxy.observe.systemd import SOCKET_NAMES
 
@@ -109,6 +110,32 @@ def test_the_socket_is_where_the_daemon_listens_without_systemd() -> None:
     assert default == f"unix://{read('criproxy.socket')['ListenStream'][0]}"
 
 
+def rights_in_docs() -> list[dict[str, str]]:
+    """Return the rows of the table in docs/vgpu.md that says who runs with which rights."""
+    _, _, after = (ROOT / "docs/vgpu.md").read_text().partition("### Who runs where, and with which rights\n\n")
+    head, _, *rows = (
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in after.splitlines() if line[:1] == "|"
+    )
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def test_the_table_of_rights_is_that_of_the_units() -> None:
+    """Users, capabilities, device nodes and what restarts them; each unit that runs something has a row."""
+    rows = rights_in_docs()
+
+    for row in rows:
+        unit = read(row["Unit"])
+        assert row["User"] == unit.get("User", ["root"])[0]
+        assert row["Capabilities"] == (unit["CapabilityBoundingSet"][0] or "none")
+        nodes = row["Device nodes"].partition("`")[0]
+        assert nodes == (unit["DeviceAllow"][0].removesuffix(" rw") if "DeviceAllow" in unit else "none")
+        assert unit["DevicePolicy"] == ["closed"]
+        if "watchdog" in row["What stops if it hangs"]:
+            assert "WatchdogSec" in unit
+            assert unit["Restart"] == ["always"]
+    assert {row["Unit"] for row in rows} == {name for name in UNITS if name.endswith(".service")}
+
+
 def test_the_service_lives_through_everything() -> None:
     """It starts after the runtime and before the kubelet, comes back for ever, and is the last to be killed."""
     directives = read("criproxy.service")
@@ -147,7 +174,12 @@ def test_folders_that_the_device_plugin_writes_are_made_first() -> None:
     state = {Path("/var/lib") / name for name in directives["StateDirectory"][0].split()}
     labels = Path(LabelOptions().file).parent
 
-    assert state == {KUBELET_DIR / "device-plugins", KUBELET_DIR / "plugins_registry"}
+    assert state == {
+        KUBELET_DIR / "device-plugins",
+        KUBELET_DIR / "plugins_registry",
+        Path(HAMI.containers).parent,
+    }
+    assert Path(HAMI.lock).parent == Path(HAMI.containers).parent
     assert directives["ReadWritePaths"] == [str(labels)]
     assert directives["ConfigurationDirectory"] == [str(labels.relative_to("/etc"))]
     assert (directives["StateDirectoryMode"], directives["ConfigurationDirectoryMode"]) == (["0750"], ["0755"])
@@ -162,3 +194,4 @@ def test_the_device_plugin_opens_no_device_but_those_of_nvidia() -> None:
     assert directives["CapabilityBoundingSet"] == [""]
     assert "PrivateDevices" not in directives, "it looks for device nodes in /dev"
     assert "ProcSubset" not in directives, "it reads /proc/driver"
+    assert "ProtectProc" not in directives, "it reads /proc/PID/cgroup of processes that use cards"

@@ -35,6 +35,15 @@ def advertised(kind: Values) -> Iterator[Text]:
             yield Text(f"{line}; the kubelet has not accepted it: {each['problem'] or 'not registered'}", style=NOTE)
 
 
+def vgpus(values: Values) -> Iterator[Text]:
+    """A line for each profile."""
+    for each in values.get("vgpus", ()):
+        quota = [f"{each['memory_mib']} MiB"] if each["memory_mib"] else []
+        quota += [f"{each['cores_percent']} % of the cores"] if each["cores_percent"] else []
+        size = f" with {' and '.join(quota)} each" if quota else ""
+        yield Text(f"profile {each['profile']}: {count(each['count'], 'vGPU')}{size}, {each['free']} free")
+
+
 def is_known(cards: list[Values]) -> bool:
     """Whether it says how any card is."""
     return any(card.get("healthy") is not None for card in cards)
@@ -73,4 +82,18 @@ def incidents(values: Values) -> Iterator[Text]:
 
 
 def _use(one: Values) -> str:
-    return {"stopping": " (being stopped)", "stopped": " (stopped)"}.get(one["use"], "")
+    known = {"stopping": " (being stopped)", "stopped": " (stopped)", "killed": " (a process was to be killed)"}
+    return known.get(one["use"], "")
+
+
+def over_quota(values: Values) -> Iterator[Text]:
+    """Containers that use more of a card than their vGPU allows."""
+    for each in values.get("over_quota", ()):
+        yield Text(f"{words.title(each)} is {quota_of(each)}", style=TROUBLE)
+
+
+def quota_of(each: Values) -> str:
+    """Over which quota a container is, how far, and what is done about that."""
+    unit = "MiB" if each["quantity"] == "memory" else "% of the cores"
+    amounts = f"{each['used']} {unit} used, {each['allowed']} {unit} allowed on {each['card']}"
+    return f"over its quota since {each['since'][:19]}Z: {amounts} (quota: {each['action']}){_use(each)}"

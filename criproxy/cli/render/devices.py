@@ -35,7 +35,8 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     if "error" in values:
         return no_answer(values)
     parts: list[RenderableType] = [title_of(values), *notices_of(values), *device_plugin.state(values)]
-    parts += device_plugin.incidents(values)
+    parts += [*device_plugin.incidents(values), *device_plugin.over_quota(values)]
+    parts += device_plugin.vgpus(values)
     known = values["holders_known"]
     empty = [kind for kind in values["classes"] if not any(kind.get(key) for key in _SHOWN)]
     for kind in values["classes"]:

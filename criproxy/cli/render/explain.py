@@ -11,6 +11,7 @@ from rich.text import Text
 from criproxy.cli.render import words
 from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.render.device_plugin import quota_of
 from criproxy.cli.render.topology_words import count
 from criproxy.model.bounded import bounded, bounded_text
 
@@ -31,6 +32,7 @@ def render(values: Values) -> RenderableType:
     parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
     if short := values.get("should_own"):  # a daemon of an earlier version does not say it
         parts.append(Text(_should_have(short), style=TROUBLE))
+    parts += [Text(f"It is {quota_of(each)}", style=TROUBLE) for each in values.get("over_quota", ())]
     if values["waits_for"]:
         parts.append(
             Text(f"It cannot start until others have left its CPUs: {', '.join(values['waits_for'])}", TROUBLE)

@@ -25,7 +25,7 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     equal = [outcome.name for outcome in as_good(outcomes)]
     if len(equal) > 1:
         return f"For this load, {_listed(equal)} do equally well"
-    return f"For this load, take {equal[0]}"
+    return f"For this load, use {equal[0]}"
 
 
 def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -11,8 +11,10 @@ from criproxy.control.devices.kubelet import Kubelet
 from criproxy.control.devices.pod_names import PodNames
 from criproxy.devices.asked import Asked
 from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
+from criproxy.devices.holdings import vgpus_of
 from criproxy.devices.nearness import Whereabouts, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.devices.vgpus import Quota, quota_in
 from criproxy.discovery.patience import Patience
 from criproxy.model.workload import Pod
 
@@ -25,6 +27,8 @@ class Gathered:
     cards: tuple[Whereabouts, ...] = ()
     is_known: bool = False
     """Whether the source beside the create knows the container."""
+    quota: Quota | None = None
+    """Of its vGPU, if it has one."""
 
     @property
     def is_joined(self) -> bool:
@@ -93,7 +97,8 @@ class EvidenceGatherer:
         told = [known] if known else []
         evidence = weigh(rules.classes, asked, told, stocks)
         cards = whereabouts(rules.classes, asked, evidence, told, stocks, topology)
-        return Gathered(evidence, cards, is_known=known is not None)
+        quota = quota_in(asked.annotations) if vgpus_of(evidence) else None
+        return Gathered(evidence, cards, is_known=known is not None, quota=quota)
 
     def _pods(self) -> Iterable[Pod]:
         return self.context.state.node.pods.values()

@@ -12,6 +12,7 @@ from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
 from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
+from criproxy.control.devices.vgpus import Vgpus
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
@@ -83,12 +84,14 @@ class DeviceGuard:
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
     _mps: MpsClients = field(init=False)
+    _vgpus: Vgpus = field(init=False)
 
     def __post_init__(self) -> None:
         self.cards = MachineCards(self.context, self._patience)
         self.evidence = EvidenceGatherer(self.context, self.cards, self._patience)
         self._publisher = DevicePublisher(self.context, self.holdings)
         self._mps = MpsClients(self.context, self._patience)
+        self._vgpus = Vgpus(self.context, self.holdings, self._patience)
 
     @property
     def rules(self) -> DeviceRules | None:
@@ -248,6 +251,10 @@ class DeviceGuard:
             done = self._checked_health(rules, done, given)
         if not done.refusal:
             done = _checked(done, await self._mps.check(done.asked, given))
+        if not done.refusal and given.quota and (taken := await self._vgpus.taken(given, subject)):
+            done = _checked(done, taken)
+        if not done.refusal and given.quota and not rules.exempt(who):
+            done = _checked(done, await self._vgpus.limited(done.asked))
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -278,7 +285,8 @@ class DeviceGuard:
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or given.is_joined or words:
-            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards, {}))
+            facts = facts_of(words, given.evidence, given.cards, {}, given.quota)
+            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts)
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:

@@ -1,4 +1,4 @@
-"""Unhealthy cards: who uses them, and what is done about that. The device plugin reports them; see `api.device_plugin`.
+"""Unhealthy cards and containers over their quota, and what is done about them. The device plugin reports them.
 
 An incident is on disk before anything is done about it. The kubelet may read the status of a container once, right
 after its exit: by then it is known why the container ended, whichever side was restarted meanwhile.
@@ -8,28 +8,26 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import time
 
 from criproxy.control.context import Context
 from criproxy.control.devices.plugin import DevicePlugin
-from criproxy.control.devices.stops import Stops
+from criproxy.control.devices.stops import GRACE_S, Stops
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.incident_status import say
 from criproxy.engine.events import CardReported
+from criproxy.engine.excesses import begun, followed, going_on, next_use
 from criproxy.errors import CriproxyError, StoreError
-from criproxy.model.incident import Action, Incident, Use
+from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
 from criproxy.model.record import Kind
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container
 
-REASON = "DeviceUnhealthy"
-"""What the status of a stopped container has as its reason."""
-ANNOTATION = "devices.criproxy.io/unhealthy"
-"""Of a status, where containers are only told of."""
 MOST_OPEN = 256
-"""Of incidents at one time: a device plugin that reports more has another problem than its cards."""
+"""Of incidents of one kind at one time: a device plugin that reports more has another problem than its cards."""
 ABANDONED_S = 3600.0
 """A device plugin that is silent for so long is taken for removed: nobody would ever end its incidents."""
 LOOK_S = 60.0
 """How often it is looked for."""
-_MAY_BE_STOPPED = frozenset({ContainerState.RUNNING, ContainerState.UNKNOWN})
 
 
 class NotStored(CriproxyError):
@@ -52,13 +50,17 @@ class Incidents:
     plugin: DevicePlugin
     changed: Callable[[], None] = lambda: None
     edits: bool = False
-    """Whether replies are edited: while a container is stopped or told of for an unhealthy card."""
+    """Whether replies are edited: while a container is stopped, killed or told of."""
     _following: bool = False
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Reports about quotas come one after the other."""
+    _spared: set[str] = field(default_factory=set)
+    """Keys of incidents whose container is within its quota again, though that may not be on disk yet."""
     _waiting: bool = False
     _stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stops = Stops(self.context, self._mark_stopped)
+        self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped)
         self.edits = bool(self.marks())  # from the first reply after a restart
 
     async def report(self, found: Incident) -> Incident:
@@ -69,7 +71,7 @@ class Incidents:
         """
         incidents = self.context.state.node.incidents
         known = incidents.get(found.key)
-        if known is None and len(self._open) >= MOST_OPEN:
+        if known is None and len(self._cards) >= MOST_OPEN:
             raise CriproxyError(f"{MOST_OPEN} cards are unhealthy already: no more are remembered")
         incident = self._with_users(replace(found, containers=known.containers if known else {}))
         await self._store(incident)
@@ -87,15 +89,63 @@ class Incidents:
         Raises:
             NotStored: the disk fails.
         """
-        ended = [each for each in self._open if (each.device_class, each.card) == (device_class, card)]
+        ended = [each for each in self._cards if (each.device_class, each.card) == (device_class, card)]
         for each in ended:
             self.context.log.info("card healthy again", device_class=device_class, card=card)
             await self._end(each, "is healthy again")
         self.follow()
         return len(ended)
 
+    async def exceeded(
+        self, found: Incident, container: Container, *, unanswered: bool = False
+    ) -> tuple[Incident, bool]:
+        """Remember that a *container* is over a quota, then do what is to be done.
+
+        Args:
+            found: has an excess.
+            container: the one that it is about, which runs.
+            unanswered: whoever reports it did so before, and got no answer.
+
+        Returns:
+            The incident, which is an older one if the report is repeated; and whether who reports it is to act, which
+            is said once for an incident, unless the answer was lost.
+
+        Raises:
+            NotStored: the disk fails, so that nothing was done, and nothing is remembered.
+        """
+        async with self._one:
+            known = self._going_on(found)
+            if known and not (unanswered and known.excess and known.excess.kills):
+                await self._durable()
+                return known, False
+            if known is None and len(self._open) - len(self._cards) >= MOST_OPEN:
+                raise CriproxyError(f"{MOST_OPEN} containers are over their quota already: no more are remembered")
+            incident = begun(known or found, container, time())
+            await self._store_or_undo(incident, known)
+            if known is None:
+                self._tell_of_excess(incident, container)
+            self.follow()
+            return incident, incident.excess is not None and incident.excess.kills
+
+    async def within(self, life: str, device_class: str, card: str, quantity: Quantity) -> int:
+        """Remember that a container is within a quota again; how many incidents that ends.
+
+        Raises:
+            NotStored: the disk fails.
+        """
+        async with self._one:
+            node = self.context.state.node
+            known = going_on(node.incidents.values(), life, (device_class, card), quantity)
+            if known is None:
+                return 0
+            await self._store_or_undo(self._ended(known), known)
+            self._tell(known, [life], f"{device_class}: it is within its quota of {quantity.value} again")
+            self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
+            self.follow()
+            return 1
+
     def follow(self) -> None:
-        """Follow the containers that use unhealthy cards, as long as there is an incident."""
+        """Follow the containers of incidents, as long as there is one."""
         self._see_edits()
         if self.context.state.node.incidents and not self._following:
             self._following = True
@@ -107,31 +157,41 @@ class Incidents:
     def marks(self) -> list[bytes]:
         """The ids of the containers whose statuses are edited."""
         node = self.context.state.node
-        lives = {life for each in node.incidents.values() if each.action is not Action.NONE for life in each.containers}
+        lives = {life for each in node.incidents.values() if each.is_shown for life in each.containers}
         return [key.encode() for key, container in node.containers.items() if container.life in lives] if lives else []
 
     def edit(self, status: api.ContainerStatus) -> bool:
-        """Say in the *status* of a container that its card is unhealthy; whether it is another one now.
+        """Say in the *status* of a container what is the matter with its card or quota; whether it is another one now.
 
         Why a container has ended is said of those that criproxy has stopped: the kubelet reads it only then.
         """
         node, before = self.context.state.node, status.SerializeToString(deterministic=True)
         container = node.containers.get(status.id)
         for incident in node.incidents.values() if container else ():
-            use = incident.containers.get(container.life) if container else None
-            if use in (Use.STOPPING, Use.STOPPED) and status.state == api.CONTAINER_EXITED:
-                status.reason, status.message = REASON, incident.sentence
-            elif use and incident.action is Action.ANNOTATE and not incident.ended:
-                status.annotations[ANNOTATION] = incident.sentence
+            if container and (use := incident.containers.get(container.life)):
+                say(status, incident, use)
         return status.SerializeToString(deterministic=True) != before
 
     @property
     def _open(self) -> list[Incident]:
         return [each for each in self.context.state.node.incidents.values() if not each.ended]
 
+    @property
+    def _cards(self) -> list[Incident]:
+        return [each for each in self._open if not each.excess]
+
     async def _end(self, incident: Incident, how: str) -> None:
         self._tell(incident, incident.containers, f"{incident.device_class}: card {incident.card} {how}")
-        await self._store(replace(incident, ended=True))
+        await self._store(self._ended(incident))
+
+    def _ended(self, incident: Incident) -> Incident:
+        """The same when it is over; who is over its quota no more is stopped only if the runtime is at it already."""
+        if incident.excess is None:
+            return replace(incident, ended=True)
+        self._spared.add(incident.key)
+        is_sent = self._stops.is_sent(incident.key, incident.excess.life)
+        uses = {life: use for life, use in incident.containers.items() if is_sent or use is not Use.STOPPING}
+        return replace(incident, ended=True, containers=uses)
 
     async def _wait_for_plugin(self) -> None:
         """Give incidents up of which nothing is heard any more."""
@@ -148,6 +208,18 @@ class Incidents:
     async def _store(self, incident: Incident) -> None:
         await self.context.state.apply(CardReported(incident.key, incident))
         self._see_edits()  # from before the first container ends
+        await self._durable()
+
+    async def _store_or_undo(self, incident: Incident, before: Incident | None) -> None:
+        """Have it on disk; or, if that fails, have it as *before*, so that a report that is repeated is a new one."""
+        try:
+            await self._store(incident)
+        except BaseException:
+            self.context.state.submit(CardReported(incident.key, before))
+            self._see_edits()
+            raise
+
+    async def _durable(self) -> None:
         try:
             await self.context.persister.durable()
         except StoreError as error:
@@ -155,6 +227,7 @@ class Incidents:
 
     async def _follow(self) -> None:
         while self.context.state.node.incidents:
+            self._spared &= self.context.state.node.incidents.keys()
             for incident in list(self.context.state.node.incidents.values()):
                 self._update(incident)
             self._see_edits()
@@ -170,13 +243,31 @@ class Incidents:
         elif now != incident:
             self.context.state.submit(CardReported(incident.key, now))
         for container in self._containers(now, Use.STOPPING):
-            self._stops.begin(incident.key, container)
+            grace_s = now.excess.stop_timeout_s if now.excess else GRACE_S
+            if self._is_to_be_stopped(incident.key, container.life):
+                self._stops.begin(incident.key, container, grace_s)
+
+    def _is_to_be_stopped(self, key: str, life: str) -> bool:
+        incident = self.context.state.node.incidents.get(key)
+        if incident is None or key in self._spared or (incident.ended and not incident.excess):
+            return False
+        return incident.containers.get(life) is Use.STOPPING
+
+    def _going_on(self, found: Incident) -> Incident | None:
+        if (excess := found.excess) is None:
+            return None
+        card, incidents = (found.device_class, found.card), self.context.state.node.incidents
+        return going_on(incidents.values(), excess.life, card, excess.quantity)
 
     def _with_users(self, incident: Incident) -> Incident:
-        lives = {container.life: container for container in self.context.state.node.containers.values()}
-        uses = {life: use for life, use in incident.containers.items() if life in lives}
+        node, under_way = self.context.state.node, self._stops.under_way(incident.key)
+        if incident.excess:
+            goes_on = incident.excess.life in under_way or incident.key not in self._spared
+            return followed(incident, incident.excess, node, time(), goes_on=goes_on)
+        lives = {container.life: container for container in node.containers.values()}
+        now = {life: use for life, use in incident.containers.items() if life in lives}
+        uses = {life: next_use(use, lives[life], Action.NONE) for life, use in now.items()}
         if incident.ended:  # who was not stopped yet goes on
-            under_way = self._stops.under_way(incident.key)
             uses = {life: use for life, use in uses.items() if use is Use.STOPPED or life in under_way}
         else:
             new = {each.life: Use.USES for each in self.users(incident.device_class, incident.card)}
@@ -185,15 +276,33 @@ class Incidents:
             )
             uses = {**new, **uses}
         if incident.action is Action.STOP and not incident.ended:
-            uses = {life: _next(use, lives[life]) for life, use in uses.items()}
+            uses = {life: next_use(use, lives[life], Action.STOP) for life, use in uses.items()}
         return replace(incident, containers=uses)
 
     def _mark_stopped(self, key: str, life: str) -> None:
         """The runtime has stopped a container."""
         if (incident := self.context.state.node.incidents.get(key)) and life in incident.containers:
-            self._tell(incident, [life], f"criproxy has stopped it: {incident.sentence} (onUnhealthy: stop)")
-            self.context.counters.device_stops[incident.device_class] += 1
+            option = "quota: stop" if incident.excess else "onUnhealthy: stop"
+            self._tell(incident, [life], f"criproxy has stopped it: {incident.sentence} ({option})")
+            if incident.excess:
+                self.context.counters.quota_stops[incident.device_class, incident.excess.quantity.value] += 1
+            else:
+                self.context.counters.device_stops[incident.device_class] += 1
             self.context.state.submit(CardReported(key, incident.with_uses({life: Use.STOPPED})))
+
+    def _tell_of_excess(self, incident: Incident, container: Container) -> None:
+        """Let counters, log and history say it."""
+        quantity = incident.excess.quantity.value if incident.excess else ""
+        kind, action = incident.device_class, incident.action_word
+        self.context.counters.quota_incidents[kind, quantity, action] += 1
+        self.context.log.warning(
+            "container over its quota",
+            container=container.title,
+            device_class=kind,
+            why=incident.sentence,
+            action=action,
+        )
+        self._tell(incident, [container.life], f"{kind}: it is over its quota: {incident.sentence} (quota: {action})")
 
     def _containers(self, incident: Incident, use: Use) -> list[Container]:
         lives = {life for life, each in incident.containers.items() if each is use}
@@ -202,15 +311,17 @@ class Incidents:
     def _tell(self, incident: Incident, lives: Iterable[str], sentence: str) -> None:
         """Let the history of containers say it; their log line is that of the card."""
         about = set(lives)
-        facts: Mapping[str, str] = {
+        facts: Mapping[str, str | int] = {
             "device_class": incident.device_class,
             "card": incident.card,
             "reason": incident.reason,
-            "action": incident.action.value,
+            "action": incident.action_word,
+            **_amounts(incident.excess),
         }
+        kind = Kind.QUOTA if incident.excess else Kind.UNHEALTHY
         for container in self.context.state.node.containers.values() if about else ():
             if container.life in about:
-                self.context.state.note(container, Kind.UNHEALTHY, sentence, **facts)
+                self.context.state.note(container, kind, sentence, **facts)
 
     def _see_edits(self) -> None:
         before, self.edits = self.edits, bool(self.marks())
@@ -218,10 +329,9 @@ class Incidents:
             self.changed()
 
 
-def _next(use: Use, container: Container) -> Use:
-    """How far it is with a container that shall be stopped: it has to run, and who has ended was stopped."""
-    if use is Use.USES and container.state in _MAY_BE_STOPPED and container.key != container.reservation:
-        return Use.STOPPING
-    if use is Use.STOPPING and container.state is ContainerState.EXITED:
-        return Use.STOPPED
-    return use
+def _amounts(excess: Excess | None) -> dict[str, str | int]:
+    """What is used and allowed, for programs."""
+    if excess is None:
+        return {}
+    unit = "mib" if excess.quantity is Quantity.MEMORY else "percent"
+    return {"quantity": excess.quantity.value, f"used_{unit}": excess.used, f"allowed_{unit}": excess.allowed}

@@ -45,7 +45,7 @@ class DevicePublisher:
     def _record(self, rules: DeviceRules, container: Container, done: Boundary, given: Gathered) -> None:
         findings = done.findings
         nodes = _nodes_of(rules, done.asked)
-        facts = facts_of(done.findings, given.evidence, given.cards, nodes)
+        facts = facts_of(done.findings, given.evidence, given.cards, nodes, given.quota)
         self.holdings.note(container.pod, container.name, facts)
         if not findings:
             return

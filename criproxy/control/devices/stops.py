@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil
 
 from criproxy.control.context import Context
 from criproxy.cri import api_pb2 as api
@@ -11,8 +12,8 @@ from criproxy.engine.events import ContainerExited
 from criproxy.errors import StoreError
 from criproxy.model.workload import Container, ContainerState
 
-GRACE_S = 10
-"""What the runtime gives a container to end by itself."""
+GRACE_S = 10.0
+"""What the runtime gives a container to end by itself, where nothing else is said."""
 ANSWER_S = 20.0
 """What it has after that to answer."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
@@ -26,43 +27,54 @@ class Stops:
     Args:
         context: has the runtime.
         stopped: told of each that has been done: the key of the incident, and the life of the container.
+        wanted: whether that container is still to be stopped for that incident; asked before each call.
     """
 
     context: Context
     stopped: Callable[[str, str], None]
+    wanted: Callable[[str, str], bool]
     _under_way: set[tuple[str, str]] = field(default_factory=set)
+    _sent: set[tuple[str, str]] = field(default_factory=set)
 
     def under_way(self, incident: str) -> set[str]:
         """The lives of the containers that are being stopped for an incident."""
         return {life for key, life in self._under_way if key == incident}
 
-    def begin(self, incident: str, container: Container) -> None:
+    def is_sent(self, incident: str, life: str) -> bool:
+        """Whether the runtime is at stopping a container at this moment."""
+        return (incident, life) in self._sent
+
+    def begin(self, incident: str, container: Container, grace_s: float = GRACE_S) -> None:
         """Stop a container in the background, unless that is under way."""
         one = incident, container.life
         if one not in self._under_way:
             self._under_way.add(one)
-            self.context.tasks.spawn(f"stop {container.title}", self._run(incident, container))
+            self.context.tasks.spawn(f"stop {container.title}", self._run(incident, container, grace_s))
 
-    async def _run(self, incident: str, container: Container) -> None:
-        pause_s = FIRST_PAUSE_S
+    async def _run(self, incident: str, container: Container, grace_s: float) -> None:
+        pause_s, life = FIRST_PAUSE_S, container.life
         try:
-            while not await self._stop(container):
+            while self.wanted(incident, life):
+                if await self._stop(incident, container, grace_s):
+                    self.stopped(incident, life)
+                    break
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            self.stopped(incident, container.life)
         finally:
-            self._under_way.discard((incident, container.life))
+            self._under_way.discard((incident, life))
+            self.context.state.stir()  # what is kept of it may go now
 
-    async def _stop(self, container: Container) -> bool:
+    async def _stop(self, incident: str, container: Container, grace_s: float) -> bool:
         """Whether it has ended."""
         context, key = self.context, container.key
         known = context.state.node.containers.get(key)
         if known is None or known.state is ContainerState.EXITED:
             return True
-        request = api.StopContainerRequest(container_id=key, timeout=GRACE_S)
         try:
             await context.persister.durable()
-            await context.runtime.call("StopContainer", request, api.StopContainerResponse, GRACE_S + ANSWER_S)
+            if not self.wanted(incident, container.life):
+                return False
+            await self._call(incident, container, grace_s)
         except StoreError as error:
             context.log.warning("container not stopped: not stored", container=container.title, error=str(error))
             return False
@@ -74,3 +86,13 @@ class Stops:
         if not context.in_flight.outlasts_stop(key):
             await context.state.apply(ContainerExited(key))
         return True
+
+    async def _call(self, incident: str, container: Container, grace_s: float) -> None:
+        request = api.StopContainerRequest(container_id=container.key, timeout=ceil(grace_s))
+        self._sent.add((incident, container.life))
+        try:
+            await self.context.runtime.call(
+                "StopContainer", request, api.StopContainerResponse, request.timeout + ANSWER_S
+            )
+        finally:
+            self._sent.discard((incident, container.life))

@@ -22,7 +22,7 @@ def test_the_one_to_take_and_what_each_other_lacks() -> None:
     """What it does best of what decides, at what each other falls behind first, and what it costs."""
     told = list(reasons([FAR, NEAR, CROWDED]))
 
-    assert headline([FAR, NEAR, CROWDED]) == "For this load, take near"
+    assert headline([FAR, NEAR, CROWDED]) == "For this load, use near"
     assert told == [
         (
             "Why: its containers are nearest to their memory, and no other policy is noticeably better in a more "
@@ -64,7 +64,7 @@ def test_differences_too_small_to_see_decide_nothing() -> None:
     """What is shown alike is alike: the next thing that counts decides."""
     still, moving = outcome("still", distance=10.41), outcome("moving", distance=10.39, moves=7)
 
-    assert headline([moving, still]) == "For this load, take still"
+    assert headline([moving, still]) == "For this load, use still"
     assert not best(next(each for each in MEASURES if each.key == "distance"), [moving, still])
 
 

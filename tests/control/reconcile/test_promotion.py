@@ -80,14 +80,15 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
         late = await created_on_a_full_disk(world, disk)
         (sentence,) = wrong(world)
         assert re.match(
-            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since 20\d\d-.*: criproxy failed",
+            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since "
+            r"20\d\d-.*: criproxy was failing",
             sentence,
         )
         assert measure(world.controller).unpromoted == 1
         text = await explained(world, late)
         assert "somebody else" not in text
         assert "should_own_cpus': 2" in text
-        assert "criproxy failed while the container was created" in text
+        assert "criproxy was failing when the container was created" in text
         assert "'decision': 'now'" not in text
 
 

@@ -6,6 +6,7 @@ from the policy no more than what it promises for every machine.
 
 import asyncio
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,9 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.usage.owners import container_of
+from criproxy.usage.values import Process
+from criproxy.watcher.processes import Processes
 from tests.rigs.vm.world import World
 
 RESERVED: CpuSet = frozenset({0})
@@ -158,6 +162,21 @@ async def systemd_puts_back_nothing_old(world: World) -> None:
 
     assert [placed.sets for placed in (sharer, owner)] == before
     assert sharer.group.name.endswith(".scope")
+
+
+async def processes_are_those_of_their_containers(world: World) -> None:
+    """The kernel's cgroup of a process names its container, also from a cgroup made inside; others have none."""
+    placed = [await world.sharer(f"sharer{number}") for number in range(2)]
+    processes = Processes()
+    for each in placed:
+        (pid, *_) = map(int, (each.group / "cgroup.procs").read_text().split())
+        process = Process(pid=pid, start_ticks=processes.start_ticks(pid))
+        assert processes.is_same(process, each.container_id)
+        inside = each.group / "inside"
+        inside.mkdir()
+        (inside / "cgroup.procs").write_text(f"{pid}\n")
+        assert processes.is_same(process, each.container_id)
+    assert not container_of(Path("/proc/self/cgroup").read_text())  # noqa: ASYNC240 (of the kernel)
 
 
 async def what_somebody_else_writes_is_put_right(world: World) -> None:

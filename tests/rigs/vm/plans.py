@@ -68,6 +68,7 @@ PLANS = {
                 checks.a_resized_owner_keeps_its_memory,
                 checks.systemd_puts_back_nothing_old,
                 checks.an_owner_has_no_quota_until_it_shares,
+                checks.processes_are_those_of_their_containers,
             ),
             in_make_test=(
                 topology_checks.the_topology_is_that_of_the_machine,
@@ -77,6 +78,7 @@ PLANS = {
                 checks.a_restart_moves_nobody_and_forgets_nothing,
                 checks.systemd_puts_back_nothing_old,
                 checks.an_owner_has_no_quota_until_it_shares,
+                checks.processes_are_those_of_their_containers,
             ),
             cgroup_driver="systemd",
             options="cpuQuota: lift\n",
@@ -90,6 +92,7 @@ PLANS = {
                 checks.owners_and_sharers_never_meet,
                 checks.a_restart_moves_nobody_and_forgets_nothing,
                 checks.what_somebody_else_writes_is_put_right,
+                checks.processes_are_those_of_their_containers,
                 checks.a_cpu_that_goes_offline_is_used_again_when_it_is_back,
                 policy_checks.static_owners_grow_and_shrink,
                 policy_checks.static_has_the_kubelets_options,

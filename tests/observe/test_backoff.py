@@ -1,6 +1,6 @@
 """Pauses between tries."""
 
-from criproxy.deviceplugin.backoff import Backoff
+from criproxy.observe.backoff import Backoff
 
 
 def test_pauses_double() -> None:

@@ -7,14 +7,15 @@ from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
-from criproxy.deviceplugin.descendants import kill, processes, started_by
+from criproxy.observe.descendants import kill, processes, started_by
 
+LONGEST_LINE_BYTES = 65_536
 KILL_S = 1.0
 """After so long a killed program that is still there is in the hands of a driver."""
 AGAIN_S = 0.02
 """So long after a kill it shows whether all are gone."""
-_LIMIT_BYTES = 65_536
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """What systemd says to us, and not to programs that we start."""
 
@@ -35,8 +36,8 @@ _PROGRAMS = _Programs()
 class _Protocol(SubprocessStreamProtocol):
     """Knows when the program itself has ended, whoever holds its output open."""
 
-    def __init__(self) -> None:
-        super().__init__(limit=_LIMIT_BYTES, loop=asyncio.get_running_loop())
+    def __init__(self, longest_bytes: int) -> None:
+        super().__init__(limit=longest_bytes, loop=asyncio.get_running_loop())
         self.exited = asyncio.Event()
         self.pid = 0
 
@@ -68,8 +69,12 @@ class Child:
     def _runs(self) -> bool:
         return self._transport is not None and self.status is None
 
-    async def start(self, command: Sequence[str]) -> asyncio.StreamReader:
+    async def start(self, command: Sequence[str], longest_bytes: int = LONGEST_LINE_BYTES) -> asyncio.StreamReader:
         """Start a program; returns its standard output.
+
+        Args:
+            command: the program and its arguments.
+            longest_bytes: of a line; one that is longer is an error for who reads lines.
 
         Raises:
             OSError: it cannot be started; also where a former one is still there.
@@ -81,7 +86,7 @@ class Child:
         _PROGRAMS.started += 1
         try:
             self._transport, self._protocol = await asyncio.get_running_loop().subprocess_exec(
-                _Protocol,
+                partial(_Protocol, longest_bytes),
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

@@ -1,0 +1,232 @@
+"""``criproxy recommend``: how many replicas, and how many vGPUs, the use of the node asks for."""
+
+import json
+import math
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import click
+
+from criproxy.cli.asking import PATIENCE_S, control_socket_option
+from criproxy.cli.client import ask
+from criproxy.cli.place import Place
+from criproxy.cli.render.lines import say
+from criproxy.errors import CriproxyError
+from criproxy.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
+from criproxy.usage.signals import (
+    DEFAULT_PERCENT,
+    METRICS,
+    MetricName,
+    NodeSignals,
+    Sample,
+    VgpuCount,
+    chosen,
+    count_vgpus,
+    of_answer,
+    of_samples,
+    pods_of,
+    propose,
+)
+
+MOST_BYTES = 64 << 20
+"""More than the metrics of a thousand nodes."""
+
+
+Goals = tuple[tuple[MetricName, float], ...]
+"""Metrics and their targets in percent."""
+
+
+def _goals(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Goals:
+    """What ``METRIC=PERCENT`` says, each metric once: the last one counts."""
+    return tuple(dict(_goal(value, context, option) for value in values).items())
+
+
+def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[MetricName, float]:
+    named, _, number = text.partition("=")
+    known = {str(name): name for name in METRICS}
+    if named not in known:
+        raise click.BadParameter(f"{named!r} is none of {', '.join(known)}", context, option)
+    try:
+        percent = float(number)
+    except ValueError:
+        percent = math.nan
+    if not 0 < percent < math.inf:
+        raise click.BadParameter(f"{named} needs a percentage above 0, such as {named}=70", context, option)
+    return known[named], percent
+
+
+@click.command(short_help="Recommend a number of replicas and vGPUs, from current usage.")
+@click.option("-n", "--namespace", default="", help="Namespace of the replicas.  [default: all]")
+@click.option(
+    "--pods", default="*", show_default=True, metavar="PATTERN", help="Names of the replicas, with wildcards * and ?."
+)
+@click.option(
+    "--current",
+    type=click.IntRange(min=0),
+    help="Current number of replicas.  [default: the number of matching pods with vGPUs]",
+)
+@click.option(
+    "--min", "fewest", type=click.IntRange(min=1), default=1, show_default=True, help="Minimum number of replicas."
+)
+@click.option(
+    "--max", "most", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum number of replicas."
+)
+@click.option(
+    "-t",
+    "--target",
+    "goals",
+    callback=_goals,
+    multiple=True,
+    metavar="METRIC=PERCENT",
+    help="Metric and target: cpu and memory of the node, vgpu-memory and vgpu-cores relative to the quotas. Repeat it "
+    "for several metrics.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, without those that are unknown]",
+)
+@click.option(
+    "--tolerance-up",
+    type=click.FloatRange(0, 100),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How far a value may exceed its target before more replicas are recommended.",
+)
+@click.option(
+    "--tolerance-down",
+    type=click.FloatRange(0, 100),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How far a value may fall below its target before fewer replicas are recommended.",
+)
+@click.option(
+    "--metrics",
+    "files",
+    type=Place(),
+    multiple=True,
+    metavar="FILE",
+    help="Read saved metrics of criproxy instead of asking the daemon; repeat it for several nodes.",
+)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@control_socket_option
+def command(  # noqa: PLR0913 (one for each option)
+    *,
+    namespace: str,
+    pods: str,
+    current: int | None,
+    fewest: int,
+    most: int,
+    goals: Goals,
+    tolerance_up: float,
+    tolerance_down: float,
+    files: tuple[Path, ...],
+    output: str,
+    control_socket: str,
+) -> None:
+    """Print the number of replicas that Kubernetes' HorizontalPodAutoscaler would choose, and the vGPUs needed.
+
+    The formula is the autoscaler's: ceil(current × value / target) for each metric, no change within the tolerance,
+    and the highest number of all metrics. The command changes nothing. The daemon knows only the pods of its own node:
+    for replicas on several nodes, use --current, or --metrics with the saved metrics of each node.
+    """
+    if fewest > most:
+        raise click.UsageError(f"--min {fewest} is more than --max {most}")
+    signals = _recorded(files) if files else of_answer(ask(control_socket, "usage", {}, PATIENCE_S))
+    own = chosen(signals, lambda space, pod: namespace in ("", space) and fnmatchcase(pod, pods))
+    replicas = len(pods_of(own)) if current is None else current
+    tolerances = tolerance_up / 100, tolerance_down / 100
+    named = goals or tuple(DEFAULT_PERCENT.items())
+    proposals = [propose(name, _target(name, percent, tolerances), replicas, signals, own) for name, percent in named]
+    if not goals:
+        proposals = [each for each in proposals if each.value is not None]
+    result = recommend(replicas, proposals, Limits(fewest=fewest, most=most))
+    percent = dict(named).get("vgpu-memory", DEFAULT_PERCENT["vgpu-memory"])
+    counts = count_vgpus(_target("vgpu-memory", percent, tolerances), signals)
+    if output == "json":
+        click.echo(json.dumps(_values(result, counts)))
+    else:
+        for line in _lines(result, counts):
+            say(line)
+
+
+def _target(name: str, percent: float, tolerances: tuple[float, float]) -> Target:
+    return Target(name=name, target=percent / 100, tolerance_up=tolerances[0], tolerance_down=tolerances[1])
+
+
+def _recorded(files: tuple[Path, ...]) -> NodeSignals:
+    """What the files say together."""
+    return of_samples(sample for file in files for sample in _samples(file))
+
+
+def _samples(file: Path) -> Iterator[Sample]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise CriproxyError(f"{file}: has more than {MOST_BYTES >> 20} MiB")
+        for family in text_string_to_metric_families(text.decode()):
+            for sample in family.samples:
+                if math.isfinite(sample.value):
+                    yield sample.name, sample.labels, sample.value
+    except (ValueError, LookupError) as error:
+        raise CriproxyError(f"{file}: these are no metrics in Prometheus' text format: {error}") from error
+
+
+def _lines(result: Recommendation, counts: list[VgpuCount]) -> Iterator[str]:
+    for each in result.proposals:
+        yield _proposal(each)
+    after = f" ({result.note})" if result.note else ""
+    yield f"replicas: {result.current} now, {result.desired} wanted{after}"
+    for count in counts:
+        yield _count(count)
+
+
+def _proposal(each: Proposal) -> str:
+    target = each.target
+    thresholds = f"more above {100 * target.up:.0f} %, fewer below {100 * target.down:.0f} %"
+    value = "not known" if each.value is None else f"{100 * each.value:.0f} %"
+    wants = "" if each.replicas is None else f"; wants {each.replicas}"
+    missing = f", {each.missing} without a value" if each.missing else ""
+    return f"{target.name}: {value}{missing}, {each.why.value} ({thresholds}){wants}"
+
+
+def _count(count: VgpuCount) -> str:
+    value = count.proposal.value
+    use = "" if value is None else f", mean use {100 * value:.0f} %"
+    lacking = f"; {count.lacking} more than there are: cut another card" if count.lacking else ""
+    return f"vGPUs of {count.profile}: {count.given} given{use}, {count.free} free, {count.wanted} wanted{lacking}"
+
+
+def _values(result: Recommendation, counts: list[VgpuCount]) -> dict[str, Any]:
+    return {
+        "current": result.current,
+        "desired": result.desired,
+        "wanted": result.wanted,
+        "note": result.note,
+        "metrics": [
+            {
+                "name": each.target.name,
+                "value": each.value,
+                "target": each.target.target,
+                "up": each.target.up,
+                "down": each.target.down,
+                "replicas": each.replicas,
+                "why": each.why.name.lower(),
+                "missing": each.missing,
+            }
+            for each in result.proposals
+        ],
+        "vgpus": [
+            {
+                "profile": count.profile,
+                "given": count.given,
+                "free": count.free,
+                "wanted": count.wanted,
+                "lacking": count.lacking,
+                "use": count.proposal.value,
+            }
+            for count in counts
+        ],
+    }

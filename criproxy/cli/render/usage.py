@@ -1,0 +1,171 @@
+"""`criproxy usage` on a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from criproxy.cli.render import words
+from criproxy.cli.render.answers import no_answer
+from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.model.amounts import counted
+from criproxy.model.bounded import bounded
+from criproxy.model.workload import SHORT_ID
+from criproxy.usage.history import MINUTE_S, POINTS
+
+Values = dict[str, Any]
+WIDE = 120
+"""From so many columns on there is room for whole ids of cards."""
+BARS = "▁▂▃▄▅▆▇█"
+MOST_UNKNOWN = 5
+UNGUARDED = "the policy file has no section devices: criproxy does not know which container has which card"
+NO_WATCHER = (
+    "the use of cards is not known: no watcher has reported since the daemon's start. It runs in criproxy "
+    "device-plugin, for the classes that the policy file lists under devices.plugin.usage"
+)
+
+
+def render(values: Values, width: int, height: int | None = None) -> RenderableType:
+    """An answer of the control socket's `usage`, for *width* columns."""
+    values = bounded(values)
+    if "error" in values:
+        return no_answer(values)
+    parts: list[RenderableType] = [Text(f"criproxy {values['version']}; {values['time'][:19]}Z{_node(values)}")]
+    parts += _state(values)
+    wide = width >= WIDE
+    if values["cards"]:
+        parts += [Text(), _cards(values["cards"], wide=wide)]
+    if values["containers"]:
+        parts += [Text(), _containers(values["containers"], wide=wide)]
+    else:
+        parts += [Text(), Text("no container has a card", style=QUIET)]
+    parts += [Text(line, style=TROUBLE) for line in _over(values["containers"])]
+    parts += [Text(line, style=NOTE) for line in _unknown(values["unknown_containers"])]
+    parts += [Text(line) for line in _profiles(values["profiles"])]
+    parts += _history(values)
+    return Group(*parts)
+
+
+def _node(values: Values) -> str:
+    node = values["node"]
+    known = {"CPU": node["cpu_ratio"], "memory": node["memory_ratio"]}
+    shown = ", ".join(f"{name} {100 * ratio:.0f} %" for name, ratio in known.items() if ratio is not None)
+    return f"; node uses {shown}" if shown else ""
+
+
+def _state(values: Values) -> Iterator[Text]:
+    """Whether what is shown is current, and what is not known."""
+    watcher = values["watcher"]
+    if not values["guarded"]:
+        yield Text(UNGUARDED, style=NOTE)
+    if watcher["state"] == "none":
+        yield Text(NO_WATCHER, style=NOTE)
+    elif watcher["state"] == "silent":
+        text = f"the use of cards is not known: the watcher has not reported since {watcher['reported'][:19]}Z"
+        yield Text(f"{text}; is criproxy device-plugin running?", style=TROUBLE)
+    for each in watcher["classes"]:
+        if each["problem"]:
+            yield Text(f"the use of {each['class']} is not known: {each['problem']}", style=NOTE)
+        for card, problem in each["unread_cards"].items():
+            yield Text(f"the use of {card} is not known: {problem}", style=NOTE)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in names:
+        table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
+    return table
+
+
+_NUMBERS = ("MEMORY MiB", "CORES %", "NO CONTAINER")
+
+
+def _cards(cards: Sequence[Values], *, wide: bool) -> Table:
+    table = _table("CLASS", "CARD", "MEMORY MiB", "CORES %", "NO CONTAINER")
+    for card in cards:
+        other = card["not_a_container"]
+        table.add_row(
+            card["class"],
+            _id(card["id"], wide=wide),
+            _pair(card["memory_mib"], card["total_mib"]),
+            _number(card["cores_percent"]),
+            f"{other['memory_mib']} MiB" if other["memory_mib"] else "-",
+        )
+    return table
+
+
+def _containers(containers: Sequence[Values], *, wide: bool) -> Table:
+    table = _table("CONTAINER", "CARD", "PROFILE", "MEMORY MiB", "CORES %")
+    for each in containers:
+        over = each["over_since"]
+        table.add_row(
+            words.short_title(each),
+            _id(each["card"], wide=wide),
+            each["profile"] or "-",
+            Text(_pair(each["memory_mib"], each["memory_granted_mib"]), style=TROUBLE if "memory" in over else ""),
+            Text(_pair(each["cores_percent"], each["cores_granted_percent"]), style=TROUBLE if "cores" in over else ""),
+        )
+    return table
+
+
+def _over(containers: Sequence[Values]) -> Iterator[str]:
+    """A line for each container that is over its quota."""
+    for each in containers:
+        for quantity, since in sorted(each["over_since"].items()):
+            yield f"{words.title(each)} is over its quota of {quantity} since {since[:19]}Z{_done(each)}"
+
+
+def _done(each: Values) -> str:
+    actions = [f"{one['action']} ({one['state']})" for one in each["actions"] if not one["ended"]]
+    return f": {', '.join(actions)}" if actions else ""
+
+
+def _unknown(found: Sequence[Values]) -> Iterator[str]:
+    """Containers that only the watcher has seen."""
+    for each in found[:MOST_UNKNOWN]:
+        text = f"container {each['id'][:SHORT_ID]}, which criproxy does not know, uses {each['memory_mib']} MiB"
+        yield f"{text} of {each['card']}"
+    if more := len(found) - MOST_UNKNOWN:
+        yield from [f"{more} more of them"] if more > 0 else []
+
+
+def _profiles(profiles: Sequence[Values]) -> Iterator[str]:
+    """A line for each profile."""
+    for each in profiles:
+        yield f"{each['profile']}: {counted(each['vgpus'], 'vGPU')}, {each['given']} given, {each['free']} free"
+
+
+def _history(values: Values) -> Iterator[RenderableType]:
+    """Two lines for each series: how much memory was used, minute by minute."""
+    totals = {(card["class"], card["id"]): card["total_mib"] for card in values["cards"]}
+    granted = {(each["id"], each["card"]): each["memory_granted_mib"] for each in values["containers"]}
+    for series in values["history"]:
+        points = {int(words.seconds(each["time"]) // MINUTE_S): each["memory_mib"] for each in series["points"]}
+        least, most = min(points.values()), max(points.values())
+        whole = totals.get((series["class"], series["card"])) or most
+        if series["id"]:
+            whole = granted.get((series["id"], series["card"])) or whole
+        name = series["title"] or (f"container {series['id'][:SHORT_ID]}" if series["id"] else "all together")
+        yield Text(f"\n{name} on {series['card']}: {least} to {most} of {whole} MiB", style=HEADING)
+        yield Text(_bars(points, whole, int(words.seconds(values["time"]) // MINUTE_S)))
+
+
+def _bars(points: dict[int, int], whole: int, now: int) -> str:
+    """A character for each minute of the last hour; a blank where nothing was reported."""
+    minutes = [points.get(minute) for minute in range(now - POINTS + 1, now + 1)]
+    return "".join(" " if each is None else BARS[min(each * len(BARS) // max(whole, 1), 7)] for each in minutes)
+
+
+def _id(text: str, *, wide: bool) -> str:
+    return text if wide or len(text) <= SHORT_ID else text[:SHORT_ID]
+
+
+def _pair(used: float | None, granted: float | None) -> str:
+    """Used of granted."""
+    return _number(used) if granted is None else f"{_number(used)} of {_number(granted)}"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f}"

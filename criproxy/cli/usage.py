@@ -1,0 +1,34 @@
+"""``criproxy usage``: who uses how much of which card."""
+
+from functools import partial
+
+import click
+
+from criproxy.cli.asking import PATIENCE_S, control_socket_option
+from criproxy.cli.client import ask
+from criproxy.cli.watching import Render, Values, show_answer, watch_options
+
+
+@click.command(short_help="Show how much of each card the containers use.")
+@click.option("--history", is_flag=True, help="Also show the last hour, minute by minute.")
+@watch_options
+@control_socket_option
+def command(*, history: bool, watch: bool, interval_s: float, output: str, control_socket: str) -> None:
+    """Show how much memory and computing time of each card is in use, and what each container uses of its quota.
+
+    The command asks the daemon, to which the device plugin reports the usage. If no daemon answers, it fails, because
+    the usage is not stored on disk. Processes outside of containers are shown as a sum for each card. Containers over
+    their quota are listed with the time since when they are over it.
+    """
+    show_answer(partial(_ask, control_socket, history=history), output, _renderer, watch=watch, interval_s=interval_s)
+
+
+def _ask(control_socket: str, *, history: bool) -> Values:
+    answer: Values = ask(control_socket, "usage", {"history": history}, PATIENCE_S)
+    return answer
+
+
+def _renderer() -> Render:
+    from criproxy.cli.render.usage import render
+
+    return render

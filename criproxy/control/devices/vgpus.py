@@ -1,0 +1,97 @@
+"""A vGPU at a create: it has one container, which is held to its quota by what the device plugin has decided.
+
+A create is refused while a container of another pod still has its vGPU. The kubelet gives an id to the next pod as soon
+as the former pod's containers have ended, and hands that of an init container on to the pod's other containers. So
+nobody is refused without the runtime's word: what criproxy knows of an end may be a moment old.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from criproxy.control.context import Context
+from criproxy.control.devices.evidence import Gathered
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.asked import Asked
+from criproxy.devices.enforcement import as_enforced, enforcement_in, lost_mounts
+from criproxy.devices.evidence import Subject
+from criproxy.devices.holdings import Holdings, vgpus_of
+from criproxy.devices.may_see import Refusal
+from criproxy.discovery.patience import Hangs, Patience
+from criproxy.errors import StatusCode
+from criproxy.model.workload import Container
+
+LOOK_S = 1.0
+"""How long a create waits for each file of the host."""
+ASK_S = 1.0
+"""How long a create waits for the runtime to say whether the former container is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vgpus:
+    """Checks creates of containers with a vGPU."""
+
+    context: Context
+    holdings: Holdings
+    patience: Patience
+
+    async def taken(self, given: Gathered, subject: Subject) -> Refusal | None:
+        """Why the container of *subject* cannot have the vGPU that it was given; None where it can."""
+        node = self.context.state.node
+        for kind, vgpu in vgpus_of(given.evidence):
+            for holder in list(self.holdings.holders(node, kind, vgpu)):
+                if not self._is_of_pod(holder, subject) and not await self._is_over(holder):
+                    return _refused(f"container {holder.title} still has its vGPU {vgpu}")
+        return None
+
+    async def limited(self, asked: Asked) -> Asked | Refusal:
+        """The create with what enforces the quota, or why it does not go on.
+
+        Not earlier: what enforces it may have been removed since Allocate, which is called once for all restarts of a
+        container. Not later: the runtime would make a directory in the place of a file that a mount lacks.
+        """
+        found = enforcement_in(asked.annotations)
+        if found is None:
+            return asked
+        if lost := lost_mounts(asked, found):
+            return _refused(f"its create lacks the mount {lost[0]}, which enforces its quota")
+        for path in found.needs:
+            try:
+                there = await self.patience.wait(path, (self._root / path.lstrip("/")).exists, LOOK_S)
+            except Hangs as error:
+                return _refused(str(error))
+            except OSError as error:
+                return _refused(f"{path} cannot be looked at: {error.strerror}")
+            if not there:
+                return _refused(f"{path}, which enforces the quota of its vGPU, does not exist on this host")
+        return as_enforced(asked, found)
+
+    @property
+    def _root(self) -> Path:
+        return self.context.settings.host_root
+
+    def _is_of_pod(self, holder: Container, subject: Subject) -> bool:
+        """Whether a container is of the same pod, in this sandbox or a former one."""
+        pod = self.context.state.node.pods.get(holder.pod)
+        known_uid = pod.uid if pod else ""
+        return holder.pod == subject.sandbox_id or (subject.pod_uid != "" and known_uid == subject.pod_uid)
+
+    async def _is_over(self, holder: Container) -> bool:
+        """What the runtime says: it runs no more, or its pod was stopped before it ran.
+
+        A runtime that does not answer is no reason to refuse.
+        """
+        if holder.key == holder.reservation:
+            return False  # its own create goes on
+        request = api.ContainerStatusRequest(container_id=holder.key)
+        try:
+            reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, ASK_S)
+        except RuntimeCallError:
+            return True
+        pod = self.context.state.node.pods.get(holder.pod)
+        never_runs = reply.status.state == api.CONTAINER_CREATED and (pod is None or pod.stopped)
+        return never_runs or reply.status.state == api.CONTAINER_EXITED
+
+
+def _refused(why: str) -> Refusal:
+    return Refusal(StatusCode.FAILED_PRECONDITION, why)

@@ -1,0 +1,164 @@
+"""Cuts cards into vGPUs: which profiles choose which card, and how many parts of each fit.
+
+A card is cut in the same way as long as the policy file and the machine are the same. Profiles with a number come
+first; one profile with ``count: auto`` can have what they leave, which by both quotas is ::
+
+    min(floor(memory left / its memory), floor(cores left / its cores))
+
+(devices.md H.2). Nothing is rounded up: a card never promises more memory or cores than it has.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from criproxy.devices.vgpus import CardChoice, CardSize, Cut, Profile, Vgpu, vgpu_id
+
+ALL_CORES_PERCENT = 100
+
+
+class _Contradiction(ValueError):
+    """Profiles that cannot all be on one card."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Vgpus of one profile on one card."""
+
+    profile: Profile
+    memory_mib: int
+    count: int
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        one = [f"{self.memory_mib} MiB"] if self.memory_mib else []
+        one += [f"{self.profile.cores_percent} % of the cores"] if self.profile.cores_percent else []
+        return f"{self.count} x {self.profile.name} ({' and '.join(one)})"
+
+
+def cut(cards: Sequence[CardSize], profiles: Sequence[Profile]) -> Cut:
+    """Cut the *cards* of one class as its *profiles* say; the result names what is wrong instead of raising it."""
+    chosen = {profile.name: [card.id for card in choose(cards, profile.select)] for profile in profiles}
+    vgpus: dict[str, list[Vgpu]] = {profile.name: [] for profile in profiles}
+    problems = [_nothing(profile) for profile in profiles if cards and not chosen[profile.name]]
+    whole: list[str] = []
+    for card in cards:
+        own = [profile for profile in profiles if card.id in chosen[profile.name]]
+        if not own:
+            whole.append(card.id)
+            continue
+        try:
+            parts = _parts_of(card, own)
+        except _Contradiction as error:
+            problems.append(str(error))
+            continue
+        for each in parts:
+            vgpus[each.profile.name] += _vgpus(card, each)
+    return Cut(
+        vgpus={name: tuple(found) for name, found in vgpus.items()}, whole=tuple(whole), problems=tuple(problems)
+    )
+
+
+def choose(cards: Sequence[CardSize], choice: CardChoice) -> Sequence[CardSize]:
+    """Those of *cards* that *choice* means, in their order."""
+    found = [
+        card
+        for card in cards
+        if (not choice.models or any(fnmatchcase(_word(card.model), _word(pattern)) for pattern in choice.models))
+        and (not choice.indexes or card.index in choice.indexes)
+        and (not choice.ids or card.id in choice.ids)
+    ]
+    return found[: len(found) * choice.share_percent // 100]
+
+
+def _word(model: str) -> str:
+    """As labels have it, since people copy it from there."""
+    return model.replace(" ", "-")
+
+
+def _nothing(profile: Profile) -> str:
+    return f"profile {profile.name}: select chooses none of the cards of class {profile.kind}"
+
+
+def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:
+    """How often each of *profiles* is on *card*.
+
+    Raises:
+        _Contradiction: they do not fit, or more than one wants what is left.
+    """
+    fixed = [_Parts(each, _memory_mib(card, each), each.count) for each in profiles if each.count is not None]
+    rest = [each for each in profiles if each.count is None]
+    if len(rest) > 1:
+        names = " and ".join(each.name for each in rest)
+        raise _Contradiction(f"card {card.id}: the profiles {names} have count: auto; give all but one a number")
+    _check_sums(card, fixed)
+    parts = [*fixed, *(_fitting(card, fixed, each) for each in rest)]
+    if none := next((each for each in parts if each.count == 0), None):
+        raise _Contradiction(f"card {card.id}: no {none.profile.name} fits on it; {_left(card, fixed, none)}")
+    return parts
+
+
+def _memory_mib(card: CardSize, profile: Profile) -> int:
+    if profile.memory_mib or not profile.memory_percent:
+        return profile.memory_mib
+    if not card.memory_mib:
+        raise _Contradiction(
+            f"card {card.id}: its memory is not known, so that {profile.name} cannot have "
+            f"{profile.memory_percent} % of it; give its memory in MiB"
+        )
+    return card.memory_mib * profile.memory_percent // 100
+
+
+def _used(parts: Sequence[_Parts]) -> tuple[int, int]:
+    """Memory in MiB, and cores in percent."""
+    return (
+        sum(each.count * each.memory_mib for each in parts),
+        sum(each.count * each.profile.cores_percent for each in parts),
+    )
+
+
+def _check_sums(card: CardSize, parts: Sequence[_Parts]) -> None:
+    memory_mib, cores_percent = _used(parts)
+    if card.memory_mib and memory_mib > card.memory_mib:
+        raise _Contradiction(f"card {card.id} has {card.memory_mib} MiB, and {_sum(parts)} are {memory_mib} MiB")
+    if cores_percent > ALL_CORES_PERCENT:
+        raise _Contradiction(f"card {card.id}: {_sum(parts)} are {cores_percent} % of its cores")
+
+
+def _sum(parts: Sequence[_Parts]) -> str:
+    return " + ".join(each.text for each in parts)
+
+
+def _fitting(card: CardSize, fixed: Sequence[_Parts], profile: Profile) -> _Parts:
+    """What *fixed* parts leave for a profile with ``count: auto``."""
+    each_mib = _memory_mib(card, profile)
+    if each_mib and not card.memory_mib:
+        raise _Contradiction(
+            f"card {card.id}: its memory is not known, so that count: auto of {profile.name} cannot be "
+            "computed; give a number"
+        )
+    used_mib, used_percent = _used(fixed)
+    bounds = [(card.memory_mib - used_mib) // each_mib] if each_mib else []
+    bounds += [(ALL_CORES_PERCENT - used_percent) // profile.cores_percent] if profile.cores_percent else []
+    return _Parts(profile, each_mib, min(bounds))
+
+
+def _left(card: CardSize, fixed: Sequence[_Parts], wanted: _Parts) -> str:
+    used_mib, used_percent = _used(fixed)
+    memory = f"{card.memory_mib - used_mib} MiB of {card.memory_mib}" if card.memory_mib else "unknown memory"
+    left = f"{memory} and {ALL_CORES_PERCENT - used_percent} % of its cores are left"
+    needs = _Parts(wanted.profile, wanted.memory_mib, 1)
+    return f"{left}, and {needs.text} is asked for"
+
+
+def _vgpus(card: CardSize, parts: _Parts) -> Iterator[Vgpu]:
+    name = parts.profile.name
+    for number in range(parts.count):
+        yield Vgpu(
+            id=vgpu_id(card.id, name, number),
+            card=card.id,
+            profile=name,
+            memory_mib=parts.memory_mib,
+            cores_percent=parts.profile.cores_percent,
+        )

@@ -1,0 +1,67 @@
+"""What cannot be meant about profiles, whatever cards the machine has; what `cutting` finds depends on the machine."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.cutting import ALL_CORES_PERCENT
+from criproxy.devices.plan import PluginPlan
+from criproxy.devices.vgpus import Profile
+from criproxy.policy.options import Misfit
+
+Path = tuple[str | int, ...]
+
+
+def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
+    """What is wrong with the list; paths lead from the section of the device plugin.
+
+    Args:
+        plan: what the section says.
+        classes: those in force, by name.
+    """
+    for number, profile in enumerate(plan.profiles):
+        path: Path = ("profiles", number)
+        yield from _of_name(path, profile, plan.profiles[:number], classes)
+        yield from _of_class(path, profile, plan)
+        yield from _of_quota(path, profile)
+        yield from _of_sharing(path, profile, plan)
+
+
+def _of_name(
+    path: Path, profile: Profile, before: Sequence[Profile], classes: Mapping[str, DeviceClass]
+) -> Iterator[Misfit]:
+    if any(each.name == profile.name for each in before):
+        yield Misfit((*path, "name"), f"another profile has the name {profile.name!r}, too: choose another one")
+    others = (kind for kind in classes.values() if kind.name != profile.kind)
+    if other := next((kind for kind in others if kind.serves(profile.resource)), None):
+        yield Misfit((*path, "name"), f"{profile.resource} belongs to the class {other.name!r}: choose another name")
+
+
+def _of_class(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misfit]:
+    names = [each.kind.name for each in plan.advertised]
+    if profile.kind not in names:
+        near = get_close_matches(profile.kind, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        yield Misfit((*path, "class"), f"the class {profile.kind!r} is not in advertise{hint}")
+
+
+def _of_quota(path: Path, profile: Profile) -> Iterator[Misfit]:
+    if not (profile.memory_mib or profile.memory_percent or profile.cores_percent):
+        yield Misfit(path, "needs memory, cores, or both: without a quota it is a card like others")
+    count = profile.count or 1
+    for word, percent in (("memory", profile.memory_percent), ("cores", profile.cores_percent)):
+        if count * percent > ALL_CORES_PERCENT:
+            text = f"{count} x {percent} % are {count * percent} % of a card's {word}"
+            yield Misfit((*path, "count"), f"{text}: at most {ALL_CORES_PERCENT // percent} fit")
+    if twice := next((each for each in profile.enforce if profile.enforce.count(each) > 1), None):
+        yield Misfit((*path, "enforce"), f"{twice} is given twice")
+
+
+def _of_sharing(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misfit]:
+    named = {*profile.select.ids, *map(str, profile.select.indexes)}
+    for advertised in plan.advertised:
+        for entry in plan.shared_of(advertised) if advertised.kind.name == profile.kind else ():
+            both = [each for each in entry.devices if each in named] if isinstance(entry.devices, tuple) else []
+            if both:
+                text = f"card {both[0]} is shared by sharing, too: a card is either shared or cut"
+                yield Misfit((*path, "select"), f"{text}; name other cards in one of them")

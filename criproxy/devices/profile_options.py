@@ -1,0 +1,106 @@
+"""The list ``devices.plugin.profiles`` of a policy file: quotas of memory and cores, by which cards are cut."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from criproxy.devices.texts import ClassName, Text
+from criproxy.devices.vgpus import CardChoice, Enforcement, Profile, WhenMissing
+
+MAX_COUNT = 1000
+MAX_PROFILE_NAME = 18
+"""With it, the UUID of a card and a number an id has at most 63 characters."""
+
+Percent = Annotated[int, Field(ge=1, le=100)]
+ProfileName = Annotated[
+    str,
+    Text(
+        f"[a-z0-9]([a-z0-9.-]{{0,{MAX_PROFILE_NAME - 2}}}[a-z0-9])?",
+        f"a name of at most {MAX_PROFILE_NAME} characters of a-z, 0-9, '-' and '.'",
+    ),
+]
+MemoryQuota = Annotated[
+    str, Text(r"[1-9][0-9]{0,8}(Mi|Gi)|[1-9][0-9]?%|100%", "an amount such as 8192Mi or 8Gi, or a share such as 50%")
+]
+NeededEnvName = Annotated[str, Text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
+ShareOfCards = Annotated[str, Text(r"[1-9][0-9]?%|100%", "a share such as 50%")]
+
+
+def _number_or_auto(value: object) -> object:
+    if isinstance(value, bool) or (isinstance(value, str) and value != "auto"):
+        raise ValueError(f"must be auto, or a number of parts of each card, not {value!r:.60}")
+    return value
+
+
+Count = Annotated[
+    Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_COUNT)],
+    BeforeValidator(_number_or_auto),
+]
+
+
+class SelectOptions(BaseModel):
+    """Which cards of the class a profile cuts: those that meet every condition that is given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    models: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Names of products, such as Tesla-T4, in which * and ? stand for anything; a blank is the same as '-'."""
+    indexes: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Numbers of cards, as the driver counts them."""
+    ids: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Ids of cards, as the kubelet knows them: UUIDs of NVIDIA's."""
+    share: ShareOfCards = "100%"
+    """How many of the cards that meet the other conditions, the first ones; rounded down."""
+
+    def choice(self) -> CardChoice:
+        """The same as plain values."""
+        return CardChoice(
+            models=self.models, indexes=self.indexes, ids=self.ids, share_percent=int(self.share.removesuffix("%"))
+        )
+
+
+class ProfileOptions(BaseModel):
+    """A quota of a card's memory and cores. Its vGPUs are offered as the resource criproxy.io/NAME."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    name: ProfileName
+    """The name of the resource, behind criproxy.io/."""
+    kind: ClassName = Field(alias="class")
+    """The name of an advertised class."""
+    memory: MemoryQuota | None = None
+    """How much of the card's memory a container may use, as 8192Mi, 8Gi or 50%; by default memory is not limited."""
+    cores: Percent | None = None
+    """How much of the card's computing units a container may use, in percent; by default they are not limited."""
+    count: Count = "auto"
+    """How many vGPUs each card has: a number, or as many as fit by both quotas (auto)."""
+    select: SelectOptions = SelectOptions()
+    """Which cards are cut; by default all of the class."""
+    enforce: tuple[Enforcement, ...] = Field(default=("watch",), min_length=1)
+    """What holds containers to the quota, one or several: criproxy watches the use and acts afterwards (watch),
+    NVIDIA's MPS (mps), the library HAMi-core (hami-core), or the driver's own limit (nvidia-memory-limit)."""
+    env: Mapping[NeededEnvName, str] = {}
+    """Variables that containers get, such as the name of a vendor's template. {memory_mib}, {cores_percent} and {card}
+    stand for those of the vGPU."""
+    if_missing: WhenMissing = "refuse"
+    """What happens where one of these is missing on the node: the others must do (next), or the container is refused
+    (refuse)."""
+
+    def profile(self) -> Profile:
+        """The same as plain values."""
+        memory = self.memory or "0Mi"
+        amount = int(memory.rstrip("%GMi"))
+        return Profile(
+            name=self.name,
+            kind=self.kind,
+            memory_mib=0 if memory.endswith("%") else amount * (1024 if memory.endswith("Gi") else 1),
+            memory_percent=amount if memory.endswith("%") else 0,
+            cores_percent=self.cores or 0,
+            count=None if self.count == "auto" else self.count,
+            select=self.select.choice(),
+            enforce=self.enforce,
+            env=tuple(self.env.items()),
+            when_missing=self.if_missing,
+        )

@@ -1,0 +1,98 @@
+"""What Prometheus reads of the use of the node and of vGPUs: the signals by which pods are scaled.
+
+A metric is there only where there is something to say. Labels are bounded by the containers with vGPUs, and by the
+profiles of the policy file.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_LABELS = ["namespace", "pod", "container", "device_class", "profile", "card"]
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuUse:
+    """A container with a vGPU."""
+
+    labels: Sequence[str]
+    """As `_LABELS` names them."""
+    memory_mib: int | None = None
+    """None where it is not known."""
+    memory_limit_mib: int | None = None
+    """None: it has no quota of memory."""
+    cores_percent: float | None = None
+    cores_limit_percent: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """All of it at one moment."""
+
+    node_cpu_ratio: float | None = None
+    node_memory_ratio: float | None = None
+    vgpus: Sequence[VgpuUse] = ()
+    free: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By class and profile, how many vGPUs no container has."""
+    watcher_up: bool | None = None
+    """Whether the watcher reports; None where it never did."""
+
+
+class VgpuCollector(Collector):
+    """Turns a fresh snapshot into metrics."""
+
+    def __init__(self, measure: Callable[[], Signals]) -> None:
+        self._measure = measure
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: this keeps registration from collecting."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric that there is."""
+        signals = self._measure()
+        for name, text, value in (
+            ("node_cpu_utilization_ratio", "Part of the node's CPU time that is busy, 0 to 1.", signals.node_cpu_ratio),
+            ("node_memory_utilization_ratio", "Part of the node's memory in use, 0 to 1.", signals.node_memory_ratio),
+            ("usage_watcher_up", "1 while the watcher reports the use of cards, else 0.", signals.watcher_up),
+        ):
+            if value is not None:
+                yield GaugeMetricFamily(f"criproxy_{name}", text, value=value)
+        yield from _vgpus(signals.vgpus)
+        if signals.free:
+            text = "vGPUs that no container has, by profile."
+            free = GaugeMetricFamily("criproxy_vgpu_free", text, labels=["device_class", "profile"])
+            for key, count in sorted(signals.free.items()):
+                free.add_metric(list(key), count)
+            yield free
+
+
+def _vgpus(vgpus: Sequence[VgpuUse]) -> Iterator[Metric]:
+    series: tuple[tuple[str, str, Callable[[VgpuUse], float | None]], ...] = (
+        ("memory_used_bytes", "Memory of its card that a container with a vGPU uses.", lambda use: _of(use.memory_mib)),
+        ("memory_limit_bytes", "Quota of memory of a vGPU.", lambda use: _of(use.memory_limit_mib)),
+        ("sm_ratio", "Part of the card's computing units that a container with a vGPU uses, 0 to 1.", _cores),
+        ("sm_limit_ratio", "Quota of computing units of a vGPU, 0 to 1.", _cores_limit),
+    )
+    for name, text, value in series:
+        known = [(use.labels, found) for use in vgpus if (found := value(use)) is not None]
+        if known:
+            family = GaugeMetricFamily(f"criproxy_vgpu_{name}", text, labels=_LABELS)
+            for labels, found in known:
+                family.add_metric(list(labels), found)
+            yield family
+
+
+def _of(mib: int | None) -> float | None:
+    return None if mib is None else mib * MIB
+
+
+def _cores(use: VgpuUse) -> float | None:
+    return None if use.cores_percent is None else use.cores_percent / 100
+
+
+def _cores_limit(use: VgpuUse) -> float | None:
+    return None if use.cores_limit_percent is None else use.cores_limit_percent / 100

@@ -1,0 +1,199 @@
+"""What replicas are scaled by: the use of the node and of vGPUs, from the daemon's answer or from recorded metrics."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from criproxy.usage.scaling import Proposal, Target, by_pods, by_value
+
+MetricName = Literal["cpu", "memory", "vgpu-memory", "vgpu-cores"]
+METRICS: Mapping[MetricName, str] = {
+    "cpu": "use of the node's CPUs",
+    "memory": "use of the node's memory",
+    "vgpu-memory": "mean use of the vGPUs' memory",
+    "vgpu-cores": "mean use of the vGPUs' cores",
+}
+"""What can be scaled by, and what it is called."""
+DEFAULT_PERCENT: Mapping[MetricName, float] = {"cpu": 70.0, "memory": 80.0, "vgpu-memory": 80.0, "vgpu-cores": 70.0}
+Sample = tuple[str, Mapping[str, str], float]
+"""Name, labels and value of one line of metrics."""
+_PREFIX = "criproxy_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuSignal:
+    """How much of its quota one container uses."""
+
+    namespace: str
+    pod: str
+    profile: str
+    memory_used: float | None = None
+    """In bytes or MiB; None: it is not known."""
+    memory_limit: float | None = None
+    """In the same unit; None: it has no quota of memory."""
+    cores_used: float | None = None
+    cores_limit: float | None = None
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Of its quota of memory."""
+        return _ratio(self.memory_used, self.memory_limit)
+
+    @property
+    def cores_ratio(self) -> float | None:
+        """Of its quota of computing units."""
+        return _ratio(self.cores_used, self.cores_limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSignals:
+    """All that is known at one moment, of one node or of several."""
+
+    cpu_ratio: float | None = None
+    memory_ratio: float | None = None
+    vgpus: tuple[VgpuSignal, ...] = ()
+    free: Mapping[str, int] = field(default_factory=dict)
+    """By profile, how many vGPUs no container has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuCount:
+    """How many vGPUs of one profile are wanted."""
+
+    profile: str
+    given: int
+    free: int
+    proposal: Proposal
+
+    @property
+    def wanted(self) -> int:
+        """As many as there are where nothing is known of their use."""
+        return self.given if self.proposal.replicas is None else self.proposal.replicas
+
+    @property
+    def lacking(self) -> int:
+        """How many more are wanted than there are."""
+        return max(self.wanted - self.given - self.free, 0)
+
+
+def of_answer(values: Mapping[str, Any]) -> NodeSignals:
+    """The signals in the answer of the control socket's ``usage``."""
+    return NodeSignals(
+        cpu_ratio=values["node"]["cpu_ratio"],
+        memory_ratio=values["node"]["memory_ratio"],
+        vgpus=tuple(
+            VgpuSignal(
+                namespace=each["namespace"],
+                pod=each["pod"],
+                profile=each["profile"],
+                memory_used=each["memory_mib"],
+                memory_limit=each["memory_granted_mib"],
+                cores_used=each["cores_percent"],
+                cores_limit=each["cores_granted_percent"],
+            )
+            for each in values["containers"]
+            if each["profile"]
+        ),
+        free=_summed((each["profile"], each["free"]) for each in values["profiles"]),
+    )
+
+
+def of_samples(samples: Iterable[Sample]) -> NodeSignals:
+    """The signals in recorded metrics; of several nodes together the mean of their use."""
+    ratios: dict[str, list[float]] = {}
+    vgpus: dict[tuple[str, ...], dict[str, float]] = {}
+    free: list[tuple[str, int]] = []
+    for name, labels, value in samples:
+        short = name.removeprefix(_PREFIX)
+        if short in ("node_cpu_utilization_ratio", "node_memory_utilization_ratio"):
+            ratios.setdefault(short, []).append(value)
+        elif short == "vgpu_free":
+            free.append((labels.get("profile", ""), int(value)))
+        elif short in _FIELDS:
+            vgpus.setdefault(_whose(labels), {})[_FIELDS[short]] = value
+    return NodeSignals(
+        cpu_ratio=_mean(ratios.get("node_cpu_utilization_ratio", [])),
+        memory_ratio=_mean(ratios.get("node_memory_utilization_ratio", [])),
+        vgpus=tuple(
+            VgpuSignal(namespace=key[0], pod=key[1], profile=key[2], **amounts) for key, amounts in vgpus.items()
+        ),
+        free=_summed(free),
+    )
+
+
+_FIELDS = {
+    "vgpu_memory_used_bytes": "memory_used",
+    "vgpu_memory_limit_bytes": "memory_limit",
+    "vgpu_sm_ratio": "cores_used",
+    "vgpu_sm_limit_ratio": "cores_limit",
+}
+
+
+def _whose(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Namespace, pod, profile, container and card; Prometheus renames labels that its target has, too."""
+    namespace, pod, container = (
+        labels.get(f"exported_{name}") or labels.get(name, "") for name in ("namespace", "pod", "container")
+    )
+    return namespace, pod, labels.get("profile", ""), container, labels.get("card", "")
+
+
+def chosen(signals: NodeSignals, is_replica: Callable[[str, str], bool]) -> tuple[VgpuSignal, ...]:
+    """The vGPUs of pods that are replicas, by namespace and name."""
+    return tuple(each for each in signals.vgpus if is_replica(each.namespace, each.pod))
+
+
+def pods_of(vgpus: Iterable[VgpuSignal]) -> dict[tuple[str, str], list[VgpuSignal]]:
+    """By namespace and name of the pod."""
+    found: dict[tuple[str, str], list[VgpuSignal]] = {}
+    for each in vgpus:
+        found.setdefault((each.namespace, each.pod), []).append(each)
+    return found
+
+
+def propose(
+    name: MetricName, target: Target, current: int, signals: NodeSignals, vgpus: Iterable[VgpuSignal]
+) -> Proposal:
+    """What one metric wants of *current* replicas, which have *vgpus*."""
+    if name in ("cpu", "memory"):
+        return by_value(target, current, signals.cpu_ratio if name == "cpu" else signals.memory_ratio)
+    pods = pods_of(vgpus).values()
+    values = [_of_pod(own, cores=name == "vgpu-cores") for own in pods]
+    values += [None] * max(current - len(values), 0)  # on other nodes, or without a vGPU yet
+    return by_pods(target, current, values)
+
+
+def count_vgpus(target: Target, signals: NodeSignals) -> list[VgpuCount]:
+    """How many vGPUs are wanted of each profile, by the mean use of those that are given: of memory or cores."""
+    profiles = sorted({each.profile for each in signals.vgpus} | set(signals.free))
+    counts = []
+    for profile in profiles:
+        own = [each for each in signals.vgpus if each.profile == profile]
+        proposal = by_pods(target, len(own), [_largest(each) for each in own])
+        counts.append(VgpuCount(profile=profile, given=len(own), free=signals.free.get(profile, 0), proposal=proposal))
+    return counts
+
+
+def _largest(vgpu: VgpuSignal) -> float | None:
+    return max((each for each in (vgpu.memory_ratio, vgpu.cores_ratio) if each is not None), default=None)
+
+
+def _of_pod(vgpus: Iterable[VgpuSignal], *, cores: bool) -> float | None:
+    """The mean use of a pod's vGPUs; None where one of them is not known."""
+    ratios = [each.cores_ratio if cores else each.memory_ratio for each in vgpus]
+    known = [each for each in ratios if each is not None]
+    return _mean(known) if len(known) == len(ratios) else None
+
+
+def _ratio(used: float | None, limit: float | None) -> float | None:
+    return used / limit if used is not None and limit else None
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for name, count in pairs:
+        total[name] = total.get(name, 0) + count
+    return total

@@ -1,0 +1,150 @@
+"""Who uses how much of which card, as values that JSON can say: for `criproxy usage`. docs/vgpu.md has the keys."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from criproxy.devices.published import Published, free_vgpus
+from criproxy.model.node import Node
+from criproxy.model.notices import Values, timestamp
+from criproxy.model.workload import ContainerState
+from criproxy.usage.history import MINUTE_S, Point, SeriesKey
+from criproxy.usage.report import stale_after_s
+from criproxy.usage.rows import CardRow, Uses
+from criproxy.usage.totals import ClassUse, UsageReport
+from criproxy.usage.values import CardUse
+
+Series = Sequence[tuple[SeriesKey, Sequence[Point]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What is known of the use of cards at one moment."""
+
+    report: UsageReport | None = None
+    """The last one; None: there was none."""
+    reported_s: float = 0.0
+    is_current: bool = False
+    plugin: Published | None = None
+    """What the device plugin offers; None where it does not run."""
+    node_cpu_ratio: float | None = None
+    node_memory_ratio: float | None = None
+    series: Series = field(default_factory=tuple)
+
+
+def tell(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[tuple[str, str], int]) -> Values:
+    """Everything.
+
+    Args:
+        node: who runs.
+        rows: the containers with cards.
+        watched: what is known.
+        given: by class and resource, how many ids containers have.
+    """
+    there = sorted(rows, key=lambda row: (row.grant.title, row.container.attempt, row.container.key, row.card))
+    uses = Uses(watched.report if watched.is_current else None)
+    return {
+        "watcher": _watcher(watched),
+        "node": {"cpu_ratio": watched.node_cpu_ratio, "memory_ratio": watched.node_memory_ratio},
+        "cards": [_card(each, card) for each, card in uses.cards()],
+        "containers": [_row(row) for row in there if row.container.state is not ContainerState.EXITED],
+        "unknown_containers": _unknown(node, uses),
+        "profiles": list(_profiles(watched.plugin, given)),
+        "history": [_series(key, points, node) for key, points in watched.series],
+    }
+
+
+def _watcher(watched: Watched) -> Values:
+    """Whether the watcher reports, and what it cannot read."""
+    report = watched.report
+    if report is None:
+        return {"state": "none", "reported": None, "stale_after_s": None, "classes": []}
+    return {
+        "state": "reporting" if watched.is_current else "silent",
+        "reported": timestamp(watched.reported_s),
+        "stale_after_s": stale_after_s(report),
+        "classes": [
+            {"class": each.kind, "source": each.source, "problem": each.problem, "unread_cards": dict(each.unread)}
+            for each in report.classes
+        ],
+    }
+
+
+def _card(use: ClassUse, card: CardUse) -> Values:
+    others = [each for each in use.others if each.card == card.card]
+    cores = [each.cores_percent for each in others if each.cores_percent is not None]
+    return {
+        "class": use.kind,
+        "id": card.card,
+        "memory_mib": card.memory_mib,
+        "total_mib": card.total_mib or None,
+        "cores_percent": card.cores_percent,
+        "not_a_container": {
+            "memory_mib": sum(each.memory_mib for each in others),
+            "cores_percent": sum(cores) if cores else None,
+        },
+    }
+
+
+def _row(row: CardRow) -> Values:
+    container, use = row.container, row.use
+    return {
+        "id": container.key if container.has_id else "",
+        "namespace": container.namespace,
+        "pod": container.pod_name,
+        "container": container.name,
+        "state": container.state.value,
+        "class": row.grant.kind,
+        "card": row.card,
+        "resource": row.grant.resource,
+        "ids": list(row.grant.ids),
+        "profile": row.grant.quota.profile if row.grant.quota else "",
+        "memory_mib": use.memory_mib if use else None,
+        "memory_granted_mib": row.memory_limit_mib,
+        "cores_percent": use.cores_percent if use else None,
+        "cores_granted_percent": row.cores_limit_percent,
+        "over_since": {quantity.value: timestamp(since_s) for quantity, since_s in row.over_since_s.items()},
+        "actions": row.actions,
+    }
+
+
+def _unknown(node: Node, uses: Uses) -> list[Values]:
+    """Containers that use cards and that criproxy does not know, such as those of another runtime."""
+    return [
+        {"id": use.container_id, "class": kind, "card": use.card, "memory_mib": use.memory_mib}
+        for kind, use in uses.all()
+        if use.container_id not in node.containers
+    ]
+
+
+def _profiles(plugin: Published | None, given: Mapping[tuple[str, str], int]) -> Iterable[Values]:
+    """The vGPUs of each profile: how many there are, and how many of them are free."""
+    free = free_vgpus(plugin, given) if plugin else {}
+    for each in plugin.resources if plugin else ():
+        if each.profile:
+            yield {
+                "class": each.device_class,
+                "profile": each.profile,
+                "resource": each.name,
+                "vgpus": each.ids,
+                "healthy": each.healthy,
+                "given": given.get((each.device_class, each.name), 0),
+                "free": free[each.device_class, each.profile],
+            }
+
+
+def _series(key: SeriesKey, points: Sequence[Point], node: Node) -> Values:
+    container = node.containers.get(key.container_id)
+    return {
+        "class": key.device_class,
+        "card": key.card,
+        "id": key.container_id,
+        "title": container.title if container else "",
+        "points": [
+            {
+                "time": timestamp(point.minute * MINUTE_S),
+                "memory_mib": point.memory_mib,
+                "cores_percent": point.cores_percent,
+            }
+            for point in points
+        ],
+    }

@@ -1,0 +1,102 @@
+"""Watches the cards of one class: takes readings, finds the containers in them, and passes on what is judged."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from criproxy.observe.logger import Log
+from criproxy.usage.quota import Over
+from criproxy.usage.totals import ClassUse, class_use, container_uses, named
+from criproxy.usage.values import Reading
+from criproxy.watcher.grants import Grants
+from criproxy.watcher.incidents import QuotaIncidents
+from criproxy.watcher.judging import ClassJudge
+from criproxy.watcher.processes import Processes
+
+Names = Mapping[str, str]
+"""Ids of cards by whatever else they are called."""
+
+
+@dataclass(slots=True, repr=False)
+class ClassWatch:
+    """The cards of one class.
+
+    Args:
+        judge: judges who uses them.
+        source: what reports their use: nvml, command, or file.
+        processes: know the containers of processes.
+        grants: know what containers have been given.
+        incidents: get who is over a quota.
+        changed: called when something else is known than before.
+        log: is told once of each reason why nothing is known.
+    """
+
+    judge: ClassJudge
+    source: str
+    processes: Processes
+    grants: Grants
+    incidents: QuotaIncidents
+    changed: Callable[[], None]
+    log: Log
+    names: Names = field(default_factory=dict)
+    use: ClassUse = field(init=False)
+    """What is known now."""
+    _latest: Reading | None = None
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _said: dict[str, str] = field(default_factory=dict)
+    """The reasons that the log has, by card; those of all cards at once under an empty text."""
+
+    def __post_init__(self) -> None:
+        self.use = ClassUse(kind=self.judge.kind, source=self.source, problem="there has been no reading yet")
+
+    def rest(self) -> None:
+        """Nothing reports its use, and nothing should: the machine has no such cards."""
+        self.use = ClassUse(kind=self.judge.kind, source=self.source)
+        self._tell({})
+
+    def took(self, reading: Reading) -> None:
+        """There is a reading; one that comes before the last was looked at takes its place."""
+        self._latest = reading
+        self._news.set()
+
+    async def run(self) -> None:
+        """Look at readings for ever."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._latest is not None:
+                await self.see(self._latest)
+
+    async def see(self, reading: Reading) -> None:
+        """Use one reading."""
+        if reading.problem:
+            self.use = replace(self.use, problem=reading.problem)
+            self._tell({**reading.unread, "": reading.problem})
+            return
+        owned = await asyncio.to_thread(self.processes.owned, named(reading, self.names))
+        uses = container_uses(owned.kind, owned.processes)
+        self.use = class_use(owned, self.source, uses)
+        self._tell(reading.unread)
+        self.grants.see(each.container_id for each in uses if each.container_id)
+        if self.grants.granted is None:
+            return
+        verdicts, targets = self.judge.after(owned, self.grants.granted, uses)
+        for verdict in verdicts:
+            if isinstance(verdict, Over):
+                self.incidents.over(verdict)
+            else:
+                self.incidents.within(verdict, owned.kind)
+        for key, target in targets:
+            self.incidents.finish(key, target)
+
+    def _tell(self, problems: Mapping[str, str]) -> None:
+        """Something is known, or is not: let the log have what is new."""
+        self.changed()
+        kind = self.judge.kind
+        for card, reason in problems.items():
+            if self._said.get(card) != reason:
+                about = {"class": kind, "card": card} if card else {"class": kind}
+                self.log.warning("usage of cards is unknown", **about, reason=reason)
+        if self._said and not problems:
+            self.log.info("usage of cards is known again", **{"class": kind})
+        self._said = dict(problems)

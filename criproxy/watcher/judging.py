@@ -1,0 +1,86 @@
+"""Judges the cards of one class by their readings, with a `quota.Judgement` for each card.
+
+One card of which nothing is known does not keep the others from being judged.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from criproxy.devices.plan import QuotaPlan
+from criproxy.usage.quota import Judgement, Key, Verdict, Within
+from criproxy.usage.values import ContainerUse, Process, Reading
+from criproxy.watcher.grants import Granted
+
+
+@dataclass(slots=True, repr=False)
+class ClassJudge:
+    """The judge of one class.
+
+    Args:
+        kind: the name of the class.
+        plan: when a container is over its quota.
+    """
+
+    kind: str
+    plan: QuotaPlan
+    _cards: dict[str, Judgement] = field(default_factory=dict)
+    _targets: dict[Key, Process] = field(default_factory=dict)
+    """What was to be killed before a restart, until it is known whether the container still is over its quota."""
+    _resumed: bool = False
+
+    def use(self, plan: QuotaPlan) -> None:
+        """Judge by another plan from now on."""
+        self.plan = plan
+        self._cards = {card: each.with_plan(plan) for card, each in self._cards.items()}
+
+    def after(
+        self, reading: Reading, granted: Granted, uses: Iterable[ContainerUse]
+    ) -> tuple[list[Verdict], list[tuple[Key, Process]]]:
+        """Judge a complete reading.
+
+        Args:
+            reading: which.
+            granted: what containers have.
+            uses: what they use.
+
+        Returns:
+            What has changed, and the processes that were to be killed before a restart and still are.
+        """
+        if not self._resumed:
+            self._resume(granted)
+        by_card: dict[str, list[ContainerUse]] = {}
+        for use in uses:
+            by_card.setdefault(use.card, []).append(use)
+        verdicts: list[Verdict] = []
+        for card in self._judged(granted):
+            if card not in reading.unread:
+                judgement = self._card(card)
+                grants = granted.by_card.get((self.kind, card), ())
+                self._cards[card], found = judgement.after(reading.at_s, grants, by_card.get(card, ()))
+                verdicts += found
+        return verdicts, list(self._finished(verdicts))
+
+    def _judged(self, granted: Granted) -> dict[str, None]:
+        """The cards that someone has, or had."""
+        return dict.fromkeys((*self._cards, *(card for kind, card in granted.by_card if kind == self.kind)))
+
+    def _card(self, card: str) -> Judgement:
+        return self._cards.get(card) or Judgement(kind=self.kind, plan=self.plan)
+
+    def _resume(self, granted: Granted) -> None:
+        """Go on with what the daemon knows from before a restart of the watcher."""
+        self._resumed = True
+        for each in granted.incidents:
+            if each.device_class == self.kind:
+                self._cards[each.card] = self._card(each.card).resumed(each.key)
+                if each.target is not None:
+                    self._targets[each.key] = each.target
+
+    def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, Process]]:
+        for each in verdicts:
+            if isinstance(each, Within):
+                self._targets.pop(each.key, None)
+        for key, target in [*self._targets.items()]:
+            if key in self._card(key.card).over_since():
+                del self._targets[key]
+                yield key, target

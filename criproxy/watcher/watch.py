@@ -1,0 +1,171 @@
+"""The watcher: follows what reports the use of cards, as the policy file says, and tells the daemon."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from criproxy.devices.plan import PluginPlan, UsageSource
+from criproxy.devices.usage_options import unwatched
+from criproxy.discovery.patience import Patience
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import Tasks
+from criproxy.usage.totals import ClassUse
+from criproxy.watcher import nvml_usage
+from criproxy.watcher.classes import ClassWatch, Names
+from criproxy.watcher.daemon import Daemon
+from criproxy.watcher.files import FileSource
+from criproxy.watcher.grants import Grants
+from criproxy.watcher.incidents import KILL, QuotaIncidents
+from criproxy.watcher.judging import ClassJudge
+from criproxy.watcher.killing import may_kill
+from criproxy.watcher.processes import Processes
+from criproxy.watcher.programs import ProgramSource, Took, silent_s
+from criproxy.watcher.reports import UsageReports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The watcher at one moment, for metrics."""
+
+    problems: Mapping[str, bool] = field(default_factory=dict)
+    """By class, whether its use is not known."""
+    pending: int = 0
+    """Incidents of which the daemon has still to be told."""
+    kills: int = 0
+    kills_failed: int = 0
+
+
+class Watcher:
+    """Watches the use of the node's cards.
+
+    Args:
+        socket: the daemon's control socket.
+        host_root: above /proc.
+        log: is told of what cannot be watched, and of containers over their quota.
+        nvml: the program that asks NVML, to which the period is added.
+    """
+
+    def __init__(self, socket: str, host_root: Path, log: Log, nvml: Sequence[str] = nvml_usage.COMMAND) -> None:
+        self._log = log
+        self._nvml = tuple(nvml)
+        self._host_root = host_root
+        self._patience = Patience()
+        daemon = Daemon(socket, log)
+        self._grants = Grants(daemon, log)
+        self._incidents = QuotaIncidents(daemon, Processes(host_root), log)
+        self._reports = UsageReports(daemon, self._uses)
+        self._plan = PluginPlan(advertised=())
+        self._classes: dict[str, ClassWatch] = {}
+        self._names: dict[str, Names] = {}
+        self._has_nvml = False
+        self._changed = asyncio.Event()
+
+    @property
+    def sample(self) -> Watched:
+        """How it is with it now."""
+        return Watched(
+            problems={kind: bool(each.use.problem) for kind, each in self._classes.items()},
+            pending=self._incidents.pending,
+            kills=self._incidents.kills,
+            kills_failed=self._incidents.kills_failed,
+        )
+
+    def start(self, tasks: Tasks) -> None:
+        """Begin to watch."""
+        tasks.forever("use of cards", self._run)
+        tasks.forever("incidents of quotas", self._incidents.run)
+        tasks.forever("reports of use", self._reports.run)
+
+    def use(self, plan: PluginPlan) -> None:
+        """Watch as *plan* says from now on."""
+        before, self._plan = self._plan, plan
+        is_same = (plan.usage, plan.quota) == (before.usage, before.quota)
+        if not is_same or plan.profiles != before.profiles:
+            self._warn(plan)
+        if is_same:
+            return
+        self._reports.period_s = plan.quota.period_s
+        self._incidents.stop_timeout_s = plan.quota.stop_timeout_s
+        self._classes = {source.kind: self._class(source) for source in plan.usage}
+        self._reports.soon()
+        self._changed.set()
+
+    def found(self, names: Mapping[str, Names], *, has_nvml: bool) -> None:
+        """Note which cards there are.
+
+        Args:
+            names: by class, the ids of cards by whatever else they are called.
+            has_nvml: whether there are cards that NVML knows.
+        """
+        self._names = dict(names)
+        for kind, each in self._classes.items():
+            each.names = self._names.get(kind, {})
+        if has_nvml != self._has_nvml:
+            self._has_nvml = has_nvml
+            self._changed.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            work = [each for source in self._plan.usage for each in self._work(source)]
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(each) for each in work]
+                if running:
+                    running.append(group.create_task(self._grants.run()))
+                await self._changed.wait()
+                for task in running:
+                    task.cancel()
+
+    def _work(self, source: UsageSource) -> list[Coroutine[Any, Any, None]]:
+        watch = self._classes[source.kind]
+        if source.source == "nvml" and not self._has_nvml:
+            watch.rest()
+            return []
+        return [self._source(source, watch.took), watch.run()]
+
+    async def _source(self, source: UsageSource, took: Took) -> None:
+        period_s = self._plan.quota.period_s
+        if source.source == "file":
+            await FileSource(source.kind, Path(source.file), took, period_s, self._patience).run()
+            return
+        is_nvml = source.source == "nvml"
+        command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
+        title = "the program that asks NVML" if is_nvml else command[0]
+        await ProgramSource(source.kind, command, title, took, silent_s(period_s)).run()
+
+    def _class(self, source: UsageSource) -> ClassWatch:
+        """The class as before, if it is the same source: who is over a quota stays so."""
+        before = self._classes.get(source.kind)
+        judge = before.judge if before else ClassJudge(source.kind, self._plan.quota)
+        judge.use(self._plan.quota)
+        if before is not None and before.source == source.source:
+            return before
+        watch = ClassWatch(
+            judge=judge,
+            source=source.source,
+            processes=Processes(self._host_root),
+            grants=self._grants,
+            incidents=self._incidents,
+            changed=self._reports.soon,
+            log=self._log,
+        )
+        watch.names = self._names.get(source.kind, {})
+        return watch
+
+    def _uses(self) -> tuple[ClassUse, ...]:
+        return tuple(each.use for each in self._classes.values())
+
+    def _warn(self, plan: PluginPlan) -> None:
+        """Say what of the plan cannot be done."""
+        for kind in unwatched(plan):
+            text = "quotas of a class are not enforced: it has no source of usage data"
+            self._log.warning(text, **{"class": kind}, hint="add the class to devices.plugin.usage")
+        kinds = [profile.kind for profile in plan.profiles]
+        wanted = any(plan.quota.action(kind, "memory") == KILL for kind in kinds) or any(
+            plan.quota.action(kind, "cores") == KILL for kind in kinds
+        )
+        if wanted and not may_kill():
+            text = "kill-process can only kill processes of root: the unit lacks CAP_KILL"
+            self._log.warning(text, hint="docs/vgpu.md has the drop-in")

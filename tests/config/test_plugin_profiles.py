@@ -1,0 +1,121 @@
+"""The list of profiles: what it means, and what is said where it cannot be meant."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.config import load
+from criproxy.devices.vgpus import CardChoice, Profile
+from criproxy.errors import ConfigError
+from tests.config.files import write
+
+CLASS = '{name: ali-npu, resources: [aliyun.com/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}'
+
+
+def _text(profiles: str, more: str = "") -> str:
+    """A policy file with these profiles."""
+    return f"policy: none\ndevices:\n  classes: [nvidia, {CLASS}]\n  plugin:\n    profiles: [{profiles}]\n    {more}\n"
+
+
+def _profiles(tmp_path: Path, profiles: str) -> tuple[Profile, ...]:
+    devices = load(write(tmp_path / "p.yaml", _text(profiles).encode()), "any").common.devices
+    assert devices is not None
+    plan = devices.plan()
+    assert plan is not None
+    return plan.profiles
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [
+        pytest.param(
+            "{name: gpu-8g, class: nvidia, memory: 8192Mi, cores: 25}",
+            Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25),
+            id="both-quotas",
+        ),
+        pytest.param(
+            "{name: half, class: ali-npu, memory: 50%, count: 2, enforce: [hami-core, watch], ifMissing: next}",
+            Profile(
+                name="half",
+                kind="ali-npu",
+                memory_percent=50,
+                count=2,
+                enforce=("hami-core", "watch"),
+                when_missing="next",
+            ),
+            id="a-share-and-a-number",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, count: auto, select: "
+            "{models: ['Tesla-T4*'], indexes: [0, 2], ids: [GPU-a], share: 50%}}",
+            Profile(
+                name="g",
+                kind="nvidia",
+                memory_mib=8192,
+                select=CardChoice(models=("Tesla-T4*",), indexes=(0, 2), ids=("GPU-a",), share_percent=50),
+            ),
+            id="a-choice-of-cards",
+        ),
+    ],
+)
+def test_a_profile_means_a_quota(tmp_path: Path, text: str, profile: Profile) -> None:
+    """Memory is an amount or a share, and cores are percent."""
+    assert _profiles(tmp_path, text) == (profile,)
+
+
+def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
+    """The resource of a profile is one of its class's, so that the daemon knows whose cards it means."""
+    text = _text("{name: gpu-8g, class: nvidia, memory: 8Gi}, {name: half, class: ali-npu, cores: 50}")
+    devices = load(write(tmp_path / "p.yaml", text.encode()), "any").common.devices
+    assert devices is not None
+    rules = devices.rules()
+    serving = {kind.name: kind for kind in rules.classes}
+    assert serving["nvidia"].serves("criproxy.io/gpu-8g")
+    assert serving["ali-npu"].serves("criproxy.io/half")
+    assert not serving["nvidia"].serves("criproxy.io/half")
+
+
+@pytest.mark.parametrize(
+    ("profiles", "more", "sentence"),
+    [
+        pytest.param("{name: g, class: nvidia}", "", "needs memory, cores, or both", id="no-quota"),
+        pytest.param("{name: g, class: nvidia, memory: 8 GB}", "", "must be an amount such as 8192Mi", id="memory"),
+        pytest.param("{name: g, class: nvidia, cores: 0}", "", "greater than or equal to 1", id="no-cores"),
+        pytest.param("{name: g, class: nvidia, cores: 5, count: all}", "", "must be auto, or a number", id="count"),
+        pytest.param("{name: G, class: nvidia, cores: 5}", "", "at most 18 characters of a-z", id="capital-name"),
+        pytest.param(
+            "{name: a-name-of-19-chars-, class: nvidia, cores: 5}", "", "at most 18 characters", id="long-name"
+        ),
+        pytest.param("{name: g, class: nvida, cores: 5}", "", "did you mean 'nvidia'?", id="unknown-class"),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5}, {name: g, class: ali-npu, cores: 5}",
+            "",
+            "another profile has the name 'g'",
+            id="twice",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 40%, count: 3}",
+            "",
+            "3 x 40 % are 120 % of a card's memory: at most 2 fit",
+            id="too-many",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, enforce: [watch, watch]}",
+            "",
+            "watch is given twice",
+            id="enforce-twice",
+        ),
+        pytest.param(
+            "{name: g, class: ali-npu, cores: 5, select: {indexes: [1]}}",
+            "sharing: [{resource: aliyun.com/npu, devices: [1], replicas: 2}]",
+            "card 1 is shared by sharing, too",
+            id="shared-and-cut",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, profiles: str, more: str, sentence: str) -> None:
+    """Each mistake is named with its place and what would be right."""
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path / "p.yaml", _text(profiles, more).encode()), "any")
+    assert sentence in str(caught.value)
+    assert "devices.plugin.profiles[" in str(caught.value)

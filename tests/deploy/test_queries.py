@@ -1,0 +1,112 @@
+"""The queries of the manifests, evaluated by Debian's Prometheus, which scrapes a daemon with containers with vGPUs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.cli.client import ask
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.emulator.kubelet import MiniKubelet
+from criproxy.emulator.runtime import EmbeddedRuntime
+from tests.control.devices.test_vgpus import pod_with
+from tests.daemons import Serve
+from tests.deploy.prometheus import Prometheus, find, free_address, prometheus
+from tests.deploy.test_manifests import loaded, rules
+
+POLICY = """
+policy: static
+reservedCpus: '0'
+devices:
+  podresources: {socket: ''}
+  checkpoint: ''
+  classes: [nvidia]
+  plugin: {profiles: [{name: gpu-8g, class: nvidia, memory: 8192Mi, cores: 25}]}
+"""
+MEMORY_MIB = {"one": 2048, "two": 6144}
+"""What the pods use of 8192 MiB."""
+CORES_PERCENT = {"one": 5.0, "two": 20.0}
+"""What they use of 25 %."""
+
+
+@dataclass
+class Node:
+    """A daemon with pods, and a server that scrapes it."""
+
+    server: Prometheus
+
+    async def evaluated(self, kind: str, name: str, matchers: str = "", group: str = "") -> list[Any]:
+        """What the adapter would get of the rule that makes *name*."""
+        (rule,) = (each for each in rules()[kind] if each["name"]["as"] == name)
+        query = rule["metricsQuery"].replace("<<.LabelMatchers>>", matchers).replace("<<.GroupBy>>", group)
+        return await self.server.until(query)
+
+
+def program() -> Path:
+    """Return Debian's Prometheus; skip without it."""
+    if (found := find("prometheus")) is None:
+        pytest.skip("no prometheus: python -m tests.deploy.prometheus fetches Debian's")
+    return found
+
+
+async def report(serve: Serve, ids: dict[str, str]) -> None:
+    """Report as the watcher does, once."""
+    containers = [
+        {
+            "container_id": ids[name],
+            "kind": "nvidia",
+            "card": "GPU-a",
+            "memory_mib": MEMORY_MIB[name],
+            "cores_percent": CORES_PERCENT[name],
+        }
+        for name in ids
+    ]
+    card = {"card": "GPU-a", "memory_mib": 8192, "total_mib": 16384, "cores_percent": 25.0}
+    classes = [{"kind": "nvidia", "cards": [card], "containers": containers}]
+    arguments = {"at_s": 1.0, "period_s": 300.0, "classes": classes}
+    await asyncio.to_thread(ask, str(serve.control), "device-usage", arguments)
+
+
+@asynccontextmanager
+async def scraped(directory: Path) -> AsyncIterator[Node]:
+    """Two pods with a vGPU each, one of a quarter and one of three quarters of its memory."""
+    server_program, address = program(), free_address()
+    (directory / "policy.yaml").write_text(POLICY)
+    runtime = EmbeddedRuntime(directory / "runtime.sock")
+    async with AsyncExitStack() as stack:
+        await runtime.start()
+        stack.push_async_callback(runtime.stop)
+        serve = Serve(directory, "--config", str(directory / "policy.yaml"), "--http", address)
+        await stack.enter_async_context(serve)
+        client = RuntimeClient(f"unix://{serve.socket}")
+        stack.push_async_callback(client.close)
+        kubelet, ids = MiniKubelet(client), {}
+        for number, name in enumerate(MEMORY_MIB):
+            _, made = await kubelet.run_pod(pod_with(f"GPU-a/gpu-8g/{number}", name))
+            ids[name] = made["main"]
+        await report(serve, ids)
+        config = loaded("prometheus.yaml")
+        (job,) = config["scrape_configs"]
+        job |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
+        job["static_configs"] = [{"targets": [address]}]
+        yield Node(await stack.enter_async_context(prometheus(server_program, directory, config)))
+
+
+async def test_queries_of_the_manifests(tmp_path: Path) -> None:
+    """Each rule gives a value for each pod, or one of the nodes, as its name says."""
+    async with scraped(tmp_path) as node:
+        pods, group = 'namespace="default",pod=~"one|two"', "pod"
+        memory = await node.evaluated("Pods", "criproxy_vgpu_memory_used_percent", pods, group)
+        cores = await node.evaluated("Pods", "criproxy_vgpu_cores_used_percent", pods, group)
+        cpu = await node.evaluated("External", "criproxy_node_cpu_percent")
+        used = await node.evaluated("External", "criproxy_node_memory_percent")
+
+    assert {labels["pod"]: value for labels, value in memory} == {"one": 25.0, "two": 75.0}
+    assert {labels["pod"]: round(value, 6) for labels, value in cores} == {"one": 20.0, "two": 80.0}
+    for ((labels, value),) in (cpu, used):
+        assert labels == {}
+        assert 0 <= value <= 100

@@ -1,0 +1,164 @@
+"""vGPUs of real containers: who takes more than its share is ended once, and its status says why; the others run on.
+
+The class is one of our own, whose card is a device node without a driver; the readings are made up.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.cli.client import ask
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.translate import pid_in
+from criproxy.devices.allocation import Response, joined
+from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
+from criproxy.devices.vgpus import Vgpu, annotations_of
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.errors import CriproxyError
+from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
+from tests.e2e.scene import ALL, Ran, Scene, exited, proxied
+from tests.watchers import Watcher
+
+CARD = "criproxy-e2e0"
+"""Its id, as the device plugin offers it: the name of its node."""
+RESOURCE = "criproxy.io/e2e-8g"
+POLICY = f"""policy: static
+reservedCpus: "{min(ALL)}"
+devices:
+  classes:
+    - name: e2e
+      resources: [test.criproxy.io/card]
+      idFormat: index
+      nodes: {{perDevice: ["/dev/criproxy-e2e{{index}}"]}}
+  plugin:
+    advertise: [{{class: e2e, resource: test.criproxy.io/card}}]
+    profiles: [{{name: e2e-8g, class: e2e, memory: 8192Mi, count: 4}}]
+"""
+SAID = ("GPUMemoryQuotaExceeded", f"9000 MiB used, 8192 MiB allowed on {CARD}")
+NAMES = ("greedy", "first", "second", "third")
+OTHERS = {"first": 8000, "second": 8192, "third": 8704}
+"""Within the quota, at it, and within the margin."""
+
+
+@pytest.fixture
+def card() -> Iterator[None]:
+    """Make the device node of a card, and remove it."""
+    with device_nodes({f"/dev/{CARD}": (WITHOUT_DRIVER, 7)}):
+        yield
+
+
+@pytest.fixture
+async def cut(tmp_path: Path, containerd: PrivateContainerd, card: None) -> AsyncIterator[Scene]:
+    """Criproxy in front of containerd, with rules about the class."""
+    async with asyncio.timeout(120), proxied(tmp_path, containerd, POLICY) as scene:
+        yield scene
+
+
+def pod(name: str, number: int) -> PodSpec:
+    """A pod with one of the vGPUs, as the annotations of our Allocate say it."""
+    vgpu = Vgpu(id=f"{CARD}/e2e-8g/{number}", card=CARD, profile="e2e-8g", memory_mib=8192, cores_percent=0)
+    annotations = {**joined(Response(), RESOURCE, [vgpu.id]).annotations, **annotations_of(vgpu)}
+    return PodSpec(name, (ContainerSpec("c0", IMAGE, annotations=annotations),))
+
+
+def watcher(scene: Scene, memory: OverQuota = "stop") -> Watcher:
+    """One that asks the daemon; who is stopped gets a second: the first process of a container ignores SIGTERM."""
+
+    async def say(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 (JSON)
+        return await asyncio.to_thread(partial(ask, str(scene.serve.control), command, arguments))
+
+    return Watcher(say, kind="e2e", stop_timeout_s=1.0, plan=QuotaPlan(actions=QuotaActions(memory=memory)))
+
+
+def why(status: api.ContainerStatus) -> tuple[str, str]:
+    """Why it has ended."""
+    return status.reason, status.message
+
+
+async def status(scene: Scene, ran: Ran) -> api.ContainerStatus:
+    """What the kubelet reads."""
+    return (await scene.client.container_status(ran.container_id)).status
+
+
+async def of_pod(scene: Scene, ran: Ran) -> list[tuple[str, str]]:
+    """What it reads of the containers of a pod; containerd 1.6 says nothing of them there."""
+    request = api.PodSandboxStatusRequest(pod_sandbox_id=ran.sandbox_id)
+    reply = await scene.client.call("PodSandboxStatus", request, api.PodSandboxStatusResponse)
+    return [why(each) for each in reply.containers_statuses]
+
+
+async def run(scene: Scene) -> dict[str, Ran]:
+    """Four containers on one card."""
+    return {name: await scene.run(pod(name, number)) for number, name in enumerate(NAMES)}
+
+
+async def run_on(scene: Scene, pods: Mapping[str, Ran]) -> None:
+    """Check that all but the greedy one run, and that nothing is said of them."""
+    for name in OTHERS:
+        seen = await status(scene, pods[name])
+        assert seen == (await scene.direct.container_status(pods[name].container_id)).status
+        assert seen.state == api.CONTAINER_RUNNING
+
+
+async def test_over_its_quota(cut: Scene, containerd: PrivateContainerd) -> None:
+    """It is stopped once, although criproxy is killed before and while it is stopped and containerd restarts."""
+    pods = await run(cut)
+    greedy, watching = pods["greedy"], watcher(cut)
+    for at_s in range(4):
+        await watching.read(at_s, greedy=9000, **OTHERS)
+    await cut.restart(signal.SIGKILL)
+    await asyncio.to_thread(containerd.restart)
+    watching.restart()  # it knows nothing of the readings before
+    await settled(cut, watching)
+    for at_s in range(10, 18):
+        await watching.read(at_s, greedy=9000, **OTHERS)
+    await cut.restart(signal.SIGKILL)
+    await exited(cut.direct, greedy.container_id)
+
+    assert why(await status(cut, greedy)) == SAID
+    assert set(await of_pod(cut, greedy)) <= {SAID}
+    await settled(cut, watching)
+    for at_s in range(18, 30):
+        await watching.read(at_s, **OTHERS)
+    await run_on(cut, pods)
+    await cut.restart(signal.SIGTERM)
+    assert why(await status(cut, greedy)) == SAID
+    await cut.remove(greedy)
+    await run_on(cut, pods)
+
+
+async def test_a_process_is_killed(cut: Scene) -> None:
+    """The daemon stores the incident before the watcher kills: whoever reads the status after the exit sees why."""
+    pods = await run(cut)
+    greedy, watching = pods["greedy"], watcher(cut, "kill-process")
+    verbose = await cut.direct.container_status(greedy.container_id, verbose=True)
+    pid = pid_in(verbose.info)
+    assert pid is not None
+    for at_s in range(8):
+        await watching.read(at_s, greedy=9000, **OTHERS)
+    assert watching.kills == [greedy.container_id]
+
+    os.kill(pid, signal.SIGKILL)
+    await exited(cut.client, greedy.container_id)
+
+    seen = await status(cut, greedy)
+    assert (why(seen), seen.exit_code) == (SAID, 137)
+    await run_on(cut, pods)
+
+
+async def settled(scene: Scene, watching: Watcher) -> None:
+    """Wait until the daemon knows again who runs."""
+    while True:
+        try:
+            await watching.ask("device-grants", {})
+        except CriproxyError:
+            await asyncio.sleep(0.05)  # it says so itself: ask again
+        else:
+            return

@@ -1,0 +1,225 @@
+"""Who is over a quota, reading by reading."""
+
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+
+from criproxy.devices.plan import QuotaActions, QuotaPlan
+from criproxy.devices.vgpus import Quota
+from criproxy.usage.quota import Judgement, Key, Over, Within
+from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse
+
+MEMORY = Key("c-1", "GPU-a", "memory")
+CORES = Key("c-1", "GPU-a", "cores")
+QUOTA = Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
+GRANT = Grant(
+    container_id="c-1",
+    namespace="default",
+    pod="one",
+    container="main",
+    pod_uid="uid-1",
+    kind="nvidia",
+    resource="criproxy.io/gpu-8g",
+    ids=("GPU-a/gpu-8g/0",),
+    cards=("GPU-a",),
+    quota=QUOTA,
+)
+JUDGE = Judgement(kind="nvidia", plan=QuotaPlan())
+"""Grace 5 s, three readings, 512 MiB and 10 percent beyond the quota."""
+
+
+def use(memory_mib: int = 0, cores: float | None = 0.0, *processes: ProcessUse) -> ContainerUse:
+    """What the container uses of the card."""
+    return ContainerUse(
+        container_id="c-1",
+        kind="nvidia",
+        card="GPU-a",
+        memory_mib=memory_mib,
+        cores_percent=cores,
+        processes=processes,
+    )
+
+
+def read(
+    judge: Judgement, *uses: tuple[float, ContainerUse | None], grant: Grant | None = GRANT
+) -> tuple[Judgement, list[tuple[float, Over | Within]]]:
+    """Judge readings at these times; None: the container is in none of them. What is said, and when."""
+    said: list[tuple[float, Over | Within]] = []
+    for at_s, each in uses:
+        judge, verdicts = judge.after(at_s, [grant] if grant else [], [each] if each else [])
+        said += [(at_s, verdict) for verdict in verdicts]
+    return judge, said
+
+
+def seconds(each: ContainerUse, first: int, last: int) -> list[tuple[float, ContainerUse | None]]:
+    """The same use in one reading a second."""
+    return [(float(at_s), each) for at_s in range(first, last + 1)]
+
+
+def test_scenario_15() -> None:
+    """9000 MiB with 8192 allowed and a margin of 512 are said once, in the first reading beyond the grace."""
+    process = Process(pid=7, start_ticks=70)
+    over = use(9000, 0.0, ProcessUse(process=process, card="GPU-a", memory_mib=9000))
+    _, said = read(JUDGE, *seconds(over, 10, 60))
+
+    expected = Over(
+        key=MEMORY,
+        kind="nvidia",
+        used=9000.0,
+        allowed=8192,
+        over_since_s=10.0,
+        action="stop",
+        largest=process,
+    )
+    assert said == [(16.0, expected)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "readings", "said_at_s"),
+    [
+        pytest.param(QuotaPlan(), seconds(use(8704), 0, 30), [], id="at-the-margin"),
+        pytest.param(QuotaPlan(), seconds(use(8705), 0, 30), [6.0], id="beyond-the-margin"),
+        pytest.param(QuotaPlan(), seconds(use(9000), 0, 5), [], id="in-the-grace"),
+        pytest.param(
+            QuotaPlan(),
+            [*seconds(use(9000), 0, 4), (5.0, use(8700)), *seconds(use(9000), 6, 11)],
+            [],
+            id="once-below-the-margin",
+        ),
+        pytest.param(QuotaPlan(), [(0.0, use(9000)), (3.0, use(9000)), (5.5, use(9000))], [5.5], id="three-readings"),
+        pytest.param(
+            QuotaPlan(samples=4), [(0.0, use(9000)), (3.0, use(9000)), (5.5, use(9000))], [], id="too-few-readings"
+        ),
+        pytest.param(
+            QuotaPlan(), [(0.0, use(9000)), (2.0, use(9000)), (5.5, use(9000)), (6.5, use(9000))], [], id="a-pause"
+        ),
+        pytest.param(QuotaPlan(grace_s=0.0, samples=1), seconds(use(9000), 0, 3), [1.0], id="no-grace"),
+        pytest.param(
+            QuotaPlan(grace_s=0.0, samples=3), [(0.0, use(9000)), (0.0, use(9000)), (0.0, use(9000))], [], id="repeated"
+        ),
+        pytest.param(QuotaPlan(), [*seconds(use(9000), 10, 14), (3.0, use(9000))], [], id="older-reading"),
+    ],
+)
+def test_memory(plan: QuotaPlan, readings: list[tuple[float, ContainerUse | None]], said_at_s: list[float]) -> None:
+    """Only readings in a row beyond quota and margin count, and each once."""
+    _, said = read(JUDGE.with_plan(plan), *readings)
+
+    assert [at_s for at_s, _ in said] == said_at_s
+
+
+@pytest.mark.parametrize(
+    ("cores", "said_at_s"),
+    [
+        pytest.param([35.0] * 30, [], id="at-the-margin"),
+        pytest.param([36.0] * 30, [10.0], id="beyond-the-margin"),
+        pytest.param([0.0, 0.0, 0.0, 0.0, 100.0] * 6, [], id="bursts"),
+        pytest.param([0.0] * 5 + [400.0] + [0.0] * 10, [], id="a-mistake-of-the-driver"),
+        pytest.param([None] * 30, [], id="not-known"),
+        pytest.param([nan] * 30, [], id="no-number"),
+        pytest.param([inf] * 30, [], id="no-finite-number"),
+    ],
+)
+def test_cores(cores: list[float | None], said_at_s: list[float]) -> None:
+    """Computing units are judged by the mean of five readings: the first one that can be over is the fifth."""
+    _, said = read(JUDGE, *((float(at_s), use(0, each)) for at_s, each in enumerate(cores)))
+
+    assert [at_s for at_s, _ in said] == said_at_s
+    assert all(isinstance(each, Over) and (each.key, each.action) == (CORES, "observe") for _, each in said)
+
+
+def test_an_incident_lasts_until_the_quota_is_kept() -> None:
+    """Just above the quota it is still the same one; within it, it is over, and the next one is another."""
+    readings = [
+        *seconds(use(9000), 0, 6),
+        *seconds(use(8193), 7, 9),
+        *seconds(use(9000), 10, 20),
+        *seconds(use(8192), 21, 22),
+        *seconds(use(9000), 23, 29),
+    ]
+    _, said = read(JUDGE, *readings)
+
+    assert [(at_s, type(each)) for at_s, each in said] == [(6.0, Over), (21.0, Within), (29.0, Over)]
+
+
+def test_a_container_that_is_gone_ends_its_incident() -> None:
+    """Whether it has ended, or uses nothing any more."""
+    judge, _ = read(JUDGE, *seconds(use(9000), 0, 6))
+
+    assert read(judge, (7.0, None))[1] == [(7.0, Within(MEMORY))]
+    assert read(judge, (7.0, None), grant=None)[1] == [(7.0, Within(MEMORY))]
+
+
+def test_a_pause_does_not_end_an_incident() -> None:
+    """Nobody knows what it used meanwhile: neither an end nor another incident is said."""
+    judge, _ = read(JUDGE, *seconds(use(9000), 0, 6))
+    judge, said = read(judge, *seconds(use(9000), 100, 120))
+
+    assert not said
+    assert judge.over_since() == {MEMORY: 100.0}
+
+
+def test_a_restart_repeats_nothing() -> None:
+    """An incident that the daemon knows is not said again; its end is, also where the container is gone meanwhile."""
+    resumed = JUDGE.resumed(MEMORY)
+
+    assert not read(resumed, *seconds(use(9000), 0, 30))[1]
+    assert read(resumed, (0.0, use(100)))[1] == [(0.0, Within(MEMORY))]
+    assert read(resumed, (0.0, None), grant=None)[1] == [(0.0, Within(MEMORY))]
+
+
+def test_another_plan() -> None:
+    """With it everybody begins anew, and the same plan changes nothing."""
+    judge, _ = read(JUDGE, *seconds(use(9000), 0, 5))
+
+    assert read(judge.with_plan(QuotaPlan()), (6.0, use(9000)))[1]
+    assert not read(judge.with_plan(QuotaPlan(samples=2)), (6.0, use(9000)))[1]
+
+
+@pytest.mark.parametrize(
+    ("grant", "actions"),
+    [
+        pytest.param(GRANT, ["kill-process"], id="of-the-class"),
+        pytest.param(replace(GRANT, exempt=True), ["observe"], id="exempt"),
+        pytest.param(replace(GRANT, quota=None), [], id="whole-cards"),
+        pytest.param(replace(GRANT, kind="amd"), [], id="another-class"),
+        pytest.param(replace(GRANT, quota=replace(QUOTA, memory_mib=0)), [], id="no-quota-of-memory"),
+        pytest.param(replace(GRANT, cards=("GPU-a", "GPU-a")), ["kill-process"], id="named-twice"),
+        pytest.param(replace(GRANT, cards=("GPU-b",)), [], id="another-card"),
+    ],
+)
+def test_actions(grant: Grant, actions: list[str]) -> None:
+    """The class has its own action, and a container of an exempt namespace is only observed."""
+    plan = QuotaPlan(by_class={"nvidia": QuotaActions(memory="kill-process")})
+    _, said = read(JUDGE.with_plan(plan), *seconds(use(9000), 0, 10), grant=grant)
+
+    assert [each.action for _, each in said if isinstance(each, Over)] == actions
+    assert len(said) == len(actions)
+
+
+def test_the_larger_of_two_quotas_counts() -> None:
+    """A container with two vGPUs of one card is not held to the smaller one."""
+    larger = replace(GRANT, quota=replace(QUOTA, memory_mib=12000))
+    judge, said = JUDGE, list[Over | Within]()
+    for at_s in range(20):
+        judge, verdicts = judge.after(float(at_s), [GRANT, larger], [use(9000)])
+        said += verdicts
+
+    assert not said
+
+
+def test_the_largest_process() -> None:
+    """It is the one that uses most of the quantity; of equal ones the youngest."""
+
+    def process(pid: int, start_ticks: int, memory_mib: int, cores: float | None) -> ProcessUse:
+        named = Process(pid=pid, start_ticks=start_ticks)
+        return ProcessUse(process=named, card="GPU-a", memory_mib=memory_mib, cores_percent=cores)
+
+    processes = (process(1, 10, 4000, 90.0), process(2, 30, 5000, None), process(3, 20, 5000, 1.0))
+    _, said = read(JUDGE, *seconds(use(14000, 91.0, *processes), 0, 12))
+
+    largest = {each.key.quantity: each.largest for _, each in said if isinstance(each, Over)}
+    assert largest == {
+        "memory": Process(pid=2, start_ticks=30),
+        "cores": Process(pid=1, start_ticks=10),
+    }

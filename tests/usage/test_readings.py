@@ -1,0 +1,87 @@
+"""Readings as programs and files say them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.usage.readings import NoReading, reading_in
+from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
+
+
+def test_all_that_a_reading_may_have() -> None:
+    """What is not known of it has its default, and what is too much does not matter."""
+    said = {
+        "processes": [
+            {"pid": 4711, "card": "npu0", "memory_mib": 900, "cores_percent": 12.5, "name": "python"},
+            {"pid": 4712, "card": 1},
+        ],
+        "cards": [{"card": "npu0", "memory_mib": 900.7, "total_mib": 16384, "cores_percent": 40}],
+        "unread": {"npu1": "it is being reset"},
+        "version": 3,
+    }
+
+    assert reading_in(said, "ali-npu", 7.0) == Reading(
+        kind="ali-npu",
+        at_s=7.0,
+        processes=(
+            ProcessUse(process=Process(pid=4711, start_ticks=0), card="npu0", memory_mib=900, cores_percent=12.5),
+            ProcessUse(process=Process(pid=4712, start_ticks=0), card="1"),
+        ),
+        cards=(CardUse(card="npu0", memory_mib=900, total_mib=16384, cores_percent=40.0),),
+        unread={"npu1": "it is being reset"},
+    )
+    assert reading_in({}, "x", 1.0) == Reading(kind="x", at_s=1.0)
+    assert reading_in({"problem": "no driver"}, "x", 1.0).problem == "no driver"
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        pytest.param([], "a reading must be an object, not []", id="list"),
+        pytest.param({"processes": {}}, "processes must be a list", id="processes"),
+        pytest.param({"processes": [3]}, "processes[0] must be an object, not 3", id="process"),
+        pytest.param({"processes": [{"card": "a"}]}, "processes[0].pid must be the number of a process", id="no-pid"),
+        pytest.param({"processes": [{"pid": 0, "card": "a"}]}, "processes[0].pid", id="pid-0"),
+        pytest.param({"processes": [{"pid": True, "card": "a"}]}, "processes[0].pid", id="pid-true"),
+        pytest.param({"processes": [{"pid": -4, "card": "a"}]}, "processes[0].pid", id="a-process-group"),
+        pytest.param({"processes": [{"pid": 4}]}, "processes[0].card must name a card, not None", id="no-card"),
+        pytest.param(
+            {"processes": [{"pid": 4, "card": "a", "memory_mib": -1}]}, "processes[0].memory_mib must be", id="negative"
+        ),
+        pytest.param(
+            {"processes": [{"pid": 4, "card": "a", "memory_mib": float("nan")}]}, "memory_mib must be", id="nan"
+        ),
+        pytest.param(
+            {"processes": [{"pid": 4, "card": "a", "cores_percent": 101}]}, "cores_percent must be between", id="cores"
+        ),
+        pytest.param({"cards": [{"card": "a", "total_mib": "8Gi"}]}, "cards[0].total_mib must be", id="a-text"),
+        pytest.param({"unread": ["a"]}, "unread must be an object", id="unread"),
+        pytest.param({"problem": 1}, "problem must be a text", id="problem"),
+    ],
+)
+def test_what_is_no_reading_is_named(said: object, sentence: str) -> None:
+    """A program with a mistake judges nobody, and who wrote it learns where the mistake is."""
+    with pytest.raises(NoReading) as caught:
+        reading_in(said, "x", 0.0)
+
+    assert sentence in str(caught.value)
+
+
+_JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_FIELDS = st.sampled_from(["processes", "cards", "unread", "problem", "pid", "card", "memory_mib", "total_mib"])
+
+
+@given(st.dictionaries(_FIELDS, _JSON | st.lists(st.dictionaries(_FIELDS, _JSON))))
+def test_any_json_is_a_reading_or_is_refused(said: dict[str, Any]) -> None:
+    """Nothing else is raised, and no process has a number that means others."""
+    try:
+        reading = reading_in(said, "x", 0.0)
+    except NoReading:
+        return
+    assert all(each.process.pid > 0 and each.memory_mib >= 0 for each in reading.processes)

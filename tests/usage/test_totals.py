@@ -1,0 +1,66 @@
+"""What containers use, by their processes."""
+
+from criproxy.model.plain import from_plain, to_plain
+from criproxy.usage.totals import ClassUse, UsageReport, class_use, container_uses, named
+from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
+
+
+def process(pid: int, container: str, card: str = "a", memory_mib: int = 0, cores: float | None = None) -> ProcessUse:
+    """Return what one process uses."""
+    return ProcessUse(
+        process=Process(pid=pid, start_ticks=pid),
+        card=card,
+        memory_mib=memory_mib,
+        cores_percent=cores,
+        container_id=container,
+    )
+
+
+def test_processes_are_added_up_by_container_and_card() -> None:
+    """Processes without a container are one row for each card; cores that nobody knows stay unknown."""
+    one, two = process(1, "c1", memory_mib=100, cores=10.0), process(2, "c1", memory_mib=50, cores=2.25)
+    other, host = process(1, "c1", card="b", memory_mib=7), process(9, "", memory_mib=3)
+
+    assert container_uses("nvidia", (one, host, two, other)) == (
+        ContainerUse(
+            container_id="c1", kind="nvidia", card="a", memory_mib=150, cores_percent=12.2, processes=(one, two)
+        ),
+        ContainerUse(container_id="", kind="nvidia", card="a", memory_mib=3, processes=(host,)),
+        ContainerUse(container_id="c1", kind="nvidia", card="b", memory_mib=7, processes=(other,)),
+    )
+
+
+def test_the_daemon_gets_containers_and_the_rest_apart() -> None:
+    """It is the same after the way over the socket."""
+    cards = (CardUse(card="a", memory_mib=153, total_mib=1000),)
+    reading = Reading(kind="nvidia", at_s=1.0, cards=cards, unread={"b": "lost"})
+    uses = container_uses("nvidia", (process(1, "c1", memory_mib=150), process(9, "", memory_mib=3)))
+    found = class_use(reading, "nvml", uses)
+
+    assert found == ClassUse(
+        kind="nvidia",
+        source="nvml",
+        unread={"b": "lost"},
+        cards=cards,
+        containers=(ContainerUse(container_id="c1", kind="nvidia", card="a", memory_mib=150),),
+        others=(ContainerUse(container_id="", kind="nvidia", card="a", memory_mib=3),),
+    )
+    report = UsageReport(at_s=1.5, period_s=1.0, classes=(found,))
+    assert from_plain(UsageReport, to_plain(report)) == report
+
+
+def test_cards_get_their_ids() -> None:
+    """Whatever a program calls them; a name that nobody knows stays."""
+    reading = Reading(
+        kind="npu",
+        at_s=1.0,
+        processes=(process(1, "", card="/dev/npu0"), process(2, "", card="npu9")),
+        cards=(CardUse(card="0", memory_mib=1, total_mib=2),),
+        unread={"0": "hot"},
+    )
+
+    found = named(reading, {"0": "npu0", "/dev/npu0": "npu0"})
+
+    assert [each.card for each in found.processes] == ["npu0", "npu9"]
+    assert (found.cards[0].card, found.unread) == ("npu0", {"npu0": "hot"})
+    assert named(reading, {}) is reading

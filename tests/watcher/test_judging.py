@@ -1,0 +1,114 @@
+"""Cards of one class that are judged by readings, and what is known from before a restart."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from criproxy.devices.plan import QuotaPlan
+from criproxy.model.plain import to_plain
+from criproxy.usage.quota import Key, Over, Verdict, Within
+from criproxy.usage.values import ContainerUse, Process, Reading
+from criproxy.watcher.grants import Granted, granted_in
+from criproxy.watcher.judging import ClassJudge
+from tests.watcher.hosts import container_id, grant
+
+PLAN = QuotaPlan(period_s=1.0, grace_s=2.0, samples=2)
+WEB = Key(container_id("web"), "npu0", "memory")
+
+
+class Judged:
+    """A class whose readings come once for each second."""
+
+    def __init__(self, granted: Granted) -> None:
+        self.judge = ClassJudge("ali-npu", PLAN)
+        self.granted = granted
+        self.finished: list[Process] = []
+        self._at_s = 0.0
+
+    def read(self, unread: Mapping[str, str] | None = None, **memory_mib: int) -> list[Verdict]:
+        """Return what follows from one reading: ``web=9000``; ``other=9000`` is on another card."""
+        self._at_s += 1.0
+        reading = Reading(kind="ali-npu", at_s=self._at_s, unread=unread or {})
+        uses = [
+            ContainerUse(
+                container_id=container_id(name),
+                kind="ali-npu",
+                card="npu1" if name == "other" else "npu0",
+                memory_mib=mib,
+            )
+            for name, mib in memory_mib.items()
+        ]
+        verdicts, targets = self.judge.after(reading, self.granted, uses)
+        self.finished += [target for _, target in targets]
+        return verdicts
+
+
+def granted(*incidents: Mapping[str, object]) -> Granted:
+    """Return the answer of a daemon: web has npu0, and other npu1."""
+    grants = [to_plain(grant("web")), to_plain(grant("other", card="npu1"))]
+    return granted_in({"containers": grants, "incidents": list(incidents)})
+
+
+def incident(action: str = "stop", **fields: object) -> Mapping[str, object]:
+    """Return one that the daemon knows of web."""
+    said = {"container_id": WEB.container_id, "device_class": "ali-npu", "card": "npu0", "quantity": "memory"}
+    return {**said, "action": action, **fields}
+
+
+def test_a_card_that_is_unread_keeps_no_other_from_being_judged() -> None:
+    """Of its own container nothing is said meanwhile: neither that it is over its quota, nor that it is within."""
+    judged = Judged(granted())
+    for _ in range(3):
+        assert judged.read(web=9000, other=9000) == []
+    first, second = judged.read(web=9000, other=9000)
+    assert {each.key.card for each in (first, second) if isinstance(each, Over)} == {"npu0", "npu1"}
+
+    assert judged.read(unread={"npu0": "hot"}, other=100) == [Within(Key(container_id("other"), "npu1", "memory"))]
+    assert judged.read(web=100) == [Within(WEB)]
+
+
+def test_an_incident_from_before_a_restart_is_not_said_again() -> None:
+    """Its end is."""
+    judged = Judged(granted(incident()))
+    assert [judged.read(web=9000) for _ in range(6)] == [[]] * 6
+    assert judged.read(web=8000) == [Within(WEB)]
+    assert judged.finished == []
+
+
+@pytest.mark.parametrize(("used", "finished"), [(9000, [Process(pid=7, start_ticks=5)]), (8000, [])])
+def test_a_kill_from_before_a_restart_is_finished_if_it_still_has_a_reason(used: int, finished: list[Process]) -> None:
+    """It is the process that was chosen then, and it is said once."""
+    judged = Judged(granted(incident("kill-process", pid=7, start_ticks=5)))
+    for _ in range(3):
+        judged.read(web=used)
+
+    assert judged.finished == finished
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"pid": 0, "start_ticks": 0}, {"pid": 7, "start_ticks": 0}, {}],
+    ids=["none", "no-start", "older-daemon"],
+)
+def test_a_kill_without_a_process_is_none(fields: Mapping[str, int]) -> None:
+    """Whoever has that number."""
+    judged = Judged(granted(incident("kill-process", **fields)))
+    judged.read(web=9000)
+
+    assert judged.finished == []
+
+
+def test_incidents_of_other_classes_do_not_matter() -> None:
+    """Each class has its own judge."""
+    judged = Judged(granted({**incident(), "device_class": "nvidia"}))
+
+    assert [len(judged.read(web=9000)) for _ in range(4)] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"containers": 3}, {"containers": [{}]}, [], {"containers": [], "incidents": [1]}]
+)
+def test_an_answer_that_is_none_is_refused(answer: object) -> None:
+    """What was known before goes on."""
+    with pytest.raises((LookupError, ValueError, TypeError, AttributeError)):
+        granted_in(answer)

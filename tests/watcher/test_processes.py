@@ -1,0 +1,122 @@
+"""Processes of /proc, and which of them is killed."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from criproxy.usage.values import Process, ProcessUse, Reading
+from criproxy.watcher.killing import Killed, kill, may_kill
+from criproxy.watcher.processes import Processes, start_in
+from tests.watcher.hosts import container_id, put_process
+
+LONG_AGO, FAR_AHEAD = 100, 1 << 50
+
+
+def reading(*pids: int) -> Reading:
+    """Return one in which these processes use a card."""
+    uses = (ProcessUse(process=Process(pid=pid, start_ticks=0), card="a") for pid in pids)
+    return Reading(kind="npu", at_s=time.monotonic(), processes=tuple(uses))
+
+
+def test_each_process_gets_its_start_and_container(tmp_path: Path) -> None:
+    """One that is gone, or that is younger than the reading, belongs to nobody."""
+    put_process(tmp_path, 10, "web", LONG_AGO)
+    put_process(tmp_path, 11, "", LONG_AGO)
+    put_process(tmp_path, 12, "web", FAR_AHEAD)
+    owned = Processes(tmp_path).owned(reading(10, 11, 12, 13)).processes
+
+    assert [each.container_id for each in owned] == [container_id("web"), "", "", ""]
+    assert [each.process.start_ticks for each in owned] == [LONG_AGO, LONG_AGO, 0, 0]
+
+
+def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+    """What is remembered is of a process, and not of its number."""
+    processes = Processes(tmp_path)
+    put_process(tmp_path, 10, "web", 100)
+    processes.owned(reading(10))
+    (tmp_path / "proc/10/cgroup").unlink()
+    assert processes.owned(reading(10)).processes[0].container_id == container_id("web")
+
+    put_process(tmp_path, 10, "other", 101)
+    assert processes.owned(reading(10)).processes[0].container_id == container_id("other")
+
+
+def test_real_processes_are_read() -> None:
+    """This one has a start, and its name with brackets and blanks does not matter."""
+    assert Processes().start_ticks(os.getpid()) > 0
+    assert start_in(b"7 (x) S) (y z) R 1 " + b"0 " * 17 + b"4242 0 0") == 4242
+    assert Processes().start_ticks(1 << 30) == 0
+
+
+def test_the_process_that_was_seen_is_killed(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """If it is in the container."""
+    put_process(tmp_path, sleeping.pid, "web", 100)
+    target = Process(pid=sleeping.pid, start_ticks=100)
+
+    assert kill(Processes(tmp_path), target, container_id("web")) == Killed(done=True)
+    assert sleeping.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("start_ticks", "container"),
+    [
+        pytest.param(101, "web", id="another-process-with-its-number"),
+        pytest.param(0, "web", id="a-start-that-is-not-known"),
+        pytest.param(100, "other", id="another-container"),
+        pytest.param(100, "", id="no-container"),
+    ],
+)
+def test_no_other_process_is_killed(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes], start_ticks: int, container: str
+) -> None:
+    """Whoever has its number by now."""
+    put_process(tmp_path, sleeping.pid, "web", 100)
+    wanted = container_id(container) if container else ""
+
+    found = kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=start_ticks), wanted)
+
+    assert found == Killed(done=False, reason="it has exited")
+    assert sleeping.poll() is None
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 1, os.getpid()])
+def test_neither_groups_nor_init_nor_criproxy_are_killed(tmp_path: Path, pid: int) -> None:
+    """Whatever a backend says."""
+    put_process(tmp_path, pid, "web", 100)
+
+    found = kill(Processes(tmp_path), Process(pid=pid, start_ticks=100), container_id("web"))
+
+    assert (found.done, found.reason) == (False, f"process {pid} must not be killed")
+
+
+def test_one_that_has_ended_is_not_looked_for(tmp_path: Path) -> None:
+    """Its number is nobody's."""
+    with subprocess.Popen(["/bin/true"]) as process:
+        process.wait()
+    put_process(tmp_path, process.pid, "web", 100)
+
+    assert not kill(Processes(tmp_path), Process(pid=process.pid, start_ticks=100), container_id("web")).done
+
+
+def test_without_pidfd_the_number_is_compared(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels before 5.3 have none."""
+
+    def missing(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    put_process(tmp_path, sleeping.pid, "web", 100)
+    assert not kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=99), container_id("web")).done
+    assert kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=100), container_id("web")).done
+    assert sleeping.wait() == -signal.SIGKILL
+
+
+def test_the_right_to_kill_is_that_of_the_process() -> None:
+    """It is asked of the kernel."""
+    assert may_kill() is (os.geteuid() == 0)

@@ -1,0 +1,315 @@
+"""The whole watcher: from what a program says of processes to what the daemon is told, and who is killed."""
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from criproxy.devices.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
+from criproxy.devices.vgpus import Profile
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
+from criproxy.watcher import watch
+from criproxy.watcher.watch import Watcher
+from tests.deviceplugin.node import Log
+from tests.watcher.hosts import Daemon, container_id, grant, put_process
+
+QUOTA = QuotaPlan(period_s=0.05, grace_s=0.1, samples=2)
+WEB, BATCH = container_id("web"), container_id("batch")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="w") as name:
+        yield Path(name)
+
+
+class Node:
+    """A watcher of the class ali-npu, whose use a file says that a program prints again and again."""
+
+    def __init__(self, folder: Path, **quota: Any) -> None:  # noqa: ANN401
+        self.folder = folder
+        self.log = Log()
+        self.said = folder / "said"
+        self.daemon = Daemon(folder / "control.sock", grant("web"), grant("batch"))
+        command = ("/bin/sh", "-c", f"while cat {self.said}; do sleep 0.05; done")
+        usage = (UsageSource(kind="ali-npu", source="command", command=command),)
+        self.plan = PluginPlan(advertised=(), usage=usage, quota=QuotaPlan(**{**_fields(QUOTA), **quota}))
+        put_process(folder, 10, "web")
+        put_process(folder, 20, "batch")
+        put_process(folder, 30)
+
+    def say(self, **memory_mib: int) -> None:
+        """Let processes use so much of npu0 from now on: ``p10=900``."""
+        processes = [
+            {"pid": int(name[1:]), "card": "0", "memory_mib": mib, "cores_percent": 5}
+            for name, mib in memory_mib.items()
+        ]
+        cards = [{"card": "0", "memory_mib": sum(memory_mib.values()), "total_mib": 32768}]
+        new = self.folder / "said.new"
+        new.write_text(json.dumps({"processes": processes, "cards": cards}) + "\n")
+        new.rename(self.said)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[Watcher]:
+        """Run the watcher, as the device plugin does."""
+        tasks = Tasks(self.log, Failures())
+        watcher = Watcher(str(self.folder / "control.sock"), self.folder, self.log)
+        watcher._grants.refresh_s = 3600.0
+        watcher.use(self.plan)
+        watcher.found({"ali-npu": {"0": "npu0"}}, has_nvml=False)
+        watcher.start(tasks)
+        try:
+            yield watcher
+        finally:
+            await tasks.stop()
+
+    async def readings(self, count: int) -> None:
+        """Return after so many more reports, each of which needs a reading."""
+        for _ in range(count):
+            self.say(p10=9000, p30=len(self.daemon.said("device-usage")))
+            await self.daemon.until("device-usage", len(self.daemon.said("device-usage")) + 1)
+
+
+def _fields(plan: QuotaPlan) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+
+
+async def test_a_container_over_its_quota_is_reported_once(folder: Path) -> None:
+    """Who is within its quota is not, and neither is what belongs to no container; its end is reported, too."""
+    node = Node(folder)
+    node.say(p10=9000, p20=8600, p30=30000)
+    await node.daemon.start()
+    async with node.watching():
+        (over,) = await node.daemon.until("quota-incident")
+        await node.readings(5)
+        assert len(node.daemon.said("quota-incident")) == 1
+        node.say(p10=8192, p20=8600)
+        (_, within) = await node.daemon.until("quota-incident", 2)
+    await node.daemon.stop()
+
+    since_s = over["since_s"]
+    assert over == {
+        "container_id": WEB,
+        "device_class": "ali-npu",
+        "card": "npu0",
+        "quantity": "memory",
+        "over": True,
+        "used": 9000,
+        "allowed": 8192,
+        "since_s": since_s,
+        "action": "stop",
+        "stop_timeout_s": 10.0,
+    }
+    assert within == {
+        "container_id": WEB,
+        "device_class": "ali-npu",
+        "card": "npu0",
+        "quantity": "memory",
+        "over": False,
+    }
+
+
+async def test_use_is_reported_by_container(folder: Path) -> None:
+    """With the cards, and what belongs to no container; it is told again only when it changes."""
+    node = Node(folder)
+    node.say(p10=900, p20=800, p30=70)
+    await node.daemon.start()
+    async with node.watching():
+        found = await node.daemon.until_said("device-usage", "'cards':")
+        (use,) = found["classes"]
+        asked = len(node.daemon.said("device-grants"))
+        count = len(node.daemon.said("device-usage"))
+        node.say(p10=901, p20=800, p30=70)
+        again = await node.daemon.until("device-usage", count + 1)
+        assert len(node.daemon.said("device-grants")) == asked
+    await node.daemon.stop()
+
+    web, batch = ({"container_id": each, "kind": "ali-npu", "card": "npu0"} for each in (WEB, BATCH))
+    assert use == {
+        "kind": "ali-npu",
+        "source": "command",
+        "cards": [{"card": "npu0", "memory_mib": 1770, "total_mib": 32768}],
+        "containers": [
+            {**web, "memory_mib": 900, "cores_percent": 5.0},
+            {**batch, "memory_mib": 800, "cores_percent": 5.0},
+        ],
+        "others": [
+            {"container_id": "", "kind": "ali-npu", "card": "npu0", "memory_mib": 70, "cores_percent": 5.0},
+        ],
+    }
+    assert again[-1]["classes"][0]["containers"][0]["memory_mib"] == 901
+
+
+@contextmanager
+def process_of(node: Node, container: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that counts as one of a container."""
+    with subprocess.Popen(["/bin/sleep", "1000"]) as process:
+        put_process(node.folder, process.pid, container)
+        yield process
+        process.kill()
+
+
+async def ended(process: subprocess.Popen[bytes]) -> int:
+    """Return how a process has ended, when it has."""
+    async with asyncio.timeout(60):
+        return await asyncio.to_thread(process.wait)
+
+
+async def test_the_process_that_uses_most_is_killed_when_the_daemon_has_stored_it(folder: Path) -> None:
+    """Only it, and once: another one that takes its place belongs to the same incident."""
+    node = Node(folder, actions=QuotaActions(memory="kill-process"))
+    await node.daemon.start()
+    with process_of(node, "web") as most, process_of(node, "web") as less:
+        node.say(**{f"p{most.pid}": 8000, f"p{less.pid}": 7000})
+        async with node.watching() as watcher:
+            assert await ended(most) == -signal.SIGKILL
+            node.say(**{f"p{less.pid}": 15000})
+            count = len(node.daemon.said("device-usage"))
+            await node.daemon.until("device-usage", count + 1)
+            await node.log.until(lambda: watcher.sample.kills == 1)
+        assert less.poll() is None
+        assert node.daemon.said("quota-incident")[0]["pid"] == most.pid
+    await node.daemon.stop()
+
+
+async def test_nobody_is_killed_where_the_daemon_does_not_say_so(folder: Path) -> None:
+    """It has the last word: the namespace may be exempt, or the incident an old one."""
+    node = Node(folder, actions=QuotaActions(memory="kill-process"))
+    node.daemon.act = False
+    await node.daemon.start()
+    with process_of(node, "web") as process:
+        node.say(**{f"p{process.pid}": 9000})
+        async with node.watching() as watcher:
+            await node.daemon.until("quota-incident")
+            await node.readings(2)
+            assert (watcher.sample.kills, watcher.sample.pending) == (0, 0)
+        assert process.poll() is None
+    await node.daemon.stop()
+
+
+@pytest.mark.parametrize("over", [True, False], ids=["still-over", "within-by-now"])
+async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path, *, over: bool) -> None:
+    """The process that was to be killed is, if its container is over its quota still; no incident is told twice."""
+    node = Node(folder, actions=QuotaActions(memory="kill-process"))
+    await node.daemon.start()
+    with process_of(node, "web") as process:
+        node.daemon.incidents = [
+            {
+                "container_id": WEB,
+                "device_class": "ali-npu",
+                "card": "npu0",
+                "quantity": "memory",
+                "action": "kill-process",
+                "pid": process.pid,
+                "start_ticks": 100,
+            }
+        ]
+        node.say(**{f"p{process.pid}": 9000 if over else 100})
+        async with node.watching():
+            if over:
+                assert await ended(process) == -signal.SIGKILL
+                await node.readings(3)
+                assert node.daemon.said("quota-incident") == []
+            else:
+                (within,) = await node.daemon.until("quota-incident")
+                assert within["over"] is False
+                assert process.poll() is None
+    await node.daemon.stop()
+
+
+async def test_an_absent_daemon_is_told_later(folder: Path) -> None:
+    """Of who is over its quota then, and the log has once why it was not told before."""
+    node = Node(folder)
+    node.say(p10=9000)
+    async with node.watching() as watcher:
+        await node.log.until(lambda: "no daemon answers" in str(node.log.lines))
+        await node.daemon.start()
+        await node.daemon.until("quota-incident")
+        await node.daemon.stop()
+        node.say(p20=9000)
+        await node.log.until(lambda: watcher.sample.pending == 2)
+        await node.daemon.start()
+        told = await node.daemon.until("quota-incident", 3)
+        await node.daemon.stop()
+
+    assert {(each["container_id"], each["over"]) for each in told[1:]} == {(WEB, False), (BATCH, True)}
+
+
+async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
+    """In the log, in metrics, and to the daemon."""
+    node = Node(folder)
+    await node.daemon.start()
+    async with node.watching() as watcher:  # the file is not there: the program ends at once
+        await node.daemon.until_said("device-usage", "/bin/sh has exited")
+        assert watcher.sample.problems == {"ali-npu": True}
+        node.say(p10=100)
+        await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
+        assert watcher.sample.problems == {"ali-npu": False}
+        await node.daemon.until_said("device-usage", "'memory_mib': 100")
+    await node.daemon.stop()
+
+    assert sum("/bin/sh has exited" in str(line) for line in node.log.lines) == 1
+
+
+async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None:
+    """There is never more than one of them, and who is over its quota is told meanwhile."""
+    node = Node(folder)
+    node.daemon.hangs = {"device-usage"}
+    node.say(p10=9000)
+    await node.daemon.start()
+    async with node.watching():
+        (over,) = await node.daemon.until("quota-incident")
+        assert over["container_id"] == WEB
+        assert len(node.daemon.said("device-usage")) <= 1
+    await node.daemon.stop()
+
+
+@pytest.mark.parametrize(
+    ("profile", "quota", "sentence"),
+    [
+        pytest.param(Profile(name="g", kind="npu"), QUOTA, "has no source of usage data", id="unwatched"),
+        pytest.param(
+            Profile(name="g", kind="ali-npu"),
+            QuotaPlan(actions=QuotaActions(memory="kill-process")),
+            "the unit lacks CAP_KILL",
+            id="may-not-kill",
+        ),
+        pytest.param(Profile(name="g", kind="ali-npu"), QUOTA, "", id="all-is-well"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, profile: Profile, quota: QuotaPlan, sentence: str
+) -> None:
+    """Once for each plan."""
+    monkeypatch.setattr(watch, "may_kill", lambda: False)
+    node = Node(folder)
+    watcher = Watcher("/nonexistent", folder, node.log)
+    for _ in range(2):
+        watcher.use(replace(node.plan, profiles=(profile,), quota=quota))
+
+    assert [sentence in str(line) for line in node.log.lines] == ([True] if sentence else [])
+
+
+async def test_another_plan_is_followed(folder: Path) -> None:
+    """A class that is not in it any more is not watched, and its program is gone."""
+    node = Node(folder)
+    node.say(p10=9000)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        await node.daemon.until("quota-incident")
+        watcher.use(PluginPlan(advertised=(), quota=QUOTA))
+        count = len(node.daemon.said("device-usage"))
+        last = (await node.daemon.until("device-usage", count + 1))[-1]
+        assert last.get("classes", []) == []
+        assert watcher.sample.problems == {}
+    await node.daemon.stop()
