@@ -15,10 +15,11 @@ from typing import TypeVar, TypeVarTuple
 
 import pytest
 
-from criproxy.deviceplugin import inventory, nvml_inventory, plugin, processes, serve
+from criproxy.deviceplugin import inventory, nvml_inventory, plugin, serve
 from criproxy.deviceplugin.cards_health import CardsHealth
 from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.discovery import patience
+from criproxy.observe import children
 from tests.control import world
 from tests.rigs.lives import memory, memory_proxy
 
@@ -75,7 +76,7 @@ class InlineThread(threading.Thread):
 
 
 class Program:
-    """In place of `criproxy.deviceplugin.processes.Child`: a program's output up to its end, or what a FIFO gets."""
+    """In place of `criproxy.observe.children.Child`: a program's output up to its end, or what a FIFO gets."""
 
     follow: Callable[[Callable[[bytes], None]], Callable[[], None]]
     """Hands over lines of NVML's events from now on, until what it returns is called."""
@@ -128,7 +129,7 @@ def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
     """Let everything in this process use the virtual clock, and no sockets, threads or programs that run beside it."""
     patch.setattr(patience, "Thread", InlineThread)
     patch.setattr(nvml_inventory.NvmlProgram, "_run", _nvml)
-    patch.setattr(processes.Child, "__new__", lambda _: Program())
+    patch.setattr(children.Child, "__new__", lambda _: Program())
     for module in (inventory, plugin):
         patch.setattr(module, "monotonic", loop.time)
     patch.setattr(serve, "CardsHealth", partial(CardsHealth, clock=loop.time))
