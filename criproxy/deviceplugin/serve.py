@@ -148,7 +148,8 @@ class DevicePlugin:
         self._notifier.status("looking for cards")
         inventory = await self._machine.look()
         self._reload.begin(inventory)
-        await self._plugins.learn()
+        if loaded.podresources is not None:
+            await self._plugins.learn()
         self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
         self._start_beside()
