@@ -158,7 +158,7 @@ class Judgement:
             used=sum(now.recent) / len(now.recent),
             allowed=allowed,
             over_since_s=now.over_since_s or 0.0,
-            action="observe" if grant.exempt else action,
+            action="observe" if grant.is_only_observed else action,
             largest=_largest(key, use),
         )
 

@@ -181,6 +181,7 @@ def test_another_plan() -> None:
     [
         pytest.param(GRANT, ["kill-process"], id="of-the-class"),
         pytest.param(replace(GRANT, exempt=True), ["observe"], id="exempt"),
+        pytest.param(replace(GRANT, quota=replace(QUOTA, watched=False)), ["observe"], id="without-watch"),
         pytest.param(replace(GRANT, quota=None), [], id="whole-cards"),
         pytest.param(replace(GRANT, kind="amd"), [], id="another-class"),
         pytest.param(replace(GRANT, quota=replace(QUOTA, memory_mib=0)), [], id="no-quota-of-memory"),
@@ -189,7 +190,7 @@ def test_another_plan() -> None:
     ],
 )
 def test_actions(grant: Grant, actions: list[str]) -> None:
-    """The class has its own action, and a container of an exempt namespace is only observed."""
+    """The class has its own action; an exempt container is only observed, and one that something else limits, too."""
     plan = QuotaPlan(by_class={"nvidia": QuotaActions(memory="kill-process")})
     _, said = read(JUDGE.with_plan(plan), *seconds(use(9000), 0, 10), grant=grant)
 

@@ -246,6 +246,23 @@ async def test_exempt_namespaces_are_only_observed(world: World, stopped: Stoppe
     assert await status(world, key) == await direct(world, key)
 
 
+async def test_without_watch_a_container_is_only_observed(tmp_path: Path, stopped: Stopped) -> None:
+    """What else the profile names enforces its quota; a restart of criproxy does not forget it."""
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("memory")
+    async with asyncio.timeout(LIMIT_S), node_with_vgpus(tmp_path) as world:
+        await world.poll(lambda: world.controller.ready)
+        key = await world.run(pod("limited", enforce="nvidia-memory-limit"))
+        await restart(world)
+
+        (told,) = (await grants(world))["containers"]
+        assert from_plain(Grant, told).is_only_observed
+        answer = await report(world, key, "stop")
+        assert answer == {"stored": True, "act": False, "action": "observe"}
+        await world.rested()
+        assert not stopped.calls
+
+
 async def test_who_does_not_run(world: World, stopped: Stopped) -> None:
     """A container that has ended, was not started, or is unknown, is no incident: there is nothing to repeat."""
     ended = await world.run(pod("ended"))
