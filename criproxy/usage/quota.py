@@ -96,6 +96,10 @@ class Judgement:
         """Who is over a quota, also within the grace, and since when on the monotonic clock."""
         return {key: each.over_since_s for key, each in self._series.items() if each.over_since_s is not None}
 
+    def incidents(self) -> list[Key]:
+        """The quotas of which it was said that a container is over them, and not yet that it is within them."""
+        return [key for key, each in self._series.items() if each.is_incident]
+
     def resumed(self, key: Key) -> "Judgement":
         """The same with an incident that the daemon knows from before a restart: only its end is said."""
         return replace(self, _series={**self._series, key: _Series(is_incident=True)})

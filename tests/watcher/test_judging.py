@@ -98,6 +98,17 @@ def test_a_kill_without_a_process_is_none(fields: Mapping[str, int]) -> None:
     assert judged.finished == []
 
 
+def test_a_class_that_is_watched_no_more_says_nothing_more() -> None:
+    """Who was over a quota counts as within it, also where only the daemon knew; a late reading changes nothing."""
+    judged = Judged(granted(incident()))
+    for _ in range(4):
+        judged.read(web=9000, other=9000)
+
+    assert set(judged.judge.end()) == {Within(WEB), Within(Key(container_id("other"), "npu1", "memory"))}
+    assert [judged.read(web=9000, other=9000) for _ in range(4)] == [[]] * 4
+    assert judged.judge.end() == []
+
+
 def test_incidents_of_other_classes_do_not_matter() -> None:
     """Each class has its own judge."""
     judged = Judged(granted({**incident(), "device_class": "nvidia"}))
