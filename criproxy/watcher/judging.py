@@ -80,7 +80,7 @@ class ClassJudge:
         self._resumed = True
         for each in granted.incidents:
             if each.device_class == self.kind:
-                self._cards[each.card] = self._card(each.card).resumed(each.key)
+                self._cards[each.card] = self._card(each.card).resumed(each.key, each.done)
                 if each.target is not None:
                     self._targets[each.key] = each.target
 

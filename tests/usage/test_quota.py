@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from criproxy.devices.plan import QuotaActions, QuotaPlan
+from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.vgpus import Quota
 from criproxy.usage.quota import Judgement, Key, Over, Within
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse
@@ -174,6 +174,39 @@ def test_another_plan() -> None:
 
     assert read(judge.with_plan(QuotaPlan()), (6.0, use(9000)))[1]
     assert not read(judge.with_plan(QuotaPlan(samples=2)), (6.0, use(9000)))[1]
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        pytest.param(("observe", "stop"), [6.0, 16.0], id="stronger"),
+        pytest.param(("observe", "annotate"), [6.0, 16.0], id="a-little-stronger"),
+        pytest.param(("kill-process", "stop"), [6.0, 16.0], id="from-a-process-to-all"),
+        pytest.param(("stop", "kill-process"), [6.0], id="weaker"),
+        pytest.param(("stop", "observe"), [6.0], id="much-weaker"),
+    ],
+)
+def test_an_incident_is_said_again_when_more_is_to_be_done(actions: tuple[OverQuota, ...], said: list[float]) -> None:
+    """Not before it has lasted for the grace by the other plan, and it is one incident with one end."""
+    judge, found = JUDGE, list[tuple[float, Over | Within]]()
+    for action, first in zip(actions, (0, 10), strict=True):
+        judge = judge.with_plan(QuotaPlan(actions=QuotaActions(memory=action)))
+        judge, more = read(judge, *seconds(use(9000), first, first + 9))
+        found += more
+    _, end = read(judge, (20.0, use(100)))
+
+    assert [(at_s, each.action) for at_s, each in found if isinstance(each, Over)] == [
+        *zip(said, actions, strict=False)
+    ]
+    assert end == [(20.0, Within(MEMORY))]
+
+
+@pytest.mark.parametrize(("before", "said"), [("observe", [6.0]), ("stop", [])])
+def test_after_a_restart_more_is_to_be_done(before: OverQuota, said: list[float]) -> None:
+    """The plan may have become another one meanwhile."""
+    _, found = read(JUDGE.resumed(MEMORY, before), *seconds(use(9000), 0, 9))
+
+    assert [at_s for at_s, _ in found] == said
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,32 @@ async def test_exempt_namespaces_are_only_observed(world: World, stopped: Stoppe
     assert await status(world, key) == await direct(world, key)
 
 
+@pytest.mark.parametrize("first", ["observe", "annotate", "kill-process"])
+async def test_a_report_that_asks_for_more(world: World, stopped: Stopped, first: str) -> None:
+    """It is the same incident, of which more is done; one that asks for less changes nothing."""
+    key = await world.run(pod("greedy"))
+    await report(world, key, first)
+    (before,) = incidents(world)
+
+    answer = await report(world, key, "stop", since_s=1700000060.0, used=9500.0)
+    assert answer == {"stored": True, "act": False, "action": "stop"}
+    await world.poll(lambda: world.counters.quota_stops["nvidia", "memory"] == 1)
+    assert stopped.ids == [key]
+    assert [each.key for each in incidents(world)] == [before.key]
+    assert why(await status(world, key))[1] == "9500 MiB used, 8192 MiB allowed on GPU-a"
+
+
+async def test_a_report_that_asks_for_less(world: World, stopped: Stopped) -> None:
+    """What is known goes on as it is."""
+    key = await world.run(pod("greedy"))
+    await report(world, key, "annotate")
+
+    assert (await report(world, key, "observe"))["action"] == "annotate"
+    assert (await report(world, key, "kill-process", pid=7, start_ticks=70))["act"] is True
+    assert (await report(world, key, "annotate"))["action"] == "kill-process"
+    assert not stopped.calls
+
+
 async def test_without_watch_a_container_is_only_observed(tmp_path: Path, stopped: Stopped) -> None:
     """What else the profile names enforces its quota; a restart of criproxy does not forget it."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
