@@ -14,7 +14,7 @@ from posixpath import join, normpath
 
 from criproxy.devices.allocation import Mount, Response
 from criproxy.devices.asked import Asked, EnvVar, MountPoint
-from criproxy.devices.vgpus import Enforcement, Profile, Vgpu
+from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, quota_in
 from criproxy.model.plain import from_plain, to_plain
 
 ANNOTATION = "devices.criproxy.io/enforcement"
@@ -184,6 +184,12 @@ def enforcement_in(annotations: Mapping[str, str]) -> Enforced | None:
         return from_plain(Enforced, json.loads(annotations[ANNOTATION]))
     except (KeyError, ValueError, RecursionError):
         return None
+
+
+def enforced_quota_in(annotations: Mapping[str, str]) -> Quota | None:
+    """The quota that *annotations* of a container say, and whether the watcher enforces it."""
+    quota, found = quota_in(annotations), enforcement_in(annotations)
+    return replace(quota, watched="watch" in found.by) if quota and found else quota
 
 
 def as_enforced(asked: Asked, found: Enforced) -> Asked:

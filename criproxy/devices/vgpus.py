@@ -100,6 +100,8 @@ class Quota:
     profile: str
     memory_mib: int
     cores_percent: int
+    watched: bool = True
+    """Whether the watcher acts on a container that exceeds it; False: something else enforces it."""
 
 
 _ID = re.compile(r"([^/]+)/([a-z][a-z0-9.-]*)/(?:0|[1-9][0-9]{0,4})")

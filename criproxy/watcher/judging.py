@@ -27,11 +27,17 @@ class ClassJudge:
     _targets: dict[Key, Process] = field(default_factory=dict)
     """What was to be killed before a restart, until it is known whether the container still is over its quota."""
     _resumed: bool = False
+    _ended: bool = False
 
     def use(self, plan: QuotaPlan) -> None:
         """Judge by another plan from now on."""
         self.plan = plan
         self._cards = {card: each.with_plan(plan) for card, each in self._cards.items()}
+
+    def end(self) -> list[Within]:
+        """Judge nobody any more: nobody would say later that who is over a quota now is within it again."""
+        self._ended, cards, self._cards = True, self._cards, {}
+        return [Within(key) for each in cards.values() for key in each.incidents()]
 
     def after(
         self, reading: Reading, granted: Granted, uses: Iterable[ContainerUse]
@@ -46,6 +52,8 @@ class ClassJudge:
         Returns:
             What has changed, and the processes that were to be killed before a restart and still are.
         """
+        if self._ended:
+            return [], []
         if not self._resumed:
             self._resume(granted)
         by_card: dict[str, list[ContainerUse]] = {}
@@ -72,7 +80,7 @@ class ClassJudge:
         self._resumed = True
         for each in granted.incidents:
             if each.device_class == self.kind:
-                self._cards[each.card] = self._card(each.card).resumed(each.key)
+                self._cards[each.card] = self._card(each.card).resumed(each.key, each.done)
                 if each.target is not None:
                     self._targets[each.key] = each.target
 

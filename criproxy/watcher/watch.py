@@ -88,7 +88,10 @@ class Watcher:
             return
         self._reports.period_s = plan.quota.period_s
         self._incidents.stop_timeout_s = plan.quota.stop_timeout_s
-        self._classes = {source.kind: self._class(source) for source in plan.usage}
+        classes, self._classes = self._classes, {source.kind: self._class(source) for source in plan.usage}
+        for kind in classes.keys() - self._classes.keys():
+            for within in classes[kind].judge.end():
+                self._incidents.within(within, kind)
         self._reports.soon()
         self._changed.set()
 

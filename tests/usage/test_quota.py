@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from criproxy.devices.plan import QuotaActions, QuotaPlan
+from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.vgpus import Quota
 from criproxy.usage.quota import Judgement, Key, Over, Within
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse
@@ -177,10 +177,44 @@ def test_another_plan() -> None:
 
 
 @pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        pytest.param(("observe", "stop"), [6.0, 16.0], id="stronger"),
+        pytest.param(("observe", "annotate"), [6.0, 16.0], id="a-little-stronger"),
+        pytest.param(("kill-process", "stop"), [6.0, 16.0], id="from-a-process-to-all"),
+        pytest.param(("stop", "kill-process"), [6.0], id="weaker"),
+        pytest.param(("stop", "observe"), [6.0], id="much-weaker"),
+    ],
+)
+def test_an_incident_is_said_again_when_more_is_to_be_done(actions: tuple[OverQuota, ...], said: list[float]) -> None:
+    """Not before it has lasted for the grace by the other plan, and it is one incident with one end."""
+    judge, found = JUDGE, list[tuple[float, Over | Within]]()
+    for action, first in zip(actions, (0, 10), strict=True):
+        judge = judge.with_plan(QuotaPlan(actions=QuotaActions(memory=action)))
+        judge, more = read(judge, *seconds(use(9000), first, first + 9))
+        found += more
+    _, end = read(judge, (20.0, use(100)))
+
+    assert [(at_s, each.action) for at_s, each in found if isinstance(each, Over)] == [
+        *zip(said, actions, strict=False)
+    ]
+    assert end == [(20.0, Within(MEMORY))]
+
+
+@pytest.mark.parametrize(("before", "said"), [("observe", [6.0]), ("stop", [])])
+def test_after_a_restart_more_is_to_be_done(before: OverQuota, said: list[float]) -> None:
+    """The plan may have become another one meanwhile."""
+    _, found = read(JUDGE.resumed(MEMORY, before), *seconds(use(9000), 0, 9))
+
+    assert [at_s for at_s, _ in found] == said
+
+
+@pytest.mark.parametrize(
     ("grant", "actions"),
     [
         pytest.param(GRANT, ["kill-process"], id="of-the-class"),
         pytest.param(replace(GRANT, exempt=True), ["observe"], id="exempt"),
+        pytest.param(replace(GRANT, quota=replace(QUOTA, watched=False)), ["observe"], id="without-watch"),
         pytest.param(replace(GRANT, quota=None), [], id="whole-cards"),
         pytest.param(replace(GRANT, kind="amd"), [], id="another-class"),
         pytest.param(replace(GRANT, quota=replace(QUOTA, memory_mib=0)), [], id="no-quota-of-memory"),
@@ -189,7 +223,7 @@ def test_another_plan() -> None:
     ],
 )
 def test_actions(grant: Grant, actions: list[str]) -> None:
-    """The class has its own action, and a container of an exempt namespace is only observed."""
+    """The class has its own action; an exempt container is only observed, and one that something else limits, too."""
     plan = QuotaPlan(by_class={"nvidia": QuotaActions(memory="kill-process")})
     _, said = read(JUDGE.with_plan(plan), *seconds(use(9000), 0, 10), grant=grant)
 

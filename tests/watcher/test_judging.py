@@ -75,6 +75,14 @@ def test_an_incident_from_before_a_restart_is_not_said_again() -> None:
     assert judged.finished == []
 
 
+@pytest.mark.parametrize(("action", "said"), [("observe", 1), ("stop", 0), ("", 0), ("unknown", 0)])
+def test_an_incident_from_before_a_restart_is_said_if_more_is_to_be_done(action: str, said: int) -> None:
+    """What an older or newer daemon does not say is no reason to do it again."""
+    judged = Judged(granted(incident(action)))
+
+    assert sum(len(judged.read(web=9000)) for _ in range(6)) == said
+
+
 @pytest.mark.parametrize(("used", "finished"), [(9000, [Process(pid=7, start_ticks=5)]), (8000, [])])
 def test_a_kill_from_before_a_restart_is_finished_if_it_still_has_a_reason(used: int, finished: list[Process]) -> None:
     """It is the process that was chosen then, and it is said once."""
@@ -96,6 +104,17 @@ def test_a_kill_without_a_process_is_none(fields: Mapping[str, int]) -> None:
     judged.read(web=9000)
 
     assert judged.finished == []
+
+
+def test_a_class_that_is_watched_no_more_says_nothing_more() -> None:
+    """Who was over a quota counts as within it, also where only the daemon knew; a late reading changes nothing."""
+    judged = Judged(granted(incident()))
+    for _ in range(4):
+        judged.read(web=9000, other=9000)
+
+    assert set(judged.judge.end()) == {Within(WEB), Within(Key(container_id("other"), "npu1", "memory"))}
+    assert [judged.read(web=9000, other=9000) for _ in range(4)] == [[]] * 4
+    assert judged.judge.end() == []
 
 
 def test_incidents_of_other_classes_do_not_matter() -> None:

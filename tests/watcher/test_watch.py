@@ -301,7 +301,7 @@ def test_what_cannot_be_done_is_said(
 
 
 async def test_another_plan_is_followed(folder: Path) -> None:
-    """A class that is not in it any more is not watched, and its program is gone."""
+    """A class that is not in it any more is not watched, its program is gone, and its incidents are over."""
     node = Node(folder)
     node.say(p10=9000)
     await node.daemon.start()
@@ -312,4 +312,6 @@ async def test_another_plan_is_followed(folder: Path) -> None:
         last = (await node.daemon.until("device-usage", count + 1))[-1]
         assert last.get("classes", []) == []
         assert watcher.sample.problems == {}
+        (_, within) = await node.daemon.until("quota-incident", 2)
+        assert (within["container_id"], within["device_class"], within["over"]) == (WEB, "ali-npu", False)
     await node.daemon.stop()

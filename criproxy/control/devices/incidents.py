@@ -15,6 +15,7 @@ from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.devices.stops import GRACE_S, Stops
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.incident_status import say
+from criproxy.devices.plan import STRENGTHS
 from criproxy.engine.events import CardReported
 from criproxy.engine.excesses import begun, followed, going_on, next_use
 from criproxy.errors import CriproxyError, StoreError
@@ -107,22 +108,24 @@ class Incidents:
             unanswered: whoever reports it did so before, and got no answer.
 
         Returns:
-            The incident, which is an older one if the report is repeated; and whether who reports it is to act, which
-            is said once for an incident, unless the answer was lost.
+            The incident, which is an older one if the report is repeated, unless that asks for more than was done; and
+            whether who reports it is to act, which is said once for an incident, unless the answer was lost.
 
         Raises:
             NotStored: the disk fails, so that nothing was done, and nothing is remembered.
         """
         async with self._one:
             known = self._going_on(found)
-            if known and not (unanswered and known.excess and known.excess.kills):
+            is_more = known is not None and _is_stronger(found, known)
+            if known and not is_more and not (unanswered and known.excess and known.excess.kills):
                 await self._durable()
                 return known, False
             if known is None and len(self._open) - len(self._cards) >= MOST_OPEN:
                 raise CriproxyError(f"{MOST_OPEN} containers are over their quota already: no more are remembered")
-            incident = begun(known or found, container, time())
+            same = replace(known, action=found.action, excess=found.excess) if known and is_more else known
+            incident = begun(same or found, container, time())
             await self._store_or_undo(incident, known)
-            if known is None:
+            if known is None or is_more:
                 self._tell_of_excess(incident, container)
             self.follow()
             return incident, incident.excess is not None and incident.excess.kills
@@ -327,6 +330,12 @@ class Incidents:
         before, self.edits = self.edits, bool(self.marks())
         if self.edits is not before:
             self.changed()
+
+
+def _is_stronger(found: Incident, known: Incident) -> bool:
+    """Whether a report asks for more than was done, because the policy file has changed."""
+    words = [str(each) for each in STRENGTHS]
+    return words.index(found.action_word) > words.index(known.action_word)
 
 
 def _amounts(excess: Excess | None) -> dict[str, str | int]:
