@@ -1,7 +1,6 @@
 """A reading as programs and files say it, in JSON; docs/vgpu.md describes the format for people who write them."""
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import Any
 
 from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
@@ -93,7 +92,7 @@ def _name(fields: Mapping[str, Any], where: str) -> str:
 
 def _mib(fields: Mapping[str, Any], name: str, where: str) -> int:
     value = fields.get(name, 0)
-    if type(value) not in {int, float} or not isfinite(value) or not 0 <= value < MAX_MIB:
+    if type(value) not in {int, float} or not 0 <= value < MAX_MIB:
         raise NoReading(f"{where}.{name} must be a number of MiB, not {value!r:.60}")
     return int(value)
 

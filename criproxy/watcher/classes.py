@@ -65,7 +65,16 @@ class ClassWatch:
             await self._news.wait()
             self._news.clear()
             if self._latest is not None:
-                await self.see(self._latest)
+                try:
+                    await self.see(self._latest)
+                except Exception as error:
+                    self.fail(f"criproxy failed: {error!r}")
+                    raise
+
+    def fail(self, problem: str) -> None:
+        """Nothing is known now; what was known last stays."""
+        self.use = replace(self.use, problem=problem)
+        self._tell({"": problem})
 
     async def see(self, reading: Reading) -> None:
         """Use one reading."""

@@ -1,10 +1,10 @@
 """The watcher: follows what reports the use of cards, as the policy file says, and tells the daemon."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from criproxy.devices.plan import PluginPlan, UsageSource
 from criproxy.devices.usage_options import unwatched
@@ -23,6 +23,7 @@ from criproxy.watcher.killing import may_kill
 from criproxy.watcher.processes import Processes
 from criproxy.watcher.programs import ProgramSource, Took, silent_s
 from criproxy.watcher.reports import UsageReports
+from criproxy.watcher.works import Wanted, Works
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class Watcher:
 
     def start(self, tasks: Tasks) -> None:
         """Begin to watch."""
-        tasks.forever("use of cards", self._run)
+        tasks.forever("use of cards", partial(self._run, Works(tasks)))
         tasks.forever("incidents of quotas", self._incidents.run)
         tasks.forever("reports of use", self._reports.run)
 
@@ -106,26 +107,36 @@ class Watcher:
             self._has_nvml = has_nvml
             self._changed.set()
 
-    async def _run(self) -> None:
-        while True:
-            self._changed.clear()
-            work = [each for source in self._plan.usage for each in self._work(source)]
-            async with asyncio.TaskGroup() as group:
-                running = [group.create_task(each) for each in work]
-                if running:
-                    running.append(group.create_task(self._grants.run()))
+    async def _run(self, works: Works) -> None:
+        try:
+            while True:
+                self._changed.clear()
+                await works.use(self._wanted())
                 await self._changed.wait()
-                for task in running:
-                    task.cancel()
+        finally:
+            await works.use({})
 
-    def _work(self, source: UsageSource) -> list[Coroutine[Any, Any, None]]:
-        watch = self._classes[source.kind]
-        if source.source == "nvml" and not self._has_nvml:
-            watch.rest()
-            return []
-        return [self._source(source, watch.took), watch.run()]
+    def _wanted(self) -> dict[str, Wanted]:
+        """What has to run now."""
+        wanted: dict[str, Wanted] = {}
+        for source in self._plan.usage:
+            watch = self._classes[source.kind]
+            if source.source == "nvml" and not self._has_nvml:
+                watch.rest()
+                continue
+            wanted[f"use of {source.kind}"] = Wanted(watch.run)
+            same = (source, self._plan.quota.period_s, watch.run)
+            wanted[f"source of the use of {source.kind}"] = Wanted(partial(self._source, source, watch), same)
+        return {**wanted, "grants of cards": Wanted(self._grants.run)} if wanted else {}
 
-    async def _source(self, source: UsageSource, took: Took) -> None:
+    async def _source(self, source: UsageSource, watch: ClassWatch) -> None:
+        try:
+            await self._program(source, watch.took)
+        except Exception as error:
+            watch.fail(f"criproxy failed: {error!r}")
+            raise
+
+    async def _program(self, source: UsageSource, took: Took) -> None:
         period_s = self._plan.quota.period_s
         if source.source == "file":
             await FileSource(source.kind, Path(source.file), took, period_s, self._patience).run()

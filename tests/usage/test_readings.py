@@ -54,6 +54,9 @@ def test_all_that_a_reading_may_have() -> None:
             {"processes": [{"pid": 4, "card": "a", "memory_mib": float("nan")}]}, "memory_mib must be", id="nan"
         ),
         pytest.param(
+            {"processes": [{"pid": 4, "card": "a", "memory_mib": 10**400}]}, "memory_mib must be", id="more-than-floats"
+        ),
+        pytest.param(
             {"processes": [{"pid": 4, "card": "a", "cores_percent": 101}]}, "cores_percent must be between", id="cores"
         ),
         pytest.param({"cards": [{"card": "a", "total_mib": "8Gi"}]}, "cards[0].total_mib must be", id="a-text"),
