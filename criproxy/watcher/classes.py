@@ -49,8 +49,11 @@ class ClassWatch:
     def __post_init__(self) -> None:
         self.use = ClassUse(kind=self.judge.kind, source=self.source, problem="there has been no reading yet")
 
-    def rest(self) -> None:
-        """Nothing reports its use, and nothing should: the machine has no such cards."""
+    def rest(self, problem: str) -> None:
+        """Nothing reports its use: there is a *problem*, or the machine has no such cards."""
+        if problem:
+            self.fail(problem)
+            return
         self.use = ClassUse(kind=self.judge.kind, source=self.source)
         self._tell({})
 

@@ -61,6 +61,7 @@ class Watcher:
         self._classes: dict[str, ClassWatch] = {}
         self._names: dict[str, Names] = {}
         self._has_nvml = False
+        self._nvml_problem = "it is not known yet which cards there are"
         self._changed = asyncio.Event()
 
     @property
@@ -93,18 +94,19 @@ class Watcher:
         self._reports.soon()
         self._changed.set()
 
-    def found(self, names: Mapping[str, Names], *, has_nvml: bool) -> None:
+    def found(self, names: Mapping[str, Names], *, has_nvml: bool, nvml_problem: str = "") -> None:
         """Note which cards there are.
 
         Args:
             names: by class, the ids of cards by whatever else they are called.
             has_nvml: whether there are cards that NVML knows.
+            nvml_problem: why it knows none though there are some, or may be.
         """
         self._names = dict(names)
         for kind, each in self._classes.items():
             each.names = self._names.get(kind, {})
-        if has_nvml != self._has_nvml:
-            self._has_nvml = has_nvml
+        if (has_nvml, nvml_problem) != (self._has_nvml, self._nvml_problem):
+            self._has_nvml, self._nvml_problem = has_nvml, nvml_problem
             self._changed.set()
 
     async def _run(self, works: Works) -> None:
@@ -122,7 +124,7 @@ class Watcher:
         for source in self._plan.usage:
             watch = self._classes[source.kind]
             if source.source == "nvml" and not self._has_nvml:
-                watch.rest()
+                watch.rest(self._nvml_problem)
                 continue
             wanted[f"use of {source.kind}"] = Wanted(watch.run)
             same = (source, self._plan.quota.period_s, watch.run)

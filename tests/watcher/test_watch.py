@@ -313,3 +313,18 @@ async def test_another_plan_is_followed(folder: Path) -> None:
         assert last.get("classes", []) == []
         assert watcher.sample.problems == {}
     await node.daemon.stop()
+
+
+@pytest.mark.parametrize(
+    "problem", ["NVML does not know the cards", ""], ids=["not-known", "no-cards"]
+)
+async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, problem: str) -> None:
+    """It is nothing only where there are no such cards; before that is known, nothing is known of their use, either."""
+    node = Node(folder)
+    await node.daemon.start()
+    node.plan = replace(node.plan, usage=(UsageSource(kind="nvidia", source="nvml"),))
+    async with node.watching() as watcher:
+        watcher.found({}, has_nvml=False, nvml_problem=problem)
+        await node.daemon.until_said("device-usage", problem or "'source': 'nvml'}")
+        assert watcher.sample.problems == {"nvidia": bool(problem)}
+    await node.daemon.stop()
