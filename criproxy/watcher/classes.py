@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.logger import Log
 from criproxy.usage.quota import Over
 from criproxy.usage.totals import ClassUse, class_use, container_uses, named
@@ -13,6 +15,8 @@ from criproxy.watcher.incidents import QuotaIncidents
 from criproxy.watcher.judging import ClassJudge
 from criproxy.watcher.processes import Processes
 
+OWNED_S = 5.0
+"""How long the kernel may take to say whose the processes of a reading are."""
 Names = Mapping[str, str]
 """Ids of cards by whatever else they are called."""
 
@@ -25,6 +29,7 @@ class ClassWatch:
         judge: judges who uses them.
         source: what reports their use: nvml, command, or file.
         processes: know the containers of processes.
+        patience: for them.
         grants: know what containers have been given.
         incidents: get who is over a quota.
         changed: called when something else is known than before.
@@ -34,6 +39,7 @@ class ClassWatch:
     judge: ClassJudge
     source: str
     processes: Processes
+    patience: Patience
     grants: Grants
     incidents: QuotaIncidents
     changed: Callable[[], None]
@@ -85,7 +91,11 @@ class ClassWatch:
             self.use = replace(self.use, problem=reading.problem)
             self._tell({**reading.unread, "": reading.problem})
             return
-        owned = await asyncio.to_thread(self.processes.owned, named(reading, self.names))
+        try:
+            owned = await self._owned(named(reading, self.names))
+        except Hangs:  # without its seconds, so that the log has it once
+            self.fail("the kernel does not say in time to which containers processes belong")
+            return
         uses = container_uses(owned.kind, owned.processes)
         self.use = class_use(owned, self.source, uses)
         self._tell(reading.unread)
@@ -100,6 +110,15 @@ class ClassWatch:
                 self.incidents.within(verdict, owned.kind)
         for key, target in targets:
             self.incidents.finish(key, target)
+
+    async def _owned(self, reading: Reading) -> Reading:
+        """The reading with the containers of its processes.
+
+        Raises:
+            Hangs: /proc does not say them in time.
+        """
+        name = f"/proc, asked for who uses cards of {reading.kind},"
+        return await self.patience.wait(name, partial(self.processes.owned, reading), OWNED_S)
 
     def _tell(self, problems: Mapping[str, str]) -> None:
         """Something is known, or is not: let the log have what is new."""

@@ -159,6 +159,7 @@ class Watcher:
             judge=judge,
             source=source.source,
             processes=Processes(self._host_root),
+            patience=self._patience,
             grants=self._grants,
             incidents=self._incidents,
             changed=self._reports.soon,

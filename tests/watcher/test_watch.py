@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from criproxy.devices.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSour
 from criproxy.devices.vgpus import Profile
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
-from criproxy.watcher import watch
+from criproxy.watcher import classes, watch
 from criproxy.watcher.watch import Watcher
 from tests.deviceplugin.node import Log
 from tests.watcher.hosts import Daemon, container_id, grant, put_process
@@ -315,9 +316,7 @@ async def test_another_plan_is_followed(folder: Path) -> None:
     await node.daemon.stop()
 
 
-@pytest.mark.parametrize(
-    "problem", ["NVML does not know the cards", ""], ids=["not-known", "no-cards"]
-)
+@pytest.mark.parametrize("problem", ["NVML does not know the cards", ""], ids=["not-known", "no-cards"])
 async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, problem: str) -> None:
     """It is nothing only where there are no such cards; before that is known, nothing is known of their use, either."""
     node = Node(folder)
@@ -327,4 +326,24 @@ async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, 
         watcher.found({}, has_nvml=False, nvml_problem=problem)
         await node.daemon.until_said("device-usage", problem or "'source': 'nvml'}")
         assert watcher.sample.problems == {"nvidia": bool(problem)}
+    await node.daemon.stop()
+
+
+async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for no longer than a while, and the class is watched again when the kernel answers."""
+    monkeypatch.setattr(classes, "OWNED_S", 0.05)
+    node = Node(folder)
+    node.say(p10=100)
+    stat = folder / "proc/10/stat"
+    stat.rename(folder / "stat")
+    os.mkfifo(stat)
+    await node.daemon.start()
+    async with node.watching():
+        await node.daemon.until_said("device-usage", "the kernel does not say in time")
+        stat.rename(folder / "fifo")
+        (folder / "stat").rename(stat)
+        os.close(os.open(folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))  # who waits to read it goes on
+        await node.daemon.until_said("device-usage", "'memory_mib': 100")
     await node.daemon.stop()
