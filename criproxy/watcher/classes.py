@@ -12,7 +12,7 @@ from criproxy.usage.totals import ClassUse, class_use, container_uses, named
 from criproxy.usage.values import Reading
 from criproxy.watcher.grants import Grants
 from criproxy.watcher.incidents import QuotaIncidents
-from criproxy.watcher.judging import ClassJudge
+from criproxy.watcher.judging import ClassJudge, with_unlisted
 from criproxy.watcher.processes import Processes
 
 OWNED_S = 5.0
@@ -96,9 +96,11 @@ class ClassWatch:
         except Hangs:  # without its seconds, so that the log has it once
             self.fail("the kernel does not say in time to which containers processes belong")
             return
+        if self.source == "nvml" and self.grants.granted is not None:
+            owned = with_unlisted(owned, self.grants.granted)
         uses = container_uses(owned.kind, owned.processes)
         self.use = class_use(owned, self.source, uses)
-        self._tell(reading.unread)
+        self._tell(owned.unread)
         self.grants.see(each.container_id for each in uses if each.container_id)
         if self.grants.granted is None:
             return
