@@ -9,6 +9,7 @@ from pathlib import Path
 from criproxy.devices.plan import PluginPlan, UsageSource
 from criproxy.devices.usage_options import unwatched
 from criproxy.discovery.patience import Patience
+from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 from criproxy.usage.totals import ClassUse
@@ -59,6 +60,8 @@ class Watcher:
         self._reports = UsageReports(daemon, self._uses)
         self._plan = PluginPlan(advertised=())
         self._classes: dict[str, ClassWatch] = {}
+        self._children: dict[tuple[str, ...], Child] = {}
+        """By class and command; kept, since one that hangs is not to be started again."""
         self._names: dict[str, Names] = {}
         self._has_nvml = False
         self._nvml_problem = "it is not known yet which cards there are"
@@ -114,6 +117,7 @@ class Watcher:
             while True:
                 self._changed.clear()
                 await works.use(self._wanted())
+                self._rest()
                 await self._changed.wait()
         finally:
             await works.use({})
@@ -121,32 +125,39 @@ class Watcher:
     def _wanted(self) -> dict[str, Wanted]:
         """What has to run now."""
         wanted: dict[str, Wanted] = {}
-        for source in self._plan.usage:
+        period_s = self._plan.quota.period_s
+        for source in filter(self._is_used, self._plan.usage):
             watch = self._classes[source.kind]
-            if source.source == "nvml" and not self._has_nvml:
-                watch.rest(self._nvml_problem)
-                continue
+            loop = partial(self._source, source, period_s, watch)
             wanted[f"use of {source.kind}"] = Wanted(watch.run)
-            same = (source, self._plan.quota.period_s, watch.run)
-            wanted[f"source of the use of {source.kind}"] = Wanted(partial(self._source, source, watch), same)
+            wanted[f"source of the use of {source.kind}"] = Wanted(loop, same=(source, period_s, watch.run))
         return {**wanted, "grants of cards": Wanted(self._grants.run)} if wanted else {}
 
-    async def _source(self, source: UsageSource, watch: ClassWatch) -> None:
+    def _is_used(self, source: UsageSource) -> bool:
+        return source.source != "nvml" or self._has_nvml
+
+    def _rest(self) -> None:
+        """Say of the classes that nothing watches why that is so: only now, when nothing takes their readings."""
+        for source in self._plan.usage:
+            if not self._is_used(source):
+                self._classes[source.kind].rest(self._nvml_problem)
+
+    async def _source(self, source: UsageSource, period_s: float, watch: ClassWatch) -> None:
         try:
-            await self._program(source, watch.took)
+            await self._program(source, period_s, watch.took)
         except Exception as error:
             watch.fail(f"criproxy failed: {error!r}")
             raise
 
-    async def _program(self, source: UsageSource, took: Took) -> None:
-        period_s = self._plan.quota.period_s
+    async def _program(self, source: UsageSource, period_s: float, took: Took) -> None:
         if source.source == "file":
             await FileSource(source.kind, Path(source.file), took, period_s, self._patience).run()
             return
         is_nvml = source.source == "nvml"
         command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
         title = "the program that asks NVML" if is_nvml else command[0]
-        await ProgramSource(source.kind, command, title, took, silent_s(period_s)).run()
+        child = self._children.setdefault((source.kind, source.source, *source.command), Child())
+        await ProgramSource(source.kind, command, title, took, silent_s(period_s), child=child).run()
 
     def _class(self, source: UsageSource) -> ClassWatch:
         """The class as before, if it is the same source: who is over a quota stays so."""

@@ -347,3 +347,41 @@ async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
         os.close(os.open(folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))  # who waits to read it goes on
         await node.daemon.until_said("device-usage", "'memory_mib': 100")
     await node.daemon.stop()
+
+
+async def test_a_program_that_hangs_is_not_started_again_by_another_plan(folder: Path) -> None:
+    """The class has one program at a time: there is a problem for as long as a former one cannot be ended."""
+    node = Node(folder)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        await node.daemon.until_said("device-usage", "/bin/sh has exited")
+        watcher.use(PluginPlan(advertised=(), quota=QUOTA))
+        while any("source of" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.01)
+        (child,) = watcher._children.values()
+        await child.end()
+        await child.start(("/bin/sleep", "1000"))  # as if it could not be killed
+        node.say(p10=100)
+        watcher.use(node.plan)
+        await node.daemon.until_said("device-usage", "a former one still hangs")
+        await node.daemon.until_said("device-usage", "'memory_mib': 100")
+    await node.daemon.stop()
+
+
+async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
+    """Programs of other classes run on."""
+    node = Node(folder)
+    begun = folder / "begun"
+    command = ("/bin/sh", "-c", f"echo >> {begun}; echo '{{}}'; sleep 1000")
+    usage = (UsageSource(kind="npu", source="command", command=command), UsageSource(kind="nvidia", source="nvml"))
+    node.plan = replace(node.plan, usage=usage)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        watcher._nvml = ("/bin/sh", "-c", """echo '{"unread": {"GPU-0": "hot"}}'; sleep 1000""")
+        await node.daemon.until_said("device-usage", "{'kind': 'npu', 'source': 'command'}")
+        watcher.found({}, has_nvml=True)
+        await node.daemon.until_said("device-usage", "'unread': {'GPU-0': 'hot'}")
+        watcher.found({}, has_nvml=False, nvml_problem="the driver is gone")
+        await node.daemon.until_said("device-usage", "the driver is gone")
+        assert begun.read_text() == "\n"
+    await node.daemon.stop()
