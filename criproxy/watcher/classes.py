@@ -7,7 +7,7 @@ from functools import partial
 
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.logger import Log
-from criproxy.usage.quota import Over
+from criproxy.usage.quota import PAUSE_PERIODS, Over
 from criproxy.usage.totals import ClassUse, class_use, container_uses, named
 from criproxy.usage.values import Reading
 from criproxy.watcher.grants import Grants
@@ -17,6 +17,8 @@ from criproxy.watcher.processes import Processes
 
 OWNED_S = 5.0
 """How long the kernel may take to say whose the processes of a reading are."""
+RARE = 5
+"""Readings after a pause, in a row, that are no accident any more, such as one restart of a program."""
 Names = Mapping[str, str]
 """Ids of cards by whatever else they are called."""
 
@@ -48,6 +50,10 @@ class ClassWatch:
     use: ClassUse = field(init=False)
     """What is known now."""
     _latest: Reading | None = None
+    _read_s: float | None = None
+    """When the last complete reading was taken."""
+    _late: int = 0
+    """How many in a row came after a pause."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _said: dict[str, str] = field(default_factory=dict)
     """The reasons that the log has, by card; those of all cards at once under an empty text."""
@@ -100,7 +106,10 @@ class ClassWatch:
             owned = with_unlisted(owned, self.grants.granted)
         uses = container_uses(owned.kind, owned.processes)
         self.use = class_use(owned, self.source, uses)
-        self._tell(owned.unread)
+        if self._is_rare(reading.at_s):
+            self._rare()
+        else:
+            self._tell(owned.unread)
         self.grants.see(each.container_id for each in uses if each.container_id)
         if self.grants.granted is None:
             return
@@ -112,6 +121,18 @@ class ClassWatch:
                 self.incidents.within(verdict, owned.kind)
         for key, target in targets:
             self.incidents.finish(key, target)
+
+    def _is_rare(self, at_s: float) -> bool:
+        """Whether so much time lies between readings again and again that each of them begins anew to judge."""
+        gap_s = 0.0 if self._read_s is None else at_s - self._read_s
+        is_late = gap_s > PAUSE_PERIODS * self.judge.plan.period_s
+        self._late, self._read_s = self._late + 1 if is_late else 0, at_s
+        return self._late >= RARE
+
+    def _rare(self) -> None:
+        """The use is known, and nobody is judged by it: not in silence."""
+        most_s = PAUSE_PERIODS * self.judge.plan.period_s
+        self.fail(f"nobody is judged: readings are more than {most_s:g} s (three periods of the quota) apart")
 
     async def _owned(self, reading: Reading) -> Reading:
         """The reading with the containers of its processes.

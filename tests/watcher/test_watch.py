@@ -385,3 +385,19 @@ async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
         await node.daemon.until_said("device-usage", "the driver is gone")
         assert begun.read_text() == "\n"
     await node.daemon.stop()
+
+
+async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) -> None:
+    """Each of its readings begins anew: that nobody is over its quota then is said."""
+    node = Node(folder, period_s=0.01)
+    command = ("/bin/sh", "-c", f"while cat {node.said}; do sleep 0.2; done")
+    node.plan = replace(node.plan, usage=(UsageSource(kind="ali-npu", source="command", command=command),))
+    node.say(p10=9000)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        told = await node.daemon.until_said("device-usage", "nobody is judged: readings are more than 0.03 s")
+        assert told["classes"][0]["containers"][0]["memory_mib"] == 9000
+        watcher.use(replace(node.plan, quota=QuotaPlan(period_s=60.0)))
+        await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
+    await node.daemon.stop()
+    assert node.daemon.said("quota-incident") == []
