@@ -210,7 +210,8 @@ def watch(nvml: ModuleType, tell: Callable[[Any], None], period_s: float, sleep:
         if time.monotonic() >= look_s:
             asked.look()
             look_s = time.monotonic() + LOOK_AGAIN_S
-        tell(asked.read())
+        taken_s = time.monotonic()
+        tell({"monotonic_s": round(taken_s, 3), **asked.read()})  # before it: whoever has begun meanwhile is not in it
         next_s = max(next_s + period_s, time.monotonic())
         sleep(max(next_s - time.monotonic(), 0))
 

@@ -1,6 +1,7 @@
 """What is read of NVML, in its quirks."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -146,9 +147,11 @@ def test_a_reading_is_told_in_each_period(asked: Callable[[Driver], Asked]) -> N
         if len(slept) == 3:
             raise InterruptedError
 
+    began_s = time.monotonic()
     with pytest.raises(InterruptedError):
         watch(pynvml, told.append, 0.5, sleep)
     assert [len(each["cards"]) for each in told] == [1, 1, 1]
+    assert began_s <= told[0]["monotonic_s"] + 0.001 <= told[2]["monotonic_s"] + 0.002 <= time.monotonic() + 0.003
     assert all(each >= 0 for each in slept)
     assert slept[0] <= 0.5
 
