@@ -22,7 +22,7 @@ from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
-from criproxy.deviceplugin.seen import Key, names_of
+from criproxy.deviceplugin.seen import Key, names_of, nvml_problem
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
@@ -200,6 +200,7 @@ class DevicePlugin:
         self._watcher.found(
             names_of({key: each.seen for key, each in self._health.known.items()}),
             has_nvml=bool(inventory.driver_version and inventory.gpus),
+            nvml_problem=nvml_problem(inventory),
         )
         self._publisher.publish()
         self._reload.machine_changed(before, inventory)

@@ -109,8 +109,12 @@ class VgpuHost(Protocol):
         """Whether a path is there."""
         ...
 
-    def prepare(self, folders: Sequence[str], files: Sequence[str]) -> None:
-        """Make these folders for containers, and remove these files of former containers.
+    def prepare(self, own: str, shared: str) -> None:
+        """Make two folders for containers.
+
+        Args:
+            own: of one container; it gets a new one, since the former container may have left anything in it.
+            shared: of all.
 
         Raises:
             OSError: that cannot be done.
@@ -149,8 +153,7 @@ class VgpuAllocator:
         try:
             if "hami-core" in self.profile.enforce:
                 paths = self.makers.hami
-                folder = join(paths.containers, vgpu.file_name)
-                self.host.prepare((folder, paths.lock), (join(folder, f"{vgpu.file_name}.cache"),))
+                self.host.prepare(join(paths.containers, vgpu.file_name), paths.lock)
             found = enforced_by(self.profile, vgpu, self.makers, self.host.exists)
         except Missing as error:
             raise self._invalid(str(error)) from error

@@ -4,12 +4,14 @@ One card of which nothing is known does not keep the others from being judged.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criproxy.devices.plan import QuotaPlan
 from criproxy.usage.quota import Judgement, Key, Verdict, Within
 from criproxy.usage.values import ContainerUse, Process, Reading
 from criproxy.watcher.grants import Granted
+
+UNLISTED = "it is not among the cards that there are"
 
 
 @dataclass(slots=True, repr=False)
@@ -66,6 +68,8 @@ class ClassJudge:
                 grants = granted.by_card.get((self.kind, card), ())
                 self._cards[card], found = judgement.after(reading.at_s, grants, by_card.get(card, ()))
                 verdicts += found
+                if not grants:
+                    del self._cards[card]
         return verdicts, list(self._finished(verdicts))
 
     def _judged(self, granted: Granted) -> dict[str, None]:
@@ -92,3 +96,10 @@ class ClassJudge:
             if key in self._card(key.card).over_since():
                 del self._targets[key]
                 yield key, target
+
+
+def with_unlisted(reading: Reading, granted: Granted) -> Reading:
+    """A *reading* that should list all cards, in which those are unread that containers have and that it lacks."""
+    listed = {each.card for each in reading.cards}
+    lacking = {card for kind, card in granted.by_card if kind == reading.kind} - listed - reading.unread.keys()
+    return replace(reading, unread={**reading.unread, **dict.fromkeys(sorted(lacking), UNLISTED)})

@@ -1,15 +1,16 @@
 """Cards of one class that are judged by readings, and what is known from before a restart."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from criproxy.devices.plan import QuotaPlan
 from criproxy.model.plain import to_plain
 from criproxy.usage.quota import Key, Over, Verdict, Within
-from criproxy.usage.values import ContainerUse, Process, Reading
+from criproxy.usage.values import CardUse, ContainerUse, Process, Reading
 from criproxy.watcher.grants import Granted, granted_in
-from criproxy.watcher.judging import ClassJudge
+from criproxy.watcher.judging import ClassJudge, with_unlisted
 from tests.watcher.hosts import container_id, grant
 
 PLAN = QuotaPlan(period_s=1.0, grace_s=2.0, samples=2)
@@ -122,6 +123,25 @@ def test_incidents_of_other_classes_do_not_matter() -> None:
     judged = Judged(granted({**incident(), "device_class": "nvidia"}))
 
     assert [len(judged.read(web=9000)) for _ in range(4)] == [0, 0, 0, 1]
+
+
+def test_cards_that_a_complete_list_lacks_are_unread() -> None:
+    """Who has one of them does not use nothing: nobody knows what he uses."""
+    cards = (CardUse(card="npu0", memory_mib=0, total_mib=1),)
+    reading = Reading(kind="ali-npu", at_s=1.0, cards=cards, unread={"npu2": "hot"})
+
+    assert set(with_unlisted(reading, granted()).unread) == {"npu1", "npu2"}
+    assert set(with_unlisted(replace(reading, kind="nvidia"), granted()).unread) == {"npu2"}
+
+
+def test_cards_that_nobody_has_are_forgotten() -> None:
+    """Cards come and go, and the watcher runs for months."""
+    judged = Judged(granted())
+    judged.read(web=9000)
+    judged.granted = granted_in({"containers": [to_plain(grant("other", card="npu1"))]})
+    judged.read()
+
+    assert set(judged.judge._cards) == {"npu1"}
 
 
 @pytest.mark.parametrize(

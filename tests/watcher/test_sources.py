@@ -76,6 +76,16 @@ async def test_each_line_is_a_reading() -> None:
     assert before_s <= first.at_s <= second.at_s <= time.monotonic()
 
 
+async def test_a_line_that_waited_is_of_the_time_when_it_was_taken() -> None:
+    """Several lines that are read at once are not of one moment."""
+    now_s = time.monotonic()
+    lines = "".join(f"""echo '{{"monotonic_s": {now_s - ago_s}}}'; """ for ago_s in (5.0, 3.0))
+    async with following(f"{lines} sleep 1000") as taken:
+        await taken.until(lambda: len(taken.readings) == 2)
+
+    assert [each.at_s for each in taken.readings] == [now_s - 5.0, now_s - 3.0]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
