@@ -150,7 +150,10 @@ SWITCHES = [
 OVER = [
     MountPoint("/etc/ld.so.preload", "/pods/empty"),
     MountPoint("/etc/../etc/ld.so.preload", "/dev/null"),
+    MountPoint("//etc/ld.so.preload", "/dev/null"),
+    MountPoint("etc/ld.so.preload", "/dev/null"),
     MountPoint("/usr/local/vgpu/libvgpu.so", "/pods/mine"),
+    MountPoint("//usr/local/vgpu/libvgpu.so", "/pods/mine"),
     MountPoint("/usr/local/vgpu/sub", "/pods/sub"),
 ]
 ALL = replace(PROFILE, enforce=get_args(Enforcement))
