@@ -39,7 +39,8 @@ HAMI_SWITCHES = (
 )
 """By which HAMi-core's limits are set, or switched off."""
 DRIVER_SWITCHES = ("NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST")
-MPS_SWITCHES = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_PIPE_DIRECTORY")
+MPS_SWITCHES = ("CUDA_MPS_*",)
+"""Which daemon a client asks, its limits, its priority, and what its share of threads means."""
 
 
 class Missing(ValueError):

@@ -146,6 +146,8 @@ SWITCHES = [
     ("CUDA_DEVICE_MEMORY_SHARED_CACHE", "/dev/null"),
     ("NVIDIA_GPU_MEMORY_LIMIT", "99999"),
     ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),
+    ("CUDA_MPS_CLIENT_PRIORITY", "0"),
+    ("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING", "1"),
 ]
 OVER = [
     MountPoint("/etc/ld.so.preload", "/pods/empty"),
