@@ -147,11 +147,16 @@ SWITCHES = [
     ("CUDA_DEVICE_MEMORY_SHARED_CACHE", "/dev/null"),
     ("NVIDIA_GPU_MEMORY_LIMIT", "99999"),
     ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),
+    ("CUDA_MPS_CLIENT_PRIORITY", "0"),
+    ("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING", "1"),
 ]
 OVER = [
     MountPoint("/etc/ld.so.preload", "/pods/empty"),
     MountPoint("/etc/../etc/ld.so.preload", "/dev/null"),
+    MountPoint("//etc/ld.so.preload", "/dev/null"),
+    MountPoint("etc/ld.so.preload", "/dev/null"),
     MountPoint("/usr/local/vgpu/libvgpu.so", "/pods/mine"),
+    MountPoint("//usr/local/vgpu/libvgpu.so", "/pods/mine"),
     MountPoint("/usr/local/vgpu/sub", "/pods/sub"),
 ]
 ALL = replace(PROFILE, enforce=get_args(Enforcement))

@@ -17,6 +17,7 @@ from criproxy.devices.enforcement import as_enforced, enforcement_in, lost_mount
 from criproxy.devices.evidence import Subject
 from criproxy.devices.holdings import Holdings, vgpus_of
 from criproxy.devices.may_see import Refusal
+from criproxy.devices.offers import unique
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.model.workload import Container
@@ -25,6 +26,8 @@ LOOK_S = 1.0
 """How long a create waits for each file of the host."""
 ASK_S = 1.0
 """How long a create waits for the runtime to say whether the former container is still there."""
+_MOST_NAMED = 4
+"""Of several vGPUs, those that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,17 @@ class Vgpus:
     context: Context
     holdings: Holdings
     patience: Patience
+
+    def several(self, given: Gathered) -> Refusal | None:
+        """Why a container that was given several vGPUs is not created; None for the others.
+
+        The annotations of all vGPUs have the same names, and the kubelet keeps those of one: the quota of the others is
+        not known.
+        """
+        ids = unique(vgpu for _, vgpu in vgpus_of(given.evidence))
+        if len(ids) < 2:
+            return None
+        return _refused(f"a container can have one vGPU, and this one was allocated {' and '.join(ids[:_MOST_NAMED])}")
 
     async def taken(self, given: Gathered, subject: Subject) -> Refusal | None:
         """Why the container of *subject* cannot have the vGPU that it was given; None where it can."""
