@@ -17,7 +17,6 @@ from criproxy.devices.enforcement import as_enforced, enforcement_in, lost_mount
 from criproxy.devices.evidence import Subject
 from criproxy.devices.holdings import Holdings, vgpus_of
 from criproxy.devices.may_see import Refusal
-from criproxy.devices.offers import unique
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.model.workload import Container
@@ -44,7 +43,7 @@ class Vgpus:
         The annotations of all vGPUs have the same names, and the kubelet keeps those of one: the quota of the others is
         not known.
         """
-        ids = unique(vgpu for _, vgpu in vgpus_of(given.evidence))
+        ids = sorted({vgpu for _, vgpu in vgpus_of(given.evidence)})  # annotations come in any order
         if len(ids) < 2:
             return None
         return _refused(f"a container can have one vGPU, and this one was allocated {' and '.join(ids[:_MOST_NAMED])}")

@@ -171,7 +171,8 @@ async def test_a_container_has_one_vgpu(tmp_path: Path, resource: str, vgpu: str
         with pytest.raises(RuntimeCallError) as caught:
             await node.create(PodSpec("two", (spec,)))
         assert caught.value.code is StatusCode.FAILED_PRECONDITION
-        assert "a container can have one vGPU, and this one was allocated GPU-b/gpu-8g/0 and " in caught.value.details
+        both = " and ".join(sorted(["GPU-b/gpu-8g/0", vgpu]))
+        assert f"a container can have one vGPU, and this one was allocated {both}" in caught.value.details
         assert vgpu in caught.value.details
         assert not node.world.runtime.core.records.containers
 
