@@ -3,14 +3,15 @@
 A container is over its quota when it was beyond quota and margin in so many readings in a row, for longer than the
 grace. That is one incident, until a reading has the container within its quota (without the margin, so that who stays
 just above it is not one incident after the other). It is said again only if more is to be done about it than was, as
-with another plan. A doubt never speaks against a container: readings that are not
-complete judge nobody, and after a pause in the readings, or with another plan, everybody begins anew.
+with another plan. A doubt never speaks against a container: readings that are not complete judge nobody, and after a
+pause in the readings, or with another plan, everybody begins anew. Nor does it end an incident: a process that is gone
+before its container is found may have been of any container on its card.
 
 Memory is judged as it is. Computing units are sampled by the driver and come in bursts, so they are judged by the mean
 of the last readings.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
@@ -108,7 +109,7 @@ class Judgement:
         return replace(self, _series={**self._series, key: _Series(is_incident=True, action=action)})
 
     def after(
-        self, at_s: float, grants: Iterable[Grant], uses: Iterable[ContainerUse]
+        self, at_s: float, grants: Iterable[Grant], uses: Iterable[ContainerUse], lost: Collection[ProcessUse] = ()
     ) -> tuple["Judgement", tuple[Verdict, ...]]:
         """Judge a complete reading.
 
@@ -116,6 +117,7 @@ class Judgement:
             at_s: when it was taken, on the monotonic clock.
             grants: what containers have that are there now.
             uses: what they use of cards of this class; who is not in it uses nothing.
+            lost: what processes use of the containers' card that were gone before their containers were found.
 
         Returns:
             What to remember, and what has changed.
@@ -126,7 +128,8 @@ class Judgement:
         for key, (allowed, grant) in _quotas(grants, self.kind).items():
             before = self._continued(self._series.get(key, _Series()), at_s)
             use = used.get((key.container_id, key.card))
-            now, action = self._read(before, key, allowed, _used(key, use), at_s), self._action(key, grant)
+            used_now = self._certain(key, allowed, _used(key, use), lost)
+            now, action = self._read(before, key, allowed, used_now, at_s), self._action(key, grant)
             if self._is_news(before, now, action):
                 now = replace(now, action=action)
                 verdicts.append(self._over(key, allowed, now, use))
@@ -170,6 +173,14 @@ class Judgement:
     def _action(self, key: Key, grant: Grant) -> OverQuota:
         return "observe" if grant.is_only_observed else self.plan.action(self.kind, key.quantity)
 
+    def _certain(self, key: Key, allowed: int, used: float | None, lost: Collection[ProcessUse]) -> float | None:
+        """How much is *used*; None where what is *lost*, if it is the container's, makes the difference."""
+        if used is None or not lost:
+            return used
+        most = used + sum(_lost(key, each) for each in lost)
+        limits = allowed, allowed + self._margin(key)
+        return None if any(used <= limit < most for limit in limits) else used
+
     def _margin(self, key: Key) -> int:
         return self.plan.margin_mib if key.quantity == "memory" else self.plan.cores_margin_percent
 
@@ -207,6 +218,13 @@ def _used(key: Key, use: ContainerUse | None) -> float | None:
     if used is None or not isfinite(used):
         return None
     return float(used) if key.quantity == "memory" else min(used, ALL_CORES_PERCENT)
+
+
+def _lost(key: Key, use: ProcessUse) -> float:
+    """How much a process uses at most."""
+    if key.quantity == "memory":
+        return use.memory_mib
+    return ALL_CORES_PERCENT if use.cores_percent is None else use.cores_percent
 
 
 def _largest(key: Key, use: ContainerUse | None) -> Process | None:

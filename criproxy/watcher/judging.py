@@ -3,12 +3,12 @@
 One card of which nothing is known does not keep the others from being judged.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from criproxy.devices.plan import QuotaPlan
 from criproxy.usage.quota import Judgement, Key, Verdict, Within
-from criproxy.usage.values import ContainerUse, Process, Reading
+from criproxy.usage.values import ContainerUse, Process, ProcessUse, Reading
 from criproxy.watcher.grants import Granted
 
 UNLISTED = "it is not among the cards that there are"
@@ -30,6 +30,8 @@ class ClassJudge:
     """What was to be killed before a restart, until it is known whether the container still is over its quota."""
     _resumed: bool = False
     _ended: bool = False
+    _gone: frozenset[int] = frozenset()
+    """Numbers of the processes in the last reading that were gone."""
 
     def use(self, plan: QuotaPlan) -> None:
         """Judge by another plan from now on."""
@@ -61,16 +63,31 @@ class ClassJudge:
         by_card: dict[str, list[ContainerUse]] = {}
         for use in uses:
             by_card.setdefault(use.card, []).append(use)
-        verdicts: list[Verdict] = []
+        lost, verdicts = self._lost(reading), list[Verdict]()
         for card in self._judged(granted):
             if card not in reading.unread:
                 judgement = self._card(card)
                 grants = granted.by_card.get((self.kind, card), ())
-                self._cards[card], found = judgement.after(reading.at_s, grants, by_card.get(card, ()))
+                self._cards[card], found = judgement.after(
+                    reading.at_s, grants, by_card.get(card, ()), lost.get(card, ())
+                )
                 verdicts += found
                 if not grants:
                     del self._cards[card]
         return verdicts, list(self._finished(verdicts))
+
+    def _lost(self, reading: Reading) -> Mapping[str, list[ProcessUse]]:
+        """By card, what processes use that have gone since the reading.
+
+        Not those that had gone before: they may never be there, such as those that a driver has forgotten to end.
+        """
+        gone = [each for each in reading.processes if not each.process.start_ticks]
+        found: dict[str, list[ProcessUse]] = {}
+        for each in gone:
+            if each.process.pid not in self._gone:
+                found.setdefault(each.card, []).append(each)
+        self._gone = frozenset(each.process.pid for each in gone)
+        return found
 
     def _judged(self, granted: Granted) -> dict[str, None]:
         """The cards that someone has, or had."""

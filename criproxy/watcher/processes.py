@@ -33,7 +33,7 @@ class Processes:
         """The *reading* with the start and the container of each process.
 
         A process that is gone, or that began after the reading and so is another one with the same number, belongs to
-        nobody.
+        nobody and has no start.
         """
         known: dict[Process, str] = {}
         until_ticks = self._ticks(reading.at_s)
@@ -65,6 +65,8 @@ class Processes:
         container = known.get(process) or self._containers.get(process) or self._container(process.pid)
         if container:
             known[process] = container
+        elif self._has_exited(process.pid, "stat"):
+            return use
         return replace(use, process=process, container_id=container)
 
     def _container(self, pid: int) -> str:

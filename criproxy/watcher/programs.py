@@ -15,7 +15,8 @@ SILENT_S = 10.0
 """At least so long a program may say nothing."""
 SILENT_PERIODS = 5.0
 """The same, where readings are rarer."""
-LONGEST_LINE_BYTES = 1 << 20
+LONGEST_BYTES = 16 << 20
+"""Of one reading, which has about 60 for each process: who starts many must not switch the quotas of a class off."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Before it is started again."""
 CALM_S = 60.0
@@ -62,7 +63,7 @@ class ProgramSource:
     async def _follow(self) -> str:
         """Take its readings; returns why it says no more that can be used."""
         try:
-            lines = await self.child.start(self.command, LONGEST_LINE_BYTES)
+            lines = await self.child.start(self.command, LONGEST_BYTES)
         except OSError as error:
             return f"{self.title} cannot be run: {error.strerror}"
         problem = f"{self.title} has exited"

@@ -75,6 +75,55 @@ def test_scenario_15() -> None:
     assert said == [(16.0, expected)]
 
 
+def lost(memory_mib: int, cores: float | None = 0.0) -> ProcessUse:
+    """What a process uses of the card that was gone before its container was found."""
+    process = Process(pid=99, start_ticks=0)
+    return ProcessUse(process=process, card="GPU-a", memory_mib=memory_mib, cores_percent=cores)
+
+
+@pytest.mark.parametrize(
+    ("own", "gone", "ends"),
+    [
+        pytest.param(None, lost(9000), False, id="all-of-it-may-be-its"),
+        pytest.param(use(8000), lost(193), False, id="with-it-beyond-the-quota"),
+        pytest.param(use(8000), lost(192), True, id="with-it-within-the-quota"),
+        pytest.param(use(8193), lost(1), False, id="beyond-the-quota-without-it"),
+        pytest.param(None, lost(0, None), True, id="its-cores-are-another-quota"),
+    ],
+)
+def test_a_process_that_is_gone_ends_no_incident(own: ContainerUse | None, gone: ProcessUse, *, ends: bool) -> None:
+    """It may have been the container's: only if it is within the quota even then, the incident is over."""
+    judge, _ = read(JUDGE, *seconds(use(9000), 0, 6))
+    _, verdicts = judge.after(7.0, [GRANT], [own] if own else [], [gone])
+
+    assert list(verdicts) == ([Within(MEMORY)] if ends else [])
+
+
+@pytest.mark.parametrize("cores", [60.0, None], ids=["many", "not-known"])
+def test_a_process_that_is_gone_may_have_used_the_cores(cores: float | None) -> None:
+    """The reading does not count for the mean."""
+    judge, _ = read(JUDGE, *seconds(use(0, 60.0), 0, 12))
+    for at_s in (13.0, 14.0):
+        judge, verdicts = judge.after(at_s, [GRANT], [], [lost(0, cores)])
+        assert verdicts == ()
+    judge, said = read(judge, *seconds(use(0, 0.0), 15, 19))
+
+    assert [verdict for _, verdict in said] == [Within(CORES)]
+
+
+def test_a_process_that_is_gone_accuses_nobody() -> None:
+    """It may have been another container's; and neither does it protect who is over its quota without it."""
+    judge = JUDGE
+    for at_s in range(30):
+        judge, verdicts = judge.after(float(at_s), [GRANT], [use(100)], [lost(16_000)])
+        assert verdicts == ()
+    for at_s in range(30, 36):
+        judge, verdicts = judge.after(float(at_s), [GRANT], [use(9000)], [lost(16_000)])
+        assert verdicts == ()
+    judge, verdicts = judge.after(36.0, [GRANT], [use(9000)], [lost(16_000)])
+    assert [verdict.key for verdict in verdicts] == [MEMORY]
+
+
 @pytest.mark.parametrize(
     ("plan", "readings", "said_at_s"),
     [

@@ -8,7 +8,7 @@ import pytest
 from criproxy.devices.plan import QuotaPlan
 from criproxy.model.plain import to_plain
 from criproxy.usage.quota import Key, Over, Verdict, Within
-from criproxy.usage.values import CardUse, ContainerUse, Process, Reading
+from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 from criproxy.watcher.grants import Granted, granted_in
 from criproxy.watcher.judging import ClassJudge, with_unlisted
 from tests.watcher.hosts import container_id, grant
@@ -26,10 +26,19 @@ class Judged:
         self.finished: list[Process] = []
         self._at_s = 0.0
 
-    def read(self, unread: Mapping[str, str] | None = None, **memory_mib: int) -> list[Verdict]:
-        """Return what follows from one reading: ``web=9000``; ``other=9000`` is on another card."""
+    def read(
+        self, unread: Mapping[str, str] | None = None, gone: Mapping[int, int] | None = None, **memory_mib: int
+    ) -> list[Verdict]:
+        """Return what follows from one reading: ``web=9000``; ``other=9000`` is on another card.
+
+        *gone* has the memory on npu0 of processes that are gone, by their numbers.
+        """
         self._at_s += 1.0
-        reading = Reading(kind="ali-npu", at_s=self._at_s, unread=unread or {})
+        processes = tuple(
+            ProcessUse(process=Process(pid=pid, start_ticks=0), card="npu0", memory_mib=mib)
+            for pid, mib in (gone or {}).items()
+        )
+        reading = Reading(kind="ali-npu", at_s=self._at_s, processes=processes, unread=unread or {})
         uses = [
             ContainerUse(
                 container_id=container_id(name),
@@ -66,6 +75,27 @@ def test_a_card_that_is_unread_keeps_no_other_from_being_judged() -> None:
 
     assert judged.read(unread={"npu0": "hot"}, other=100) == [Within(Key(container_id("other"), "npu1", "memory"))]
     assert judged.read(web=100) == [Within(WEB)]
+
+
+def test_a_process_that_is_gone_may_be_of_any_container_on_its_card() -> None:
+    """So it ends no incident there; those on other cards end."""
+    judged = Judged(granted())
+    for _ in range(4):
+        judged.read(web=9000, other=9000)
+
+    assert judged.read(gone={7: 9000}) == [Within(Key(container_id("other"), "npu1", "memory"))]
+    assert judged.read(gone={8: 9000}) == []
+    assert judged.read(gone={8: 100}) == [Within(WEB)]
+
+
+def test_a_process_that_stays_gone_is_none() -> None:
+    """A driver may go on to name it, or it cannot be seen from here: incidents would never end."""
+    judged = Judged(granted())
+    for _ in range(4):
+        judged.read(web=9000)
+
+    assert judged.read(gone={7: 9000}) == []
+    assert judged.read(gone={7: 9000}) == [Within(WEB)]
 
 
 def test_an_incident_from_before_a_restart_is_not_said_again() -> None:

@@ -84,6 +84,19 @@ def test_the_process_that_was_seen_is_killed(tmp_path: Path, sleeping: subproces
     assert sleeping.wait() == -signal.SIGKILL
 
 
+def test_a_process_that_has_exited_is_gone(tmp_path: Path) -> None:
+    """With cgroup v1 its container cannot be found any more, though its number is still there; a known one is kept."""
+    processes = Processes(tmp_path)
+    put_process(tmp_path, 11, "web")
+    processes.owned(reading(11))
+    put_exited_leader(tmp_path, 10)
+    put_exited_leader(tmp_path, 11)
+    first, second = processes.owned(reading(10, 11)).processes
+
+    assert (first.process.start_ticks, first.container_id) == (0, "")
+    assert (second.process.start_ticks, second.container_id) == (100, container_id("web"))
+
+
 LEADER_EXITS = """
 import ctypes, os, threading, time
 def stay():

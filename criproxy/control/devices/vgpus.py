@@ -29,13 +29,15 @@ _MOST_NAMED = 4
 """Of several vGPUs, those that a refusal names."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Vgpus:
     """Checks creates of containers with a vGPU."""
 
     context: Context
     holdings: Holdings
     patience: Patience
+    _is_silent: bool = False
+    """Whether the runtime did not answer the last question, as the log has it."""
 
     def several(self, given: Gathered) -> Refusal | None:
         """Why a container that was given several vGPUs is not created; None for the others.
@@ -53,7 +55,7 @@ class Vgpus:
         node = self.context.state.node
         for kind, vgpu in vgpus_of(given.evidence):
             for holder in list(self.holdings.holders(node, kind, vgpu)):
-                if not self._is_of_pod(holder, subject) and not await self._is_over(holder):
+                if not self._is_of_pod(holder, subject) and not await self._is_over(holder, vgpu):
                     return _refused(f"container {holder.title} still has its vGPU {vgpu}")
         return None
 
@@ -89,7 +91,7 @@ class Vgpus:
         known_uid = pod.uid if pod else ""
         return holder.pod == subject.sandbox_id or (subject.pod_uid != "" and known_uid == subject.pod_uid)
 
-    async def _is_over(self, holder: Container) -> bool:
+    async def _is_over(self, holder: Container, vgpu: str) -> bool:
         """What the runtime says: it runs no more, or its pod was stopped before it ran.
 
         A runtime that does not answer is no reason to refuse.
@@ -99,11 +101,20 @@ class Vgpus:
         request = api.ContainerStatusRequest(container_id=holder.key)
         try:
             reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, ASK_S)
-        except RuntimeCallError:
+        except RuntimeCallError as error:
+            self._note(error, holder, vgpu)
             return True
+        self._is_silent = False
         pod = self.context.state.node.pods.get(holder.pod)
         never_runs = reply.status.state == api.CONTAINER_CREATED and (pod is None or pod.stopped)
         return never_runs or reply.status.state == api.CONTAINER_EXITED
+
+    def _note(self, error: RuntimeCallError, holder: Container, vgpu: str) -> None:
+        """Let the log have that it is not known whether a container is over: once until the runtime answers again."""
+        if not self._is_silent and not error.not_found:
+            text = "the runtime does not say whether a container still has its vGPU"
+            self.context.log.warning(text, container=holder.title, vgpu=vgpu, error=str(error), result="not refused")
+        self._is_silent = not error.not_found
 
 
 def _refused(why: str) -> Refusal:

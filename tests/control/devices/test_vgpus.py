@@ -155,6 +155,20 @@ async def test_a_vgpu_has_one_container(tmp_path: Path) -> None:
         assert visible(config) == b"GPU-b"
 
 
+async def test_a_runtime_that_does_not_answer_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    """Its former container may run still, so the log says once that this is not known."""
+    node, vgpu = node_at(tmp_path, RULES), "GPU-b/gpu-8g/0"
+    unknown = "the runtime does not say whether a container still has its vGPU"
+    async with node.world:
+        for name in ("one", "two", "three"):
+            key, _ = await node.create(pod_with(vgpu, name))
+            node.world.runtime.lose_status(key, "planted")
+        lines = [keys for event, keys in node.world.log.lines if event == unknown]
+    assert len(lines) == 1
+    assert lines[0]["vgpu"] == vgpu
+    assert "planted" in str(lines[0]["error"])
+
+
 @pytest.mark.parametrize(
     ("resource", "vgpu"),
     [
