@@ -27,6 +27,9 @@ class OpenIncident:
     device_class: str
     card: str
     quantity: str
+    used: int = 0
+    """When it was reported last, in MiB or percent."""
+    allowed: int = 0
     action: str = ""
     pid: int = 0
     start_ticks: int = 0

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from criproxy.devices.plan import QuotaPlan
 from criproxy.usage.quota import Judgement, Key, Verdict, Within
-from criproxy.usage.values import ContainerUse, Process, ProcessUse, Reading
-from criproxy.watcher.grants import Granted
+from criproxy.usage.values import ContainerUse, ProcessUse, Reading
+from criproxy.watcher.grants import Granted, OpenIncident
 
 UNLISTED = "it is not among the cards that there are"
 
@@ -26,7 +26,7 @@ class ClassJudge:
     kind: str
     plan: QuotaPlan
     _cards: dict[str, Judgement] = field(default_factory=dict)
-    _targets: dict[Key, Process] = field(default_factory=dict)
+    _targets: dict[Key, OpenIncident] = field(default_factory=dict)
     """What was to be killed before a restart, until it is known whether the container still is over its quota."""
     _resumed: bool = False
     _ended: bool = False
@@ -45,7 +45,7 @@ class ClassJudge:
 
     def after(
         self, reading: Reading, granted: Granted, uses: Iterable[ContainerUse]
-    ) -> tuple[list[Verdict], list[tuple[Key, Process]]]:
+    ) -> tuple[list[Verdict], list[tuple[Key, OpenIncident]]]:
         """Judge a complete reading.
 
         Args:
@@ -54,7 +54,7 @@ class ClassJudge:
             uses: what they use.
 
         Returns:
-            What has changed, and the processes that were to be killed before a restart and still are.
+            What has changed, and the incidents from before a restart whose processes still are to be killed.
         """
         if self._ended:
             return [], []
@@ -103,16 +103,16 @@ class ClassJudge:
             if each.device_class == self.kind:
                 self._cards[each.card] = self._card(each.card).resumed(each.key, each.done)
                 if each.target is not None:
-                    self._targets[each.key] = each.target
+                    self._targets[each.key] = each
 
-    def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, Process]]:
+    def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, OpenIncident]]:
         for each in verdicts:
             if isinstance(each, Within):
                 self._targets.pop(each.key, None)
-        for key, target in [*self._targets.items()]:
+        for key, incident in [*self._targets.items()]:
             if key in self._card(key.card).over_since():
                 del self._targets[key]
-                yield key, target
+                yield key, incident
 
 
 def with_unlisted(reading: Reading, granted: Granted) -> Reading:

@@ -49,7 +49,7 @@ class Judged:
             for name, mib in memory_mib.items()
         ]
         verdicts, targets = self.judge.after(reading, self.granted, uses)
-        self.finished += [target for _, target in targets]
+        self.finished += [each.target for _, each in targets if each.target]
         return verdicts
 
 

@@ -200,7 +200,7 @@ async def test_nobody_is_killed_where_the_daemon_does_not_say_so(folder: Path) -
 
 @pytest.mark.parametrize("over", [True, False], ids=["still-over", "within-by-now"])
 async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path, *, over: bool) -> None:
-    """The process that was to be killed is, if its container is over its quota still; no incident is told twice."""
+    """The process that was to be killed is, if its container is over its quota still, and the daemon is told when."""
     node = Node(folder, actions=QuotaActions(memory="kill-process"))
     await node.daemon.start()
     with process_of(node, "web") as process:
@@ -210,6 +210,8 @@ async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path,
                 "device_class": "ali-npu",
                 "card": "npu0",
                 "quantity": "memory",
+                "used": 9000,
+                "allowed": 8192,
                 "action": "kill-process",
                 "pid": process.pid,
                 "start_ticks": 100,
@@ -220,7 +222,8 @@ async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path,
             if over:
                 assert await ended(process) == -signal.SIGKILL
                 await node.readings(3)
-                assert node.daemon.said("quota-incident") == []
+                (told,) = node.daemon.said("quota-incident")
+                assert (told["unanswered"], told["pid"]) == (True, process.pid)
             else:
                 (within,) = await node.daemon.until("quota-incident")
                 assert within["over"] is False

@@ -189,7 +189,9 @@ async def test_an_answer_that_was_lost(world: World) -> None:
     key = await world.run(pod("greedy"))
     await report(world, key, "kill-process")
 
+    told_s = incidents(world)[0].excess.acted_s  # type: ignore[union-attr]
     assert (await report(world, key, "kill-process", unanswered=True))["act"] is True
+    assert incidents(world)[0].excess.acted_s > told_s  # type: ignore[union-attr]
     assert (await report(world, key, "kill-process"))["act"] is False
     assert len(incidents(world)) == 1
     assert world.counters.quota_incidents == {("nvidia", "memory", "kill-process"): 1}
