@@ -153,6 +153,8 @@ class Cut:
     problems: tuple[str, ...] = ()
     """What the profiles and the cards contradict each other in: sentences with the arithmetic. A card in one of them
     has no vGPUs."""
+    undecided: tuple[str, ...] = ()
+    """Those of them that are none on a card with enough memory: how much it has is not known."""
 
     @property
     def cards(self) -> tuple[str, ...]:
