@@ -1,5 +1,6 @@
 """What replicas are scaled by: the use of the node and of vGPUs, from the daemon's answer or from recorded metrics."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,7 +17,7 @@ METRICS: Mapping[MetricName, str] = {
 """What can be scaled by, and what it is called."""
 DEFAULT_PERCENT: Mapping[MetricName, float] = {"cpu": 70.0, "memory": 80.0, "vgpu-memory": 80.0, "vgpu-cores": 70.0}
 Sample = tuple[str, Mapping[str, str], float]
-"""Name, labels and value of one line of metrics."""
+"""Name, labels and value of one line of metrics; a value that is not finite stands for one that is not known."""
 _PREFIX = "criproxy_"
 
 
@@ -107,10 +108,10 @@ def of_samples(samples: Iterable[Sample]) -> NodeSignals:
         short = name.removeprefix(_PREFIX)
         if short in ("node_cpu_utilization_ratio", "node_memory_utilization_ratio"):
             ratios.setdefault(short, []).append(value)
-        elif short == "vgpu_free":
+        elif short == "vgpu_free" and math.isfinite(value):
             free.append((labels.get("profile", ""), int(value)))
         elif short in _FIELDS:
-            vgpus.setdefault(_whose(labels), {})[_FIELDS[short]] = value
+            vgpus.setdefault(_whose(labels), {})[_FIELDS[short]] = value if math.isfinite(value) else math.nan
     return NodeSignals(
         cpu_ratio=_mean(ratios.get("node_cpu_utilization_ratio", [])),
         memory_ratio=_mean(ratios.get("node_memory_utilization_ratio", [])),
@@ -150,6 +151,16 @@ def pods_of(vgpus: Iterable[VgpuSignal]) -> dict[tuple[str, str], list[VgpuSigna
     return found
 
 
+def applies(name: MetricName, vgpus: Iterable[VgpuSignal]) -> bool:
+    """Whether a metric is one of replicas with *vgpus*: without a quota nothing is used of one, now or later.
+
+    Who has a quota of which the use is not known has the metric: it is missing, and that must not go unnoticed.
+    """
+    if name in ("cpu", "memory"):
+        return True
+    return any(each.cores_limit if name == "vgpu-cores" else each.memory_limit for each in vgpus)
+
+
 def propose(
     name: MetricName, target: Target, current: int, signals: NodeSignals, vgpus: Iterable[VgpuSignal]
 ) -> Proposal:
@@ -185,11 +196,15 @@ def _of_pod(vgpus: Iterable[VgpuSignal], *, cores: bool) -> float | None:
 
 
 def _ratio(used: float | None, limit: float | None) -> float | None:
-    return used / limit if used is not None and limit else None
+    return _known(used / limit) if used is not None and limit else None
 
 
 def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return _known(sum(values) / len(values)) if values else None
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

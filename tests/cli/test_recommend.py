@@ -97,6 +97,50 @@ def test_recorded_metrics(tmp_path: Path, options: list[str], desired: int, note
     assert (found["desired"], found["note"]) == (desired, note)
 
 
+def not_known(found: dict[str, Any]) -> list[str]:
+    """The metrics that have no value."""
+    return [each["name"] for each in found["metrics"] if each["value"] is None]
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        pytest.param("criproxy_node_cpu_utilization_ratio", "cpu", id="cpu"),
+        pytest.param("criproxy_vgpu_memory_used_bytes", "vgpu-memory", id="use"),
+        pytest.param("criproxy_vgpu_memory_limit_bytes", "vgpu-memory", id="quota"),
+    ],
+)
+@pytest.mark.parametrize("number", ["NaN", "+Inf"])
+def test_a_metric_that_is_not_a_number(tmp_path: Path, line: str, unknown: str, number: str) -> None:
+    """It is a metric without a value, while which the number of replicas does not decrease."""
+    lines = METRICS.format(cpu=0.1, used=80).splitlines()
+    told = [f"{each.rpartition(' ')[0]} {number}" if each.startswith(line) else each for each in lines]
+    (tmp_path / "metrics").write_text("\n".join(told) + "\n")
+    found = values("--metrics", str(tmp_path / "metrics"), "--current", "5", "-n", "shop")
+
+    assert (found["desired"], not_known(found)) == (5, [unknown])
+
+
+def test_a_silent_device_plugin(tmp_path: Path) -> None:
+    """While nobody says what vGPUs with a quota use, the number does not decrease, whatever the node's CPUs say."""
+    lines = METRICS.format(cpu=0.1, used=80).splitlines()
+    (tmp_path / "metrics").write_text("\n".join(each for each in lines if "used_bytes" not in each) + "\n")
+    found = values("--metrics", str(tmp_path / "metrics"), "--current", "5")
+
+    assert (found["desired"], found["note"]) == (5, "not fewer while it is not known: vgpu-memory")
+
+
+async def test_a_silent_device_plugin_by_the_daemon(tmp_path: Path) -> None:
+    """The daemon's answer has the quotas of containers of whose use nobody has told it."""
+    async with asked(tmp_path) as node:
+        await node("device-inventory", **OFFERED)
+        for number in range(2):
+            await node.world.run(pod_with(f"GPU-a/gpu-8g/{number}", f"web-{number}"))
+        found = await asyncio.to_thread(values, "--control-socket", str(tmp_path / "control.sock"))
+
+    assert {"vgpu-memory", "vgpu-cores"} & set(not_known(found)) == {"vgpu-memory", "vgpu-cores"}
+
+
 def test_several_nodes(tmp_path: Path) -> None:
     """The use of nodes is their mean, and all their pods are replicas."""
     files = [recorded(tmp_path, cpu, name=str(cpu)) for cpu in (0.2, 0.6)]
