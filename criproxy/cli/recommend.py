@@ -33,7 +33,10 @@ from criproxy.usage.signals import (
 
 MOST_BYTES = 64 << 20
 """More than the metrics of a thousand nodes."""
-
+MOST_CURRENT = 1_000_000
+"""More replicas than a cluster has pods."""
+LEAST_PERCENT = 0.01
+"""Less is no target."""
 
 Goals = tuple[tuple[MetricName, float], ...]
 """Metrics and their targets in percent."""
@@ -53,8 +56,9 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
         percent = float(number)
     except ValueError:
         percent = math.nan
-    if not 0 < percent < math.inf:
-        raise click.BadParameter(f"{named} needs a percentage above 0, such as {named}=70", context, option)
+    if not LEAST_PERCENT <= percent < math.inf:
+        text = f"{named} needs a percentage of at least {LEAST_PERCENT:g}, such as {named}=70"
+        raise click.BadParameter(text, context, option)
     return known[named], percent
 
 
@@ -65,7 +69,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
 )
 @click.option(
     "--current",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MOST_CURRENT),
     help="Current number of replicas.  [default: the number of matching pods with vGPUs]",
 )
 @click.option(

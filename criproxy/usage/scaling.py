@@ -13,6 +13,8 @@ from enum import Enum
 
 TOLERANCE = 0.1
 """Kubernetes' default of both tolerances."""
+MOST_REPLICAS = 1_000_000_000
+"""No metric wants more, whatever its value."""
 _ROUNDING = 1e-9
 """What floating point adds to a quotient must not be one more replica."""
 
@@ -104,16 +106,17 @@ def by_value(target: Target, current: int, value: float | None) -> Proposal:
     return Proposal(target=target, value=value, replicas=_ceil(ratio * current), why=why)
 
 
-def by_pods(target: Target, current: int, values: Sequence[float | None]) -> Proposal:
+def by_pods(target: Target, current: int, values: Sequence[float | None], elsewhere: int = 0) -> Proposal:
     """What a metric of pods wants: the mean of their *values* (type Pods), None for a pod without one.
 
     Args:
         target: what the mean shall be.
         current: replicas that there are.
         values: of the pods that are there, in any order.
+        elsewhere: further pods, which have no value.
     """
     known = [each for each in values if each is not None]
-    missing = len(values) - len(known)
+    missing = len(values) - len(known) + elsewhere
     if not known:
         return Proposal(target=target, value=None, replicas=None, why=Why.UNKNOWN, missing=missing)
     value = sum(known) / len(known)
@@ -173,4 +176,4 @@ def recommend(current: int, proposals: Sequence[Proposal], limits: Limits) -> Re
 
 
 def _ceil(value: float) -> int:
-    return math.ceil(value - _ROUNDING)
+    return math.ceil(min(max(value, 0.0), MOST_REPLICAS) - _ROUNDING)

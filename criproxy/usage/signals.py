@@ -169,8 +169,7 @@ def propose(
         return by_value(target, current, signals.cpu_ratio if name == "cpu" else signals.memory_ratio)
     pods = pods_of(vgpus).values()
     values = [_of_pod(own, cores=name == "vgpu-cores") for own in pods]
-    values += [None] * max(current - len(values), 0)  # on other nodes, or without a vGPU yet
-    return by_pods(target, current, values)
+    return by_pods(target, current, values, max(current - len(values), 0))  # on other nodes, or without a vGPU yet
 
 
 def count_vgpus(target: Target, signals: NodeSignals) -> list[VgpuCount]:

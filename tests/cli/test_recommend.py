@@ -97,6 +97,14 @@ def test_recorded_metrics(tmp_path: Path, options: list[str], desired: int, note
     assert (found["desired"], found["note"]) == (desired, note)
 
 
+@pytest.mark.parametrize("options", [["-t", "vgpu-memory=0.01"], ["-t", "cpu=0.01"], []])
+def test_values_beyond_all_measure(tmp_path: Path, options: list[str]) -> None:
+    """They want as many replicas as are allowed."""
+    found = values("--metrics", recorded(tmp_path, cpu=1.7e308, used=1.7e308), "--current", "1000000", *options)
+
+    assert found["desired"] == 10
+
+
 def not_known(found: dict[str, Any]) -> list[str]:
     """The metrics that have no value."""
     return [each["name"] for each in found["metrics"] if each["value"] is None]
@@ -172,9 +180,12 @@ def test_vgpus_that_are_lacking(tmp_path: Path) -> None:
     ("arguments", "status", "said"),
     [
         pytest.param(["-t", "gpu=50"], 2, "'gpu' is none of cpu, memory, vgpu-memory, vgpu-cores", id="metric"),
-        pytest.param(["-t", "cpu"], 2, "cpu needs a percentage above 0, such as cpu=70", id="no-target"),
-        pytest.param(["-t", "cpu=0"], 2, "cpu needs a percentage above 0", id="zero"),
-        pytest.param(["-t", "cpu=nan"], 2, "cpu needs a percentage above 0", id="nan"),
+        pytest.param(["-t", "cpu"], 2, "cpu needs a percentage of at least 0.01, such as cpu=70", id="no-target"),
+        pytest.param(["-t", "cpu=0"], 2, "cpu needs a percentage of at least 0.01", id="zero"),
+        pytest.param(["-t", "cpu=1e-320"], 2, "cpu needs a percentage of at least 0.01", id="nearly-zero"),
+        pytest.param(["--current", "9" * 20], 2, "is not in the range 0<=x<=1000000", id="too-many"),
+        pytest.param(["--current", "-1"], 2, "is not in the range 0<=x<=1000000", id="too-few"),
+        pytest.param(["-t", "cpu=nan"], 2, "cpu needs a percentage of at least 0.01", id="nan"),
         pytest.param(["--min", "5", "--max", "3"], 2, "--min 5 is more than --max 3", id="limits"),
         pytest.param(["--metrics", "/nonexistent/metrics"], 1, "No such file or directory", id="no-file"),
         pytest.param(["--metrics", "/dev/null/x"], 1, "Not a directory", id="no-folder"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.usage.scaling import Limits, Proposal, Target, Why, by_pods, by_value, recommend
+from criproxy.usage.scaling import MOST_REPLICAS, Limits, Proposal, Target, Why, by_pods, by_value, recommend
 
 HALF = Target(name="cpu", target=0.5)
 
@@ -25,6 +25,8 @@ HALF = Target(name="cpu", target=0.5)
         pytest.param(4, 0.0, 0, Why.FEWER, id="idle"),
         pytest.param(10, 0.6, 12, Why.MORE, id="no-replica-by-rounding"),
         pytest.param(0, 0.6, 2, Why.MORE, id="from-nothing"),
+        pytest.param(10**6, 1.7e308, MOST_REPLICAS, Why.MORE, id="beyond-all-measure"),
+        pytest.param(10**6, -1.7e308, 0, Why.FEWER, id="below-all-measure"),
         pytest.param(3, None, None, Why.UNKNOWN, id="not-known"),
     ],
 )
