@@ -8,7 +8,7 @@ time does (stabilisation, limits for each step) is not here.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 TOLERANCE = 0.1
@@ -94,16 +94,13 @@ class Limits:
 
 
 def by_value(target: Target, current: int, value: float | None) -> Proposal:
-    """What a metric of one value wants, such as the node's use of CPUs (type Object or External with a Value)."""
+    """What a metric of one value wants, such as the node's use of CPUs (type Object or External with a Value).
+
+    With 0 replicas it wants nothing: the autoscaler is off.
+    """
     if value is None:
         return Proposal(target=target, value=None, replicas=None, why=Why.UNKNOWN)
-    ratio = value / target.target
-    if current == 0:
-        return Proposal(target=target, value=value, replicas=_ceil(ratio), why=Why.MORE if value else Why.WITHIN)
-    if target.is_within(ratio):
-        return Proposal(target=target, value=value, replicas=current, why=Why.WITHIN)
-    why = Why.MORE if ratio > 1 else Why.FEWER
-    return Proposal(target=target, value=value, replicas=_ceil(ratio * current), why=why)
+    return _of_all(target, current, value, current)
 
 
 def by_pods(target: Target, current: int, values: Sequence[float | None], elsewhere: int = 0) -> Proposal:
@@ -119,14 +116,19 @@ def by_pods(target: Target, current: int, values: Sequence[float | None], elsewh
     missing = len(values) - len(known) + elsewhere
     if not known:
         return Proposal(target=target, value=None, replicas=None, why=Why.UNKNOWN, missing=missing)
-    value = sum(known) / len(known)
+    if missing and current:
+        return _with_missing(target, current, known, missing)
+    return replace(_of_all(target, current, sum(known) / len(known), len(known)), missing=missing)
+
+
+def _of_all(target: Target, current: int, value: float, pods: int) -> Proposal:
+    """What the *value* of all replicas wants, which is that of so many *pods*."""
     ratio = value / target.target
-    if not missing:
-        if target.is_within(ratio):
-            return Proposal(target=target, value=value, replicas=current, why=Why.WITHIN)
-        why = Why.MORE if ratio > 1 else Why.FEWER
-        return Proposal(target=target, value=value, replicas=_ceil(ratio * len(known)), why=why)
-    return _with_missing(target, current, known, missing)
+    if target.is_within(ratio):
+        why, replicas = Why.WITHIN, current
+    else:
+        why, replicas = Why.MORE if ratio > 1 else Why.FEWER, _ceil(ratio * pods) if pods else 0
+    return Proposal(target=target, value=value, replicas=replicas if current else None, why=why)
 
 
 def _with_missing(target: Target, current: int, known: Sequence[float], missing: int) -> Proposal:

@@ -62,6 +62,16 @@ def test_text(tmp_path: Path) -> None:
     ]
 
 
+def test_no_replicas(tmp_path: Path) -> None:
+    """The autoscaler compares no metric then, so the text says where the values are, and wants nothing."""
+    result = run("--metrics", recorded(tmp_path, cpu=0.05), "--current", "0", "-t", "cpu=80")
+
+    assert result.stdout.splitlines()[:2] == [
+        "cpu: 5 %, below the threshold (more above 88 %, fewer below 72 %)",
+        "replicas: 0 now, 0 wanted (with 0 replicas the autoscaler does nothing)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "desired", "note"),
     [
