@@ -188,10 +188,13 @@ def _largest(vgpu: VgpuSignal) -> float | None:
 
 
 def _of_pod(vgpus: Iterable[VgpuSignal], *, cores: bool) -> float | None:
-    """The mean use of a pod's vGPUs; None where one of them is not known."""
-    ratios = [each.cores_ratio if cores else each.memory_ratio for each in vgpus]
-    known = [each for each in ratios if each is not None]
-    return _mean(known) if len(known) == len(ratios) else None
+    """What a pod's vGPUs use together of all their quotas; None where the use of one with a quota is not known."""
+    amounts = [
+        (each.cores_used, each.cores_limit) if cores else (each.memory_used, each.memory_limit) for each in vgpus
+    ]
+    limited = [(used, limit) for used, limit in amounts if limit]
+    used = [used for used, _ in limited if used is not None]
+    return _ratio(sum(used) if len(used) == len(limited) else None, sum(limit for _, limit in limited))
 
 
 def _ratio(used: float | None, limit: float | None) -> float | None:
