@@ -22,6 +22,7 @@ from criproxy.usage.signals import (
     NodeSignals,
     Sample,
     VgpuCount,
+    applies,
     chosen,
     count_vgpus,
     of_answer,
@@ -32,7 +33,10 @@ from criproxy.usage.signals import (
 
 MOST_BYTES = 64 << 20
 """More than the metrics of a thousand nodes."""
-
+MOST_CURRENT = 1_000_000
+"""More replicas than a cluster has pods."""
+LEAST_PERCENT = 0.01
+"""Less is no target."""
 
 Goals = tuple[tuple[MetricName, float], ...]
 """Metrics and their targets in percent."""
@@ -52,8 +56,9 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
         percent = float(number)
     except ValueError:
         percent = math.nan
-    if not 0 < percent < math.inf:
-        raise click.BadParameter(f"{named} needs a percentage above 0, such as {named}=70", context, option)
+    if not LEAST_PERCENT <= percent < math.inf:
+        text = f"{named} needs a percentage of at least {LEAST_PERCENT:g}, such as {named}=70"
+        raise click.BadParameter(text, context, option)
     return known[named], percent
 
 
@@ -64,7 +69,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
 )
 @click.option(
     "--current",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MOST_CURRENT),
     help="Current number of replicas.  [default: the number of matching pods with vGPUs]",
 )
 @click.option(
@@ -81,7 +86,8 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     multiple=True,
     metavar="METRIC=PERCENT",
     help="Metric and target: cpu and memory of the node, vgpu-memory and vgpu-cores relative to the quotas. Repeat it "
-    "for several metrics.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, without those that are unknown]",
+    "for several metrics.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, without those of which no replica "
+    "has a quota]",
 )
 @click.option(
     "--tolerance-up",
@@ -135,10 +141,8 @@ def command(  # noqa: PLR0913 (one for each option)
     own = chosen(signals, lambda space, pod: namespace in ("", space) and fnmatchcase(pod, pods))
     replicas = len(pods_of(own)) if current is None else current
     tolerances = tolerance_up / 100, tolerance_down / 100
-    named = goals or tuple(DEFAULT_PERCENT.items())
+    named = goals or tuple((name, percent) for name, percent in DEFAULT_PERCENT.items() if applies(name, own))
     proposals = [propose(name, _target(name, percent, tolerances), replicas, signals, own) for name, percent in named]
-    if not goals:
-        proposals = [each for each in proposals if each.value is not None]
     result = recommend(replicas, proposals, Limits(fewest=fewest, most=most))
     percent = dict(named).get("vgpu-memory", DEFAULT_PERCENT["vgpu-memory"])
     counts = count_vgpus(_target("vgpu-memory", percent, tolerances), signals)
@@ -168,8 +172,7 @@ def _samples(file: Path) -> Iterator[Sample]:
             raise CriproxyError(f"{file}: has more than {MOST_BYTES >> 20} MiB")
         for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:
-                if math.isfinite(sample.value):
-                    yield sample.name, sample.labels, sample.value
+                yield sample.name, sample.labels, sample.value
     except (ValueError, LookupError) as error:
         raise CriproxyError(f"{file}: these are no metrics in Prometheus' text format: {error}") from error
 

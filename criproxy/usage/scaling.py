@@ -8,11 +8,13 @@ time does (stabilisation, limits for each step) is not here.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 TOLERANCE = 0.1
 """Kubernetes' default of both tolerances."""
+MOST_REPLICAS = 1_000_000_000
+"""No metric wants more, whatever its value."""
 _ROUNDING = 1e-9
 """What floating point adds to a quotient must not be one more replica."""
 
@@ -92,38 +94,41 @@ class Limits:
 
 
 def by_value(target: Target, current: int, value: float | None) -> Proposal:
-    """What a metric of one value wants, such as the node's use of CPUs (type Object or External with a Value)."""
+    """What a metric of one value wants, such as the node's use of CPUs (type Object or External with a Value).
+
+    With 0 replicas it wants nothing: the autoscaler is off.
+    """
     if value is None:
         return Proposal(target=target, value=None, replicas=None, why=Why.UNKNOWN)
-    ratio = value / target.target
-    if current == 0:
-        return Proposal(target=target, value=value, replicas=_ceil(ratio), why=Why.MORE if value else Why.WITHIN)
-    if target.is_within(ratio):
-        return Proposal(target=target, value=value, replicas=current, why=Why.WITHIN)
-    why = Why.MORE if ratio > 1 else Why.FEWER
-    return Proposal(target=target, value=value, replicas=_ceil(ratio * current), why=why)
+    return _of_all(target, current, value, current)
 
 
-def by_pods(target: Target, current: int, values: Sequence[float | None]) -> Proposal:
+def by_pods(target: Target, current: int, values: Sequence[float | None], elsewhere: int = 0) -> Proposal:
     """What a metric of pods wants: the mean of their *values* (type Pods), None for a pod without one.
 
     Args:
         target: what the mean shall be.
         current: replicas that there are.
         values: of the pods that are there, in any order.
+        elsewhere: further pods, which have no value.
     """
     known = [each for each in values if each is not None]
-    missing = len(values) - len(known)
+    missing = len(values) - len(known) + elsewhere
     if not known:
         return Proposal(target=target, value=None, replicas=None, why=Why.UNKNOWN, missing=missing)
-    value = sum(known) / len(known)
+    if missing and current:
+        return _with_missing(target, current, known, missing)
+    return replace(_of_all(target, current, sum(known) / len(known), len(known)), missing=missing)
+
+
+def _of_all(target: Target, current: int, value: float, pods: int) -> Proposal:
+    """What the *value* of all replicas wants, which is that of so many *pods*."""
     ratio = value / target.target
-    if not missing:
-        if target.is_within(ratio):
-            return Proposal(target=target, value=value, replicas=current, why=Why.WITHIN)
-        why = Why.MORE if ratio > 1 else Why.FEWER
-        return Proposal(target=target, value=value, replicas=_ceil(ratio * len(known)), why=why)
-    return _with_missing(target, current, known, missing)
+    if target.is_within(ratio):
+        why, replicas = Why.WITHIN, current
+    else:
+        why, replicas = Why.MORE if ratio > 1 else Why.FEWER, _ceil(ratio * pods) if pods else 0
+    return Proposal(target=target, value=value, replicas=replicas if current else None, why=why)
 
 
 def _with_missing(target: Target, current: int, known: Sequence[float], missing: int) -> Proposal:
@@ -173,4 +178,4 @@ def recommend(current: int, proposals: Sequence[Proposal], limits: Limits) -> Re
 
 
 def _ceil(value: float) -> int:
-    return math.ceil(value - _ROUNDING)
+    return math.ceil(min(max(value, 0.0), MOST_REPLICAS) - _ROUNDING)

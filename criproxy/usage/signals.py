@@ -1,5 +1,6 @@
 """What replicas are scaled by: the use of the node and of vGPUs, from the daemon's answer or from recorded metrics."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,7 +17,7 @@ METRICS: Mapping[MetricName, str] = {
 """What can be scaled by, and what it is called."""
 DEFAULT_PERCENT: Mapping[MetricName, float] = {"cpu": 70.0, "memory": 80.0, "vgpu-memory": 80.0, "vgpu-cores": 70.0}
 Sample = tuple[str, Mapping[str, str], float]
-"""Name, labels and value of one line of metrics."""
+"""Name, labels and value of one line of metrics; a value that is not finite stands for one that is not known."""
 _PREFIX = "criproxy_"
 
 
@@ -107,10 +108,10 @@ def of_samples(samples: Iterable[Sample]) -> NodeSignals:
         short = name.removeprefix(_PREFIX)
         if short in ("node_cpu_utilization_ratio", "node_memory_utilization_ratio"):
             ratios.setdefault(short, []).append(value)
-        elif short == "vgpu_free":
+        elif short == "vgpu_free" and math.isfinite(value):
             free.append((labels.get("profile", ""), int(value)))
         elif short in _FIELDS:
-            vgpus.setdefault(_whose(labels), {})[_FIELDS[short]] = value
+            vgpus.setdefault(_whose(labels), {})[_FIELDS[short]] = value if math.isfinite(value) else math.nan
     return NodeSignals(
         cpu_ratio=_mean(ratios.get("node_cpu_utilization_ratio", [])),
         memory_ratio=_mean(ratios.get("node_memory_utilization_ratio", [])),
@@ -150,6 +151,16 @@ def pods_of(vgpus: Iterable[VgpuSignal]) -> dict[tuple[str, str], list[VgpuSigna
     return found
 
 
+def applies(name: MetricName, vgpus: Iterable[VgpuSignal]) -> bool:
+    """Whether a metric is one of replicas with *vgpus*: without a quota nothing is used of one, now or later.
+
+    Who has a quota of which the use is not known has the metric: it is missing, and that must not go unnoticed.
+    """
+    if name in ("cpu", "memory"):
+        return True
+    return any(each.cores_limit if name == "vgpu-cores" else each.memory_limit for each in vgpus)
+
+
 def propose(
     name: MetricName, target: Target, current: int, signals: NodeSignals, vgpus: Iterable[VgpuSignal]
 ) -> Proposal:
@@ -158,8 +169,7 @@ def propose(
         return by_value(target, current, signals.cpu_ratio if name == "cpu" else signals.memory_ratio)
     pods = pods_of(vgpus).values()
     values = [_of_pod(own, cores=name == "vgpu-cores") for own in pods]
-    values += [None] * max(current - len(values), 0)  # on other nodes, or without a vGPU yet
-    return by_pods(target, current, values)
+    return by_pods(target, current, values, max(current - len(values), 0))  # on other nodes, or without a vGPU yet
 
 
 def count_vgpus(target: Target, signals: NodeSignals) -> list[VgpuCount]:
@@ -178,18 +188,25 @@ def _largest(vgpu: VgpuSignal) -> float | None:
 
 
 def _of_pod(vgpus: Iterable[VgpuSignal], *, cores: bool) -> float | None:
-    """The mean use of a pod's vGPUs; None where one of them is not known."""
-    ratios = [each.cores_ratio if cores else each.memory_ratio for each in vgpus]
-    known = [each for each in ratios if each is not None]
-    return _mean(known) if len(known) == len(ratios) else None
+    """What a pod's vGPUs use together of all their quotas; None where the use of one with a quota is not known."""
+    amounts = [
+        (each.cores_used, each.cores_limit) if cores else (each.memory_used, each.memory_limit) for each in vgpus
+    ]
+    limited = [(used, limit) for used, limit in amounts if limit]
+    used = [used for used, _ in limited if used is not None]
+    return _ratio(sum(used) if len(used) == len(limited) else None, sum(limit for _, limit in limited))
 
 
 def _ratio(used: float | None, limit: float | None) -> float | None:
-    return used / limit if used is not None and limit else None
+    return _known(used / limit) if used is not None and limit else None
 
 
 def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return _known(sum(values) / len(values)) if values else None
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

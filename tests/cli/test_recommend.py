@@ -62,6 +62,16 @@ def test_text(tmp_path: Path) -> None:
     ]
 
 
+def test_no_replicas(tmp_path: Path) -> None:
+    """The autoscaler compares no metric then, so the text says where the values are, and wants nothing."""
+    result = run("--metrics", recorded(tmp_path, cpu=0.05), "--current", "0", "-t", "cpu=80")
+
+    assert result.stdout.splitlines()[:2] == [
+        "cpu: 5 %, below the threshold (more above 88 %, fewer below 72 %)",
+        "replicas: 0 now, 0 wanted (with 0 replicas the autoscaler does nothing)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "desired", "note"),
     [
@@ -97,6 +107,58 @@ def test_recorded_metrics(tmp_path: Path, options: list[str], desired: int, note
     assert (found["desired"], found["note"]) == (desired, note)
 
 
+@pytest.mark.parametrize("options", [["-t", "vgpu-memory=0.01"], ["-t", "cpu=0.01"], []])
+def test_values_beyond_all_measure(tmp_path: Path, options: list[str]) -> None:
+    """They want as many replicas as are allowed."""
+    found = values("--metrics", recorded(tmp_path, cpu=1.7e308, used=1.7e308), "--current", "1000000", *options)
+
+    assert found["desired"] == 10
+
+
+def not_known(found: dict[str, Any]) -> list[str]:
+    """The metrics that have no value."""
+    return [each["name"] for each in found["metrics"] if each["value"] is None]
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        pytest.param("criproxy_node_cpu_utilization_ratio", "cpu", id="cpu"),
+        pytest.param("criproxy_vgpu_memory_used_bytes", "vgpu-memory", id="use"),
+        pytest.param("criproxy_vgpu_memory_limit_bytes", "vgpu-memory", id="quota"),
+    ],
+)
+@pytest.mark.parametrize("number", ["NaN", "+Inf"])
+def test_a_metric_that_is_not_a_number(tmp_path: Path, line: str, unknown: str, number: str) -> None:
+    """It is a metric without a value, while which the number of replicas does not decrease."""
+    lines = METRICS.format(cpu=0.1, used=80).splitlines()
+    told = [f"{each.rpartition(' ')[0]} {number}" if each.startswith(line) else each for each in lines]
+    (tmp_path / "metrics").write_text("\n".join(told) + "\n")
+    found = values("--metrics", str(tmp_path / "metrics"), "--current", "5", "-n", "shop")
+
+    assert (found["desired"], not_known(found)) == (5, [unknown])
+
+
+def test_a_silent_device_plugin(tmp_path: Path) -> None:
+    """While nobody says what vGPUs with a quota use, the number does not decrease, whatever the node's CPUs say."""
+    lines = METRICS.format(cpu=0.1, used=80).splitlines()
+    (tmp_path / "metrics").write_text("\n".join(each for each in lines if "used_bytes" not in each) + "\n")
+    found = values("--metrics", str(tmp_path / "metrics"), "--current", "5")
+
+    assert (found["desired"], found["note"]) == (5, "not fewer while it is not known: vgpu-memory")
+
+
+async def test_a_silent_device_plugin_by_the_daemon(tmp_path: Path) -> None:
+    """The daemon's answer has the quotas of containers of whose use nobody has told it."""
+    async with asked(tmp_path) as node:
+        await node("device-inventory", **OFFERED)
+        for number in range(2):
+            await node.world.run(pod_with(f"GPU-a/gpu-8g/{number}", f"web-{number}"))
+        found = await asyncio.to_thread(values, "--control-socket", str(tmp_path / "control.sock"))
+
+    assert {"vgpu-memory", "vgpu-cores"} & set(not_known(found)) == {"vgpu-memory", "vgpu-cores"}
+
+
 def test_several_nodes(tmp_path: Path) -> None:
     """The use of nodes is their mean, and all their pods are replicas."""
     files = [recorded(tmp_path, cpu, name=str(cpu)) for cpu in (0.2, 0.6)]
@@ -128,9 +190,12 @@ def test_vgpus_that_are_lacking(tmp_path: Path) -> None:
     ("arguments", "status", "said"),
     [
         pytest.param(["-t", "gpu=50"], 2, "'gpu' is none of cpu, memory, vgpu-memory, vgpu-cores", id="metric"),
-        pytest.param(["-t", "cpu"], 2, "cpu needs a percentage above 0, such as cpu=70", id="no-target"),
-        pytest.param(["-t", "cpu=0"], 2, "cpu needs a percentage above 0", id="zero"),
-        pytest.param(["-t", "cpu=nan"], 2, "cpu needs a percentage above 0", id="nan"),
+        pytest.param(["-t", "cpu"], 2, "cpu needs a percentage of at least 0.01, such as cpu=70", id="no-target"),
+        pytest.param(["-t", "cpu=0"], 2, "cpu needs a percentage of at least 0.01", id="zero"),
+        pytest.param(["-t", "cpu=1e-320"], 2, "cpu needs a percentage of at least 0.01", id="nearly-zero"),
+        pytest.param(["--current", "9" * 20], 2, "is not in the range 0<=x<=1000000", id="too-many"),
+        pytest.param(["--current", "-1"], 2, "is not in the range 0<=x<=1000000", id="too-few"),
+        pytest.param(["-t", "cpu=nan"], 2, "cpu needs a percentage of at least 0.01", id="nan"),
         pytest.param(["--min", "5", "--max", "3"], 2, "--min 5 is more than --max 3", id="limits"),
         pytest.param(["--metrics", "/nonexistent/metrics"], 1, "No such file or directory", id="no-file"),
         pytest.param(["--metrics", "/dev/null/x"], 1, "Not a directory", id="no-folder"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.usage.scaling import Limits, Proposal, Target, Why, by_pods, by_value, recommend
+from criproxy.usage.scaling import MOST_REPLICAS, Limits, Proposal, Target, Why, by_pods, by_value, recommend
 
 HALF = Target(name="cpu", target=0.5)
 
@@ -24,7 +24,12 @@ HALF = Target(name="cpu", target=0.5)
         pytest.param(4, 1.0, 8, Why.MORE, id="double"),
         pytest.param(4, 0.0, 0, Why.FEWER, id="idle"),
         pytest.param(10, 0.6, 12, Why.MORE, id="no-replica-by-rounding"),
-        pytest.param(0, 0.6, 2, Why.MORE, id="from-nothing"),
+        pytest.param(0, 0.6, None, Why.MORE, id="no-replicas-above"),
+        pytest.param(0, 0.5, None, Why.WITHIN, id="no-replicas-within"),
+        pytest.param(0, 0.05, None, Why.FEWER, id="no-replicas-below"),
+        pytest.param(10**6, 1.7e308, MOST_REPLICAS, Why.MORE, id="beyond-all-measure"),
+        pytest.param(0, 1.7e308, None, Why.MORE, id="no-replicas-beyond-all-measure"),
+        pytest.param(10**6, -1.7e308, 0, Why.FEWER, id="below-all-measure"),
         pytest.param(3, None, None, Why.UNKNOWN, id="not-known"),
     ],
 )
@@ -49,6 +54,8 @@ def test_a_metric_of_one_value(current: int, value: float | None, replicas: int 
         pytest.param(4, [0.1, 0.1, 0.1, None], 2, Why.FEWER, id="missing-as-target"),
         pytest.param(2, [0.1, None], 2, Why.FEWER, id="missing-makes-it-small"),
         pytest.param(2, [0.44, None], 2, Why.MISSING, id="missing-brings-it-within-below"),
+        pytest.param(0, [0.1], None, Why.FEWER, id="no-replicas-below"),
+        pytest.param(0, [0.9, None], None, Why.MORE, id="no-replicas-above"),
         pytest.param(5, [1.2, 1.2, 1.2], 8, Why.MORE, id="pods-that-answer-count"),
     ],
 )
