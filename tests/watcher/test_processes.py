@@ -143,7 +143,7 @@ def test_no_other_process_is_killed(
 
     found = kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=start_ticks), wanted)
 
-    assert found == Killed(done=False, reason="it has exited")
+    assert found == Killed(done=False, reason="it has exited", is_gone=True)
     assert sleeping.poll() is None
 
 
