@@ -1,11 +1,13 @@
 """Cards that containers have under other ids than those that are offered, as after a change of sharing.
 
-Such a card is one that the kubelet takes to be free: it does not know that several ids are of one card. So no id of it
-may be allocated before it is.
+The same holds where a container has the id with another quota than the one with which it is offered now. Such a card
+is one that the kubelet takes to be free: it does not know that several ids are of one card. So no id of it may be
+allocated before it is.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.seen import Key
@@ -18,21 +20,26 @@ Classes = Callable[[str], Collection[str]]
 """The classes whose cards a resource may have."""
 
 
-def under_other_ids(published: Mapping[str, Resource], classes: Classes, in_use: Iterable[Ids]) -> dict[Key, str]:
+def under_other_ids(
+    published: Mapping[str, Resource], classes: Classes, in_use: Iterable[Ids], former: Ids = MappingProxyType({})
+) -> dict[Key, str]:
     """Who has each such card: an id and its resource.
 
     Args:
         published: what is offered, by name.
         classes: of resources, also of those that are offered no more.
         in_use: what containers have, or may have.
+        former: of these, what they have with another quota than the published one.
     """
     found: dict[Key, str] = {}
     cards = {(each.kind, card_of(device)) for each in published.values() for device in each.devices}
     held = ((name, device) for those in in_use for name, ids in those.items() for device in sorted(ids))
     for name, device in held:
-        if name not in published or device not in published[name].devices:
+        is_former = device in former.get(name, ())
+        if is_former or name not in published or device not in published[name].devices:
             keys = {(kind, card_of(device)) for kind in classes(name)} & cards
-            found |= dict.fromkeys(keys - found.keys(), f"{device} of {name}")
+            quota = ", with its former quota" if is_former else ""
+            found |= dict.fromkeys(keys - found.keys(), f"{device} of {name}{quota}")
     return found
 
 
@@ -43,10 +50,16 @@ def without_cards(resource: Resource, taken: Iterable[Key], in_use: Collection[s
     return replace(resource, devices={**resource.devices, **{each.id: replace(each, healthy=False) for each in bad}})
 
 
+<<<<<<< HEAD
 def all_unhealthy(resource: Resource) -> Resource:
     """*resource*, of which nothing may be allocated."""
     bad = {each.id: replace(each, healthy=False) for each in resource.devices.values()}
     return replace(resource, devices=bad)
+=======
+def without_ids(resource: Resource, ids: Collection[str]) -> Resource:
+    """*resource*, with none of *ids*."""
+    return replace(resource, devices={name: each for name, each in resource.devices.items() if name not in ids})
+>>>>>>> vgpu-fix-d
 
 
 def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str, Resource]) -> Collection[str]:

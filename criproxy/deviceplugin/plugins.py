@@ -6,7 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from criproxy.deviceplugin.folder_watch import FolderWatch
+<<<<<<< HEAD
 from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards
+=======
+from criproxy.deviceplugin.other_ids import classes_of, under_other_ids, without_cards, without_ids
+>>>>>>> vgpu-fix-d
 from criproxy.deviceplugin.plugin import Place, Plugin
 from criproxy.deviceplugin.registration import KubeletSocket
 from criproxy.deviceplugin.resource import Device, Resource
@@ -85,7 +89,10 @@ class Plugins:
             await self._hear(self._times.learn_s)
 
     def publish(self, resources: Mapping[str, Resource]) -> None:
-        """Offer *resources*, by name, and nothing else: ids that are gone are unhealthy until no container has them."""
+        """Offer *resources*, by name, and nothing else.
+
+        Ids that are gone, or had another quota, are unhealthy until no container has them.
+        """
         self._published = dict(resources)
         gone = {name: self._gone(name) for name in self._plugins.keys() | resources.keys()}
         if any(set(each) - set(self._plugins[name].held) for name, each in gone.items() if each):
@@ -121,7 +128,7 @@ class Plugins:
                 self._in_use = in_use
                 self._apply(in_use)
             else:
-                self._list({name: plugin.held for name, plugin in self._plugins.items()})
+                self._list({name: self._still_held(plugin) for name, plugin in self._plugins.items()})
             self._tell()
             # The kubelet may have allocated an id just before it learned that the id is gone: such are found later.
             is_open = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
@@ -154,9 +161,9 @@ class Plugins:
         """List of the ids that are gone those that are *in_use*, and no others."""
         held = dict[str, list[Device]]()
         for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
-            gone = {each.id: each for each in self._gone(name)}
-            ids = [each for each in in_use.get(name, ()) if not self._is_published(name, each)]
-            held[name] = [gone.get(each) or Device(id=each) for each in ids]
+            listed = {each.id: each for each in self._listed(name)}
+            known = [listed.get(each) or self._now(name, each) or Device(id=each) for each in in_use.get(name, ())]
+            held[name] = [each for each in known if not self._is_published(name, each)]
         self._list(held)
         for name, devices in held.items():
             if name in self._plugins and name not in self._published and not devices:
@@ -172,16 +179,28 @@ class Plugins:
             self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
         self._told = frozenset(self.elsewhere)
 
-    def _gone(self, name: str) -> list[Device]:
-        """The ids that are listed, or were until now, and are not published."""
+    def _listed(self, name: str) -> tuple[Device, ...]:
+        """The ids that are listed, or were until now, each with the quota that a container with it has."""
         plugin = self._plugins.get(name)
-        if plugin is None:
-            return []
-        listed = (*plugin.held, *plugin.published.devices.values())
-        return [each for each in listed if not self._is_published(name, each.id)]
+        return (*plugin.held, *plugin.published.devices.values()) if plugin is not None else ()
 
-    def _is_published(self, name: str, id: str) -> bool:
-        return name in self._published and id in self._published[name].devices
+    def _gone(self, name: str) -> list[Device]:
+        """Those that are not published, or with another quota."""
+        return [each for each in self._listed(name) if not self._is_published(name, each)]
+
+    def _still_held(self, plugin: Plugin) -> list[Device]:
+        """The ids that are gone, and of those with another quota the ones that the kubelet last said are in use."""
+        name = plugin.published.name
+        in_use = self._in_use.get(name, ())
+        return [each for each in plugin.held if each.id in in_use or self._now(name, each.id) is None]
+
+    def _is_published(self, name: str, device: Device) -> bool:
+        now = self._now(name, device.id)
+        return now is not None and now.quota == device.quota
+
+    def _now(self, name: str, id: str) -> Device | None:
+        """What is published under an id."""
+        return self._published[name].devices.get(id) if name in self._published else None
 
     # ---------------------------------------------------------------- plugins
 
@@ -189,17 +208,23 @@ class Plugins:
         """List what is published, and beside it what is *held*, by resource."""
         former = {name: plugin.published for name, plugin in self._plugins.items()}
         in_use = [self._in_use]
+        changed = {name: {each.id for each in devices if self._now(name, each.id)} for name, devices in held.items()}
         if not self._is_asked:  # until then containers may have all that went
             in_use.append({name: [each.id for each in devices] for name, devices in held.items()})
         self.elsewhere = under_other_ids(
-            self._published, lambda name: classes_of(name, self._published, former), in_use
+            self._published, lambda name: classes_of(name, self._published, former), in_use, changed
         )
         for name, devices in held.items():
             self._offer(name, devices)
 
     def _offer(self, name: str, held: Collection[Device]) -> None:
         """Let the plugin of *name* offer what is published, and list what is *held* beside that."""
+<<<<<<< HEAD
         resource = self._published.get(name) or withdrawn(name, self._former(name))
+=======
+        resource = self._published.get(name) or _withdrawn(name, self._plugins.get(name))
+        resource = without_ids(resource, {each.id for each in held})  # those with another quota
+>>>>>>> vgpu-fix-d
         resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
         resource = resource if self._is_heard else all_unhealthy(resource)
         if name not in self._plugins:

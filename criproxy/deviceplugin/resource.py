@@ -16,6 +16,8 @@ class Device:
     numa_nodes: tuple[int, ...] = ()
     """Those next to it; none: it is next to none in particular."""
     healthy: bool = True
+    quota: tuple[int, int] = (0, 0)
+    """Of a vGPU: memory in MiB, and cores in percent."""
 
 
 class Allocator(Protocol):
@@ -85,6 +87,7 @@ def devices_of(offered: Mapping[str, Offered], unhealthy: Iterable[str] = ()) ->
             id=each.id,
             numa_nodes=() if each.numa_node is None else (each.numa_node,),
             healthy=not bad & {each.id, each.card},
+            quota=(each.vgpu.memory_mib, each.vgpu.cores_percent) if each.vgpu else (0, 0),
         )
         for each in offered.values()
     }

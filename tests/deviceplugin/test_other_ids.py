@@ -1,6 +1,7 @@
 """Cards that containers have under other ids than those that are offered."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 
@@ -147,6 +148,83 @@ async def test_the_kubelet_does_not_say_what_is_in_use(node: Node) -> None:
     await node.kubelet.until(lambda: "c" in node.kubelet.healthy(GPU))
 
     assert node.kubelet.healthy(GPU) == {"b::0", "c"}
+
+
+def parts(memory_mib: int, *ids: str) -> Mapping[str, Resource]:
+    """VGPUs with this quota."""
+    (whole,) = offer(*ids).values()
+    made = {each.id: replace(each, quota=(memory_mib, 0)) for each in whole.devices.values()}
+    return changed({GPU: whole}, devices=made)
+
+
+async def with_one_of(node: Node, memory_mib: int, *ids: str) -> None:
+    """Start all; a pod has the first id."""
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(parts(memory_mib, *ids))
+    await node.kubelet.until_capacity(GPU, len(ids))
+    await node.kubelet.admit(WEB, {GPU: 1})
+
+
+async def test_a_quota_that_changes_while_a_container_has_a_vgpu(node: Node) -> None:
+    """No vGPU of its card is allocated until the container has ended: it has its former quota. This is said once."""
+    await with_one_of(node, 12288, "a/g/0", "b/g/0")
+
+    node.plugins.publish(parts(8192, "a/g/0", "a/g/1", "b/g/0", "b/g/1"))
+    await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == {"b/g/0", "b/g/1"})
+    node.plugins.publish(parts(8192, "a/g/0", "a/g/1", "b/g/0", "b/g/1", "c/g/0"))
+    await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == {"b/g/0", "b/g/1", "c/g/0"})
+    assert node.plugins.elsewhere == {("", "a"): f"a/g/0 of {GPU}, with its former quota"}
+    node.kubelet.remove(WEB)
+    await node.kubelet.until_capacity(GPU, 5)
+
+    await node.log.until(lambda: node.said("a card can be allocated again") == 1)
+    assert node.said("with its former quota") == 1
+
+
+async def test_a_quota_that_changes_and_changes_back(node: Node) -> None:
+    """The other vGPUs of the card are offered again while the container runs: all quotas fit together."""
+    await with_one_of(node, 8192, "a/g/0", "a/g/1")
+
+    node.plugins.publish(parts(4096, "a/g/0", "a/g/1", "a/g/2"))
+    await node.kubelet.until_capacity(GPU, 3, healthy=0)
+    node.plugins.publish(parts(8192, "a/g/0", "a/g/1"))
+
+    await node.kubelet.until_capacity(GPU, 2)
+
+
+async def test_a_quota_of_which_the_kubelet_does_not_say_who_has_it(node: Node) -> None:
+    """What it said before counts on; other vGPUs are offered with the new quota."""
+    await with_one_of(node, 8192, "a/g/0", "b/g/0")
+    node.plugins.publish(parts(8192, "a/g/0", "b/g/0", "c/g/0"))
+    asked = node.answers
+    await node.log.until(lambda: node.answers > asked + 1)
+    assert node.ask is not None
+    node.ask.socket = node.root / "no.sock"
+
+    node.plugins.publish(parts(4096, "a/g/0", "a/g/1", "b/g/0", "c/g/0"))
+
+    await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == {"b/g/0", "c/g/0"})
+    assert node.kubelet.capacity(GPU) == (4, 2)
+
+
+async def test_a_profile_that_changes_oversubscribes_no_card(folder: Path) -> None:
+    """A pod that has a vGPU keeps the others of its card from being allocated when the file gives them less."""
+    profile = "{advertise: [ali-npu], profiles: [{name: part, class: ali-npu, cores: %d, count: %d}]}"
+    async with Program(folder) as program:
+        program.policy.write_text(policy(profile % (60, 1)))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity("criproxy.io/part", 1)
+        await program.kubelet.admit(WEB, {"criproxy.io/part": 1})
+
+        program.policy.write_text(policy(profile % (50, 2)))
+        await program.kubelet.until_capacity("criproxy.io/part", 2, healthy=0)
+        await program.until_said("with its former quota")
+        program.kubelet.remove(WEB)
+
+        await program.kubelet.until_capacity("criproxy.io/part", 2)
 
 
 async def test_a_changed_file_gives_no_card_twice(folder: Path) -> None:
