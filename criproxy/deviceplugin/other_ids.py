@@ -50,16 +50,15 @@ def without_cards(resource: Resource, taken: Iterable[Key], in_use: Collection[s
     return replace(resource, devices={**resource.devices, **{each.id: replace(each, healthy=False) for each in bad}})
 
 
-<<<<<<< HEAD
 def all_unhealthy(resource: Resource) -> Resource:
     """*resource*, of which nothing may be allocated."""
     bad = {each.id: replace(each, healthy=False) for each in resource.devices.values()}
     return replace(resource, devices=bad)
-=======
+
+
 def without_ids(resource: Resource, ids: Collection[str]) -> Resource:
     """*resource*, with none of *ids*."""
     return replace(resource, devices={name: each for name, each in resource.devices.items() if name not in ids})
->>>>>>> vgpu-fix-d
 
 
 def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str, Resource]) -> Collection[str]:

@@ -6,11 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from criproxy.deviceplugin.folder_watch import FolderWatch
-<<<<<<< HEAD
-from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards
-=======
-from criproxy.deviceplugin.other_ids import classes_of, under_other_ids, without_cards, without_ids
->>>>>>> vgpu-fix-d
+from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards, without_ids
 from criproxy.deviceplugin.plugin import Place, Plugin
 from criproxy.deviceplugin.registration import KubeletSocket
 from criproxy.deviceplugin.resource import Device, Resource
@@ -219,12 +215,8 @@ class Plugins:
 
     def _offer(self, name: str, held: Collection[Device]) -> None:
         """Let the plugin of *name* offer what is published, and list what is *held* beside that."""
-<<<<<<< HEAD
         resource = self._published.get(name) or withdrawn(name, self._former(name))
-=======
-        resource = self._published.get(name) or _withdrawn(name, self._plugins.get(name))
         resource = without_ids(resource, {each.id for each in held})  # those with another quota
->>>>>>> vgpu-fix-d
         resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
         resource = resource if self._is_heard else all_unhealthy(resource)
         if name not in self._plugins:
