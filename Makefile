@@ -5,12 +5,13 @@ PYTHON_VENV := .venv/bin/python
 SECONDS ?= 60
 EXAMPLES ?= 500
 KILLS ?= 60
+LIVES ?= 300
 PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
-BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/properties rigs/tenant)
+BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/lives rigs/properties rigs/tenant)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench fuzz properties tenant chaos runtimes vm thorough protos lock clean
+.PHONY: help setup demo test lint format bench fuzz properties tenant lives chaos runtimes vm thorough protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +61,9 @@ vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in
 
 tenant: setup ## put EXAMPLES (500) hostile pods among others under every policy, from SEED, on all CPUs
 	@$(PYTHON_VENV) -W ignore -m tests.rigs.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)
+
+lives: setup ## run LIVES (300) random lives of a node with cards, from SEED, on all CPUs; ARGS="--life 7" for one
+	@$(PYTHON_VENV) -W ignore -m tests.rigs.lives --lives $(LIVES) $(if $(SEED),--seed $(SEED)) --json build/lives.json $(ARGS)
 
 chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong places, from SEED; then for planted faults
 	@$(PYTHON_VENV) -m tests.rigs.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)

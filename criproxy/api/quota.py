@@ -110,7 +110,7 @@ class QuotaCommands:
         grant = self._grant(report, container, rules)
         if self.controller.passes_all:
             raise CriproxyError("bypass is on: the kubelet could not see why the container ends; report it again")
-        found = _incident(report, container, exempt=grant.exempt)
+        found = _incident(report, container, only_observed=grant.is_only_observed)
         incident, act = await self.controller.incidents.exceeded(found, container, unanswered=report.unanswered)
         return {"stored": True, "act": act, "action": incident.action_word}
 
@@ -144,8 +144,8 @@ def _allowed(grant: Grant, quantity: Quantity) -> int:
     return grant.quota.memory_mib if quantity is Quantity.MEMORY else grant.quota.cores_percent
 
 
-def _incident(report: QuotaReport, container: Container, *, exempt: bool) -> Incident:
-    asked = Asked.OBSERVE if exempt else report.action
+def _incident(report: QuotaReport, container: Container, *, only_observed: bool) -> Incident:
+    asked = Asked.OBSERVE if only_observed else report.action
     return Incident(
         device_class=report.device_class,
         card=report.card,

@@ -109,6 +109,7 @@ def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Pat
         gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, DriverFiles()),
         platform=platform_of(host_root, has_nvml=True),
         imex_channels=imex_channels(host_root),
+        nvml_asked=False,
     )
 
 

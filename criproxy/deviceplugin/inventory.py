@@ -65,6 +65,8 @@ class Inventory:
     cuda_version: tuple[int, int] = (0, 0)
     lost: Mapping[str, str] = field(default_factory=dict)
     """By UUID, those of NVIDIA's GPUs and MIG devices that were there and that NVML cannot describe any more: why."""
+    nvml_asked: bool = True
+    """Whether NVML was asked, which alone knows the memory of NVIDIA's GPUs: else what depends on it is not judged."""
     pending: bool = False
     """Whether NVML has not answered yet, so that it is not known how NVIDIA's GPUs are divided."""
     files: VgpuFiles = HOST

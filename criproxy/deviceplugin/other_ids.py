@@ -43,6 +43,12 @@ def without_cards(resource: Resource, taken: Iterable[Key], in_use: Collection[s
     return replace(resource, devices={**resource.devices, **{each.id: replace(each, healthy=False) for each in bad}})
 
 
+def all_unhealthy(resource: Resource) -> Resource:
+    """*resource*, of which nothing may be allocated."""
+    bad = {each.id: replace(each, healthy=False) for each in resource.devices.values()}
+    return replace(resource, devices=bad)
+
+
 def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str, Resource]) -> Collection[str]:
     """The classes whose cards the resource *name* may have.
 

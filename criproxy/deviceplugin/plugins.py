@@ -1,33 +1,24 @@
 """Starts, updates and ends the plugins of all resources, and keeps ids listed that containers have."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from criproxy.deviceplugin.folder_watch import FolderWatch
-from criproxy.deviceplugin.other_ids import classes_of, under_other_ids, without_cards
+from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards
 from criproxy.deviceplugin.plugin import Place, Plugin
+from criproxy.deviceplugin.registration import KubeletSocket
 from criproxy.deviceplugin.resource import Device, Resource
 from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, Status, Times
-from criproxy.devices.allocation import InvalidRequest, Response
+from criproxy.deviceplugin.withdrawn import withdrawn
 from criproxy.observe.tasks import Tasks
 
 InUse = Mapping[str, Collection[str]]
 """Ids by resource that containers have."""
 AskInUse = Callable[[], Awaitable[InUse | None]]
 """Which ids are in use; None: the kubelet does not say at this moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Withdrawn:
-    """Answers for a resource that is offered no more: its ids are listed only until containers have given them back."""
-
-    resource: str
-
-    def allocate(self, requests: Iterable[Collection[str]]) -> tuple[Response, ...]:
-        raise InvalidRequest(f'invalid allocation request for "{self.resource}": it is offered no more')
 
 
 class Plugins:
@@ -54,6 +45,7 @@ class Plugins:
         largest_bytes: int = LARGEST_LIST_BYTES,
     ) -> None:
         self._place = place
+        self._kubelet = KubeletSocket(place.kubelet_socket)
         self._ask_in_use = in_use
         self._is_ours = is_ours
         self._tasks = tasks
@@ -64,12 +56,15 @@ class Plugins:
         self._published: Mapping[str, Resource] = {}
         self._in_use: InUse = {}
         """What the kubelet said last."""
+        self._is_heard = True
+        """Whether it has said that, or had its time to; until then any card may be in use under another id."""
         self._is_asked = False
         """Whether it has been asked since the last id went."""
         self.elsewhere: Mapping[Key, str] = {}
         """Cards that containers have, or may have, under other ids than those that are published: who has them."""
         self._told: frozenset[Key] = frozenset()
         self._news = asyncio.Event()
+        self._folders_news = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
 
     @property
@@ -84,10 +79,10 @@ class Plugins:
         self._tasks.forever("follow ids in use", self._follow)
 
     async def learn(self) -> None:
-        """Ask which ids are in use, before anything is published."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._times.learn_s):
-                self._in_use = await self._ask_in_use() or {}
+        """Ask which ids are in use, before anything is published; without an answer no id is healthy at first."""
+        self._is_heard = False
+        if await self._kubelet.is_alive():
+            await self._hear(self._times.learn_s)
 
     def publish(self, resources: Mapping[str, Resource]) -> None:
         """Offer *resources*, by name, and nothing else: ids that are gone are unhealthy until no container has them."""
@@ -112,6 +107,8 @@ class Plugins:
 
     async def _follow(self) -> None:
         """Ask after each change which ids are in use, and again while some are listed only for that."""
+        if not self._is_heard:
+            await self._first_answer()
         once_more = True
         while True:
             await asyncio.sleep(self._times.in_use_soon_s)
@@ -129,15 +126,29 @@ class Plugins:
             # The kubelet may have allocated an id just before it learned that the id is gone: such are found later.
             is_open = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
             again = once_more or in_use is None or is_open
-            once_more = await self._changed_within(self._times.in_use_s if again else None)
+            once_more = await _set_within(self._news, self._times.in_use_s if again else None)
 
-    async def _changed_within(self, timeout_s: float | None) -> bool:
-        """Return when something else is published: True; or after *timeout_s*: False."""
-        try:
+    async def _first_answer(self) -> None:
+        """Wait for a kubelet, and then for a while until it says which ids are in use.
+
+        Files may have changed while this plugin was away, and then only the kubelet knows what containers have.
+        """
+        while not self._is_heard:
+            self._folders_news.clear()
+            if not await self._kubelet.is_alive():
+                await _set_within(self._folders_news, self._times.poll_s)
+            elif not await self._hear(self._times.first_answer_s):
+                self._is_heard = await self._kubelet.is_alive()  # another one has its time anew
+        self._list({name: self._gone(name) for name in self._plugins})
+
+    async def _hear(self, timeout_s: float) -> bool:
+        """Whether the kubelet says within *timeout_s* which ids are in use."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                return await self._news.wait()
-        except TimeoutError:
-            return False
+                while (in_use := await self._ask_in_use()) is None:  # noqa: ASYNC110 (nothing tells)
+                    await asyncio.sleep(self._times.in_use_soon_s)
+                self._in_use, self._is_heard = in_use, True
+        return self._is_heard
 
     def _apply(self, in_use: InUse) -> None:
         """List of the ids that are gone those that are *in_use*, and no others."""
@@ -188,14 +199,18 @@ class Plugins:
 
     def _offer(self, name: str, held: Collection[Device]) -> None:
         """Let the plugin of *name* offer what is published, and list what is *held* beside that."""
-        resource = self._published.get(name) or _withdrawn(name, self._plugins.get(name))
+        resource = self._published.get(name) or withdrawn(name, self._former(name))
         resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
+        resource = resource if self._is_heard else all_unhealthy(resource)
         if name not in self._plugins:
             if name not in self._published and not held:
                 return
             self._start(resource)
         devices = tuple(replace(each, healthy=False) for each in held)
         self._plugins[name].offer(resource, devices)
+
+    def _former(self, name: str) -> Resource | None:
+        return self._plugins[name].published if name in self._plugins else None
 
     def _start(self, resource: Resource) -> None:
         plugin = Plugin(resource, self._place, self._tasks.log, self._tasks.failures, self._times, self._largest_bytes)
@@ -220,14 +235,15 @@ class Plugins:
             del self._ending[name]
 
     def _notify(self) -> None:
+        self._folders_news.set()
         for plugin in self._plugins.values():
             plugin.notify()
 
 
-def _withdrawn(name: str, plugin: Plugin | None) -> Resource:
-    """The resource *name*, of which nothing is offered any more.
-
-    It wants the same calls as before: the kubelet learns of others only by a new registration.
-    """
-    before = plugin.published if plugin is not None else Resource(name=name, allocator=_Withdrawn(name))
-    return replace(before, devices={}, allocator=_Withdrawn(name))
+async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Return when *event* is set: True; or after *timeout_s*: False."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -45,6 +45,17 @@ def cards_of(plan: PluginPlan, inventory: Inventory) -> Mapping[Key, Seen]:
     return found
 
 
+def nvml_problem(inventory: Inventory) -> str:
+    """Why NVML cannot be asked of NVIDIA's cards; empty: it can, or the machine has none of them."""
+    if inventory.driver_version and inventory.gpus:
+        return ""
+    if NVIDIA.name not in inventory.stocks or inventory.pending:
+        return "it is not known yet which of NVIDIA's cards there are"
+    if not inventory.gpus and not inventory.stock(NVIDIA).cards:
+        return ""
+    return "NVML does not know NVIDIA's cards that there are"  # always the same: its log has the driver's reason
+
+
 def _nvidia(inventory: Inventory) -> Iterator[tuple[str, Seen]]:
     lost = inventory.lost
     nodes = {card.id: frozenset(card.nodes) for card in inventory.stock(NVIDIA).cards}

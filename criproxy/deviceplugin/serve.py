@@ -22,7 +22,7 @@ from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
-from criproxy.deviceplugin.seen import Key, names_of
+from criproxy.deviceplugin.seen import Key, names_of, nvml_problem
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
@@ -148,7 +148,8 @@ class DevicePlugin:
         self._notifier.status("looking for cards")
         inventory = await self._machine.look()
         self._reload.begin(inventory)
-        await self._plugins.learn()
+        if loaded.podresources is not None:
+            await self._plugins.learn()
         self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
         self._start_beside()
@@ -199,6 +200,7 @@ class DevicePlugin:
         self._watcher.found(
             names_of({key: each.seen for key, each in self._health.known.items()}),
             has_nvml=bool(inventory.driver_version and inventory.gpus),
+            nvml_problem=nvml_problem(inventory),
         )
         self._publisher.publish()
         self._reload.machine_changed(before, inventory)

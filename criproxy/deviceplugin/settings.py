@@ -41,6 +41,8 @@ class Times:
     """How often the kubelet is asked which ids are in use, while ids are listed only because they are."""
     learn_s: float = 1.0
     """How long a start waits for the kubelet to say which ids are in use."""
+    first_answer_s: float = 2.0
+    """So long ids wait for it after that, as soon as there is a kubelet: until then none of them is healthy."""
     in_use_soon_s: float = 0.1
     """How long after a change it is asked first."""
 

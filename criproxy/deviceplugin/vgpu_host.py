@@ -1,11 +1,19 @@
 """The host's files that vGPUs need: looked at, and made, when the kubelet allocates one."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 FOLDER_MODE = 0o777
 """Containers run as any user. The folder above, which systemd makes, is open to root alone."""
+MOST_FORMER = 16
+"""So many former folders of one vGPU may stay behind: what is in them may not be removable without capabilities."""
+MOST_LEVELS = 10_000
+"""Of folders in each other that are removed at once."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +26,89 @@ class VgpuFiles:
         """Whether a path is there."""
         return self._below(path).exists()
 
-    def prepare(self, folders: Sequence[str], files: Sequence[str]) -> None:
-        """Make these folders for containers, and remove these files of former containers.
+    def prepare(self, own: str, shared: str) -> None:
+        """Make two folders for containers.
+
+        Args:
+            own: of one container; it gets a new one, since the former container may have left anything in it.
+            shared: of all.
 
         Raises:
             OSError: that cannot be done.
         """
-        for each in folders:
-            folder = self._below(each)
-            if not folder.is_dir():
-                folder.mkdir(parents=True)
+        _put_away(self._below(own))
+        for folder in (self._below(own), self._below(shared)):
+            folder.mkdir(parents=True, exist_ok=True)
             if folder.stat().st_mode & FOLDER_MODE != FOLDER_MODE:
                 folder.chmod(FOLDER_MODE)
-        for each in files:
-            self._below(each).unlink(missing_ok=True)
 
     def _below(self, path: str) -> Path:
         return self.host_root / path.lstrip("/")
 
 
 HOST = VgpuFiles()
+
+
+def _put_away(folder: Path) -> None:
+    """Remove a folder with all that containers have put into it.
+
+    It gets another name first: so it is out of the way whatever is in it, and a container that still has it mounted
+    cannot put anything into the next one.
+
+    Raises:
+        OSError: it cannot be renamed, or too much is left of former ones.
+    """
+    if folder.exists():
+        folder.rename(folder.with_name(f".{folder.name}.{uuid4().hex}"))
+    former = list(_former(folder))
+    for each in former:
+        with suppress(OSError):
+            _remove(each)
+    if len(list(_former(folder))) > MOST_FORMER:
+        text = f"more than {MOST_FORMER} former folders of this vGPU cannot be removed; remove them by hand"
+        raise OSError(0, text, str(former[0]))
+
+
+def _former(folder: Path) -> Iterator[Path]:
+    beginning = f".{folder.name}."
+    with suppress(FileNotFoundError):
+        yield from (each for each in folder.parent.iterdir() if each.name.startswith(beginning))
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder without following links, and without a stack: containers can nest folders without end.
+
+    Raises:
+        OSError: something in it cannot be removed, or too much is in it: then some of it is gone.
+    """
+    top = os.open(folder, _FOLDER)
+    try:
+        for _ in range(MOST_LEVELS):
+            if not (inner := _without_files(top)):
+                break
+            for name in inner:
+                _flatten(top, name)
+    finally:
+        os.close(top)
+    folder.rmdir()
+
+
+def _without_files(folder: int) -> list[str]:
+    """Remove all but the folders of an open folder; returns their names."""
+    with os.scandir(folder) as found:
+        kinds = [(each.name, each.is_dir(follow_symlinks=False)) for each in found]
+    for name, is_folder in kinds:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in kinds if is_folder]
+
+
+def _flatten(top: int, name: str) -> None:
+    """Remove a folder of an open folder, into which its own folders move."""
+    inner = os.open(name, _FOLDER, dir_fd=top)
+    try:
+        for each in _without_files(inner):
+            os.rename(each, uuid4().hex, src_dir_fd=inner, dst_dir_fd=top)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)

@@ -19,6 +19,8 @@ from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import gpu_paths
 from criproxy.nvidia.resources import ResourceError, shown
 
+_MEMORY_UNKNOWN = "the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+
 
 def vgpus_of(
     advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, pins: Pins | None
@@ -43,9 +45,14 @@ def vgpus_of(
     cards = _nvidia_cards(inventory) if advertised.is_nvidia else _class_cards(advertised, inventory)
     sizes = [card.size for card in cards]
     found = cut(sizes if pins is None else pins.sizes(advertised.kind.name, sizes), profiles)
-    if found.problems and pins is None:
-        raise ResourceError("; ".join(found.problems))
-    for problem in found.problems:
+    problems = found.problems
+    if advertised.is_nvidia and not inventory.nvml_asked:
+        problems = tuple(each for each in problems if each not in found.undecided)
+        if cards and any(each.memory_mib or each.memory_percent for each in profiles):
+            said.warn(_MEMORY_UNKNOWN)
+    if problems and pins is None:
+        raise ResourceError("; ".join(problems))
+    for problem in problems:
         said.warn(problem)
     by_id = {card.size.id: card for card in cards}
     offers = {
@@ -109,8 +116,12 @@ class VgpuHost(Protocol):
         """Whether a path is there."""
         ...
 
-    def prepare(self, folders: Sequence[str], files: Sequence[str]) -> None:
-        """Make these folders for containers, and remove these files of former containers.
+    def prepare(self, own: str, shared: str) -> None:
+        """Make two folders for containers.
+
+        Args:
+            own: of one container; it gets a new one, since the former container may have left anything in it.
+            shared: of all.
 
         Raises:
             OSError: that cannot be done.
@@ -149,8 +160,7 @@ class VgpuAllocator:
         try:
             if "hami-core" in self.profile.enforce:
                 paths = self.makers.hami
-                folder = join(paths.containers, vgpu.file_name)
-                self.host.prepare((folder, paths.lock), (join(folder, f"{vgpu.file_name}.cache"),))
+                self.host.prepare(join(paths.containers, vgpu.file_name), paths.lock)
             found = enforced_by(self.profile, vgpu, self.makers, self.host.exists)
         except Missing as error:
             raise self._invalid(str(error)) from error

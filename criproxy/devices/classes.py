@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from posixpath import normpath
 from typing import Literal
 
 from criproxy.devices.offers import REPLICA
+from criproxy.devices.paths import clean_path
 from criproxy.devices.vgpus import card_of_vgpu, is_vgpu
 
 IdFormat = Literal["uuid", "index", "minor", "as-is", "plugin"]
@@ -82,7 +82,7 @@ class DeviceClass:
         for prefix in self.strip_mount_prefix:
             if prefix.rpartition("/")[2] not in container_path:
                 continue  # in whatever way it is written, its last name is in there
-            path = "/" + normpath(container_path).lstrip("/")
+            path = clean_path(container_path)
             if path.startswith(prefix):  # as NVIDIA's toolkit compares: …-devicesall asks for all
                 return path[len(prefix) :].lstrip("/")
         return None

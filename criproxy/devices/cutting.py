@@ -14,11 +14,15 @@ from fnmatch import fnmatchcase
 
 from criproxy.devices.vgpus import CardChoice, CardSize, Cut, Profile, Vgpu, vgpu_id
 
-ALL_CORES_PERCENT = 100
+ALL_CORES_PERCENT = ALL_MEMORY_PERCENT = 100
 
 
 class _Contradiction(ValueError):
     """Profiles that cannot all be on one card."""
+
+
+class _Undecided(_Contradiction):
+    """Whether they can, its memory would decide, which is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class _Parts:
     @property
     def text(self) -> str:
         """For people."""
-        one = [f"{self.memory_mib} MiB"] if self.memory_mib else []
+        share = self.profile.memory_percent
+        one = [f"{self.memory_mib} MiB"] if self.memory_mib else [f"{share} % of the memory"] if share else []
         one += [f"{self.profile.cores_percent} % of the cores"] if self.profile.cores_percent else []
         return f"{self.count} x {self.profile.name} ({' and '.join(one)})"
 
@@ -43,6 +48,7 @@ def cut(cards: Sequence[CardSize], profiles: Sequence[Profile]) -> Cut:
     vgpus: dict[str, list[Vgpu]] = {profile.name: [] for profile in profiles}
     problems = [_nothing(profile) for profile in profiles if cards and not chosen[profile.name]]
     whole: list[str] = []
+    undecided: list[str] = []
     for card in cards:
         own = [profile for profile in profiles if card.id in chosen[profile.name]]
         if not own:
@@ -52,11 +58,15 @@ def cut(cards: Sequence[CardSize], profiles: Sequence[Profile]) -> Cut:
             parts = _parts_of(card, own)
         except _Contradiction as error:
             problems.append(str(error))
+            undecided += [str(error)] if isinstance(error, _Undecided) else []
             continue
         for each in parts:
             vgpus[each.profile.name] += _vgpus(card, each)
     return Cut(
-        vgpus={name: tuple(found) for name, found in vgpus.items()}, whole=tuple(whole), problems=tuple(problems)
+        vgpus={name: tuple(found) for name, found in vgpus.items()},
+        whole=tuple(whole),
+        problems=tuple(problems),
+        undecided=tuple(undecided),
     )
 
 
@@ -86,6 +96,7 @@ def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:
 
     Raises:
         _Contradiction: they do not fit, or more than one wants what is left.
+        _Undecided: they contradict each other in nothing that is known.
     """
     fixed = [_Parts(each, _memory_mib(card, each), each.count) for each in profiles if each.count is not None]
     rest = [each for each in profiles if each.count is None]
@@ -96,18 +107,28 @@ def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:
     parts = [*fixed, *(_fitting(card, fixed, each) for each in rest)]
     if none := next((each for each in parts if each.count == 0), None):
         raise _Contradiction(f"card {card.id}: no {none.profile.name} fits on it; {_left(card, fixed, none)}")
+    if not card.memory_mib:
+        _check_decided(card, profiles)
     return parts
 
 
 def _memory_mib(card: CardSize, profile: Profile) -> int:
-    if profile.memory_mib or not profile.memory_percent:
-        return profile.memory_mib
-    if not card.memory_mib:
-        raise _Contradiction(
-            f"card {card.id}: its memory is not known, so that {profile.name} cannot have "
-            f"{profile.memory_percent} % of it; give its memory in MiB"
-        )
-    return card.memory_mib * profile.memory_percent // 100
+    return profile.memory_mib or card.memory_mib * profile.memory_percent // 100
+
+
+def _check_decided(card: CardSize, profiles: Sequence[Profile]) -> None:
+    """Refuse, for a *card* of unknown memory, what cannot be computed without it."""
+    for each in profiles:
+        if each.memory_percent and not each.memory_mib:
+            raise _Undecided(
+                f"card {card.id}: its memory is not known, so that {each.name} cannot have "
+                f"{each.memory_percent} % of it; give its memory in MiB"
+            )
+        if each.memory_mib and each.count is None:
+            raise _Undecided(
+                f"card {card.id}: its memory is not known, so that count: auto of {each.name} cannot be "
+                "computed; give a number"
+            )
 
 
 def _used(parts: Sequence[_Parts]) -> tuple[int, int]:
@@ -118,10 +139,17 @@ def _used(parts: Sequence[_Parts]) -> tuple[int, int]:
     )
 
 
+def _shares_percent(parts: Sequence[_Parts]) -> int:
+    """The memory of those that have a share of it."""
+    return sum(each.count * each.profile.memory_percent for each in parts if not each.profile.memory_mib)
+
+
 def _check_sums(card: CardSize, parts: Sequence[_Parts]) -> None:
     memory_mib, cores_percent = _used(parts)
     if card.memory_mib and memory_mib > card.memory_mib:
         raise _Contradiction(f"card {card.id} has {card.memory_mib} MiB, and {_sum(parts)} are {memory_mib} MiB")
+    if (shares_percent := _shares_percent(parts)) > ALL_MEMORY_PERCENT:
+        raise _Contradiction(f"card {card.id}: {_sum(parts)} are {shares_percent} % of its memory")
     if cores_percent > ALL_CORES_PERCENT:
         raise _Contradiction(f"card {card.id}: {_sum(parts)} are {cores_percent} % of its cores")
 
@@ -131,22 +159,21 @@ def _sum(parts: Sequence[_Parts]) -> str:
 
 
 def _fitting(card: CardSize, fixed: Sequence[_Parts], profile: Profile) -> _Parts:
-    """What *fixed* parts leave for a profile with ``count: auto``."""
+    """What *fixed* parts leave for a profile with ``count: auto``: at most that, where the memory is not known."""
     each_mib = _memory_mib(card, profile)
-    if each_mib and not card.memory_mib:
-        raise _Contradiction(
-            f"card {card.id}: its memory is not known, so that count: auto of {profile.name} cannot be "
-            "computed; give a number"
-        )
     used_mib, used_percent = _used(fixed)
-    bounds = [(card.memory_mib - used_mib) // each_mib] if each_mib else []
+    bounds = [(card.memory_mib - used_mib) // each_mib] if each_mib and card.memory_mib else []
+    if not card.memory_mib and not profile.memory_mib and profile.memory_percent:
+        bounds += [(ALL_MEMORY_PERCENT - _shares_percent(fixed)) // profile.memory_percent]
     bounds += [(ALL_CORES_PERCENT - used_percent) // profile.cores_percent] if profile.cores_percent else []
-    return _Parts(profile, each_mib, min(bounds))
+    return _Parts(profile, each_mib, min(bounds, default=1))
 
 
 def _left(card: CardSize, fixed: Sequence[_Parts], wanted: _Parts) -> str:
     used_mib, used_percent = _used(fixed)
     memory = f"{card.memory_mib - used_mib} MiB of {card.memory_mib}" if card.memory_mib else "unknown memory"
+    if not card.memory_mib and wanted.profile.memory_percent:
+        memory = f"at most {ALL_MEMORY_PERCENT - _shares_percent(fixed)} % of its memory"
     left = f"{memory} and {ALL_CORES_PERCENT - used_percent} % of its cores are left"
     needs = _Parts(wanted.profile, wanted.memory_mib, 1)
     return f"{left}, and {needs.text} is asked for"

@@ -10,11 +10,12 @@ Sources: devices.md B.5 (MPS), B.6 (HAMi-core) and scenarios 8 to 10.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from posixpath import join, normpath
+from posixpath import join
 
 from criproxy.devices.allocation import Mount, Response
 from criproxy.devices.asked import Asked, EnvVar, MountPoint
-from criproxy.devices.vgpus import Enforcement, Profile, Vgpu
+from criproxy.devices.paths import clean_path
+from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, quota_in
 from criproxy.model.plain import from_plain, to_plain
 
 ANNOTATION = "devices.criproxy.io/enforcement"
@@ -38,7 +39,8 @@ HAMI_SWITCHES = (
 )
 """By which HAMi-core's limits are set, or switched off."""
 DRIVER_SWITCHES = ("NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST")
-MPS_SWITCHES = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_PIPE_DIRECTORY")
+MPS_SWITCHES = ("CUDA_MPS_*",)
+"""Which daemon a client asks, its limits, its priority, and what its share of threads means."""
 
 
 class Missing(ValueError):
@@ -186,6 +188,12 @@ def enforcement_in(annotations: Mapping[str, str]) -> Enforced | None:
         return None
 
 
+def enforced_quota_in(annotations: Mapping[str, str]) -> Quota | None:
+    """The quota that *annotations* of a container say, and whether the watcher enforces it."""
+    quota, found = quota_in(annotations), enforcement_in(annotations)
+    return replace(quota, watched="watch" in found.by) if quota and found else quota
+
+
 def as_enforced(asked: Asked, found: Enforced) -> Asked:
     """*asked* with the variables of *found*, each once, and without variables and mounts in the places of ours."""
     envs, left = list[EnvVar](), {name: value.encode() for name, value in found.envs.items()}
@@ -196,7 +204,7 @@ def as_enforced(asked: Asked, found: Enforced) -> Asked:
         elif env.name not in found.envs and not _is_among(env.name, found.strip):
             envs.append(env)
     envs += [EnvVar(name, value) for name, value in left.items()]
-    ours = {(mount.container_path, normpath(mount.host_path)) for mount in found.mounts}
+    ours = {_ends(mount) for mount in found.mounts}
     kept = [mount for mount in asked.mounts if not _hides(mount, found.mounts, ours)]
     if tuple(envs) == asked.envs and tuple(kept) == asked.mounts:
         return asked
@@ -205,12 +213,8 @@ def as_enforced(asked: Asked, found: Enforced) -> Asked:
 
 def lost_mounts(asked: Asked, found: Enforced) -> list[str]:
     """Mounts of *found* that the create does not have, by their paths in the container."""
-    there = {(normpath(mount.container_path), normpath(mount.host_path)) for mount in asked.mounts}
-    return [
-        mount.container_path
-        for mount in found.mounts
-        if (normpath(mount.container_path), normpath(mount.host_path)) not in there
-    ]
+    there = {_ends(mount) for mount in asked.mounts}
+    return [mount.container_path for mount in found.mounts if _ends(mount) not in there]
 
 
 def _is_among(name: str, patterns: Sequence[str]) -> bool:
@@ -219,12 +223,17 @@ def _is_among(name: str, patterns: Sequence[str]) -> bool:
 
 def _hides(mount: MountPoint, mounts: Iterable[Mount], ours: set[tuple[str, str]]) -> bool:
     """Whether a mount would lie over one of ours, or below it."""
-    path = normpath(mount.container_path)
-    if (path, normpath(mount.host_path)) in ours:
+    if _ends(mount) in ours:
         return False
+    path = clean_path(mount.container_path)
     return any(path == place or path.startswith(f"{place}/") for place in _places(mounts))
+
+
+def _ends(mount: Mount | MountPoint) -> tuple[str, str]:
+    """Where a mount is in the container, and what it is on the host."""
+    return clean_path(mount.container_path), clean_path(mount.host_path)
 
 
 def _places(mounts: Iterable[Mount]) -> Iterator[str]:
     for mount in mounts:
-        yield normpath(mount.container_path)
+        yield clean_path(mount.container_path)

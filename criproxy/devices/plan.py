@@ -14,6 +14,8 @@ from criproxy.devices.vgpus import Profile
 Register = Literal["kubelet", "plugins-registry"]
 OnUnhealthy = Literal["none", "annotate", "stop"]
 OverQuota = Literal["observe", "annotate", "stop", "kill-process"]
+STRENGTHS: tuple[OverQuota, ...] = ("observe", "annotate", "kill-process", "stop")
+"""What happens to a container over its quota, from what it feels least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,8 @@ class Quota:
     profile: str
     memory_mib: int
     cores_percent: int
+    watched: bool = True
+    """Whether the watcher acts on a container that exceeds it; False: something else enforces it."""
 
 
 _ID = re.compile(r"([^/]+)/([a-z][a-z0-9.-]*)/(?:0|[1-9][0-9]{0,4})")
@@ -151,6 +153,8 @@ class Cut:
     problems: tuple[str, ...] = ()
     """What the profiles and the cards contradict each other in: sentences with the arithmetic. A card in one of them
     has no vGPUs."""
+    undecided: tuple[str, ...] = ()
+    """Those of them that are none on a card with enough memory: how much it has is not known."""
 
     @property
     def cards(self) -> tuple[str, ...]:

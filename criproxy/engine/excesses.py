@@ -56,6 +56,14 @@ def next_use(use: Use, container: Container, action: Action) -> Use:
     return Use.STOPPING if action is Action.STOP and use is Use.USES and runs else use
 
 
+def amounts(excess: Excess | None) -> dict[str, str | int]:
+    """What is used and allowed, for programs."""
+    if excess is None:
+        return {}
+    unit = "mib" if excess.quantity is Quantity.MEMORY else "percent"
+    return {"quantity": excess.quantity.value, f"used_{unit}": excess.used, f"allowed_{unit}": excess.allowed}
+
+
 def _may_end_yet(use: Use, excess: Excess, now_s: float) -> bool:
     """Whether a process of it was killed so recently that its end may still be that."""
     return use is Use.KILLED and now_s - excess.acted_s <= KILL_S

@@ -4,9 +4,9 @@ Our device plugin writes it, and the kubelet repeats it before the pod's own var
 """
 
 from dataclasses import dataclass, replace
-from posixpath import normpath
 
 from criproxy.devices.asked import Asked
+from criproxy.devices.paths import clean_path
 from criproxy.nvidia.mps import ROOT, SHARED_MEMORY, shared_memory_directory
 
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
@@ -34,9 +34,9 @@ def mps_client(asked: Asked) -> MpsClient | None:
 
 def with_shared_memory(asked: Asked, client: MpsClient) -> Asked:
     """*asked* with the daemon's shared memory alone, where the kubelet or the pod mounts another one over it."""
-    mounts, source = asked.mounts, normpath(client.shared_memory)
-    places = [number for number, mount in enumerate(mounts) if normpath(mount.container_path) == SHARED_MEMORY]
-    ours = next((number for number in places if normpath(mounts[number].host_path) == source), None)
+    mounts, source = asked.mounts, clean_path(client.shared_memory)
+    places = [number for number, mount in enumerate(mounts) if clean_path(mount.container_path) == SHARED_MEMORY]
+    ours = next((number for number in places if clean_path(mounts[number].host_path) == source), None)
     if ours is None or len(places) == 1:
         return asked
     kept = tuple(mount for number, mount in enumerate(mounts) if number == ours or number not in places)

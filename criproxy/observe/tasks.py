@@ -51,7 +51,7 @@ class Tasks:
             name: what people read of it: what it watches.
             loop: makes the work that has no end, or has to reach it.
         """
-        self.spawn(name, self._forever(name, loop))
+        self.spawn(name, self.keep_going(name, loop))
 
     def watch_callbacks(self) -> None:
         """Report what callbacks of the running event loop raise, until `stop`; asyncio would only print it."""
@@ -66,7 +66,8 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _forever(self, name: str, loop: Callable[[], Work]) -> None:
+    async def keep_going(self, name: str, loop: Callable[[], Work]) -> None:
+        """What `forever` runs, for who ends it himself."""
         clock, pause_s = asyncio.get_running_loop(), self.first_pause_s
         while True:
             begun_s = clock.time()

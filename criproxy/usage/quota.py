@@ -2,18 +2,20 @@
 
 A container is over its quota when it was beyond quota and margin in so many readings in a row, for longer than the
 grace. That is one incident, until a reading has the container within its quota (without the margin, so that who stays
-just above it is not one incident after the other). A doubt never speaks against a container: readings that are not
-complete judge nobody, and after a pause in the readings, or with another plan, everybody begins anew.
+just above it is not one incident after the other). It is said again only if more is to be done about it than was, as
+with another plan. A doubt never speaks against a container: readings that are not complete judge nobody, and after a
+pause in the readings, or with another plan, everybody begins anew. Nor does it end an incident: a process that is gone
+before its container is found may have been of any container on its card.
 
 Memory is judged as it is. Computing units are sampled by the driver and come in bursts, so they are judged by the mean
 of the last readings.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
-from criproxy.devices.plan import OverQuota, QuotaPlan
+from criproxy.devices.plan import STRENGTHS, OverQuota, QuotaPlan
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse, Quantity
 
 MEAN_OF = 5
@@ -36,7 +38,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """A container is over its quota since it was found to be: said once for each incident."""
+    """A container is over its quota: said once for each incident, and again for a stronger action."""
 
     key: Key
     kind: str
@@ -68,10 +70,12 @@ class _Series:
     readings_over: int = 0
     is_incident: bool = False
     last_s: float | None = None
+    action: OverQuota = "observe"
+    """What was said to do about the incident."""
 
     def anew(self) -> "_Series":
         """The same without what was read: only an incident stays one."""
-        return _Series(is_incident=self.is_incident)
+        return _Series(is_incident=self.is_incident, action=self.action)
 
 
 Verdict = Over | Within
@@ -96,12 +100,16 @@ class Judgement:
         """Who is over a quota, also within the grace, and since when on the monotonic clock."""
         return {key: each.over_since_s for key, each in self._series.items() if each.over_since_s is not None}
 
-    def resumed(self, key: Key) -> "Judgement":
-        """The same with an incident that the daemon knows from before a restart: only its end is said."""
-        return replace(self, _series={**self._series, key: _Series(is_incident=True)})
+    def incidents(self) -> list[Key]:
+        """The quotas of which it was said that a container is over them, and not yet that it is within them."""
+        return [key for key, each in self._series.items() if each.is_incident]
+
+    def resumed(self, key: Key, action: OverQuota = STRENGTHS[-1]) -> "Judgement":
+        """The same with an incident that the daemon knows from before a restart, and about which it did *action*."""
+        return replace(self, _series={**self._series, key: _Series(is_incident=True, action=action)})
 
     def after(
-        self, at_s: float, grants: Iterable[Grant], uses: Iterable[ContainerUse]
+        self, at_s: float, grants: Iterable[Grant], uses: Iterable[ContainerUse], lost: Collection[ProcessUse] = ()
     ) -> tuple["Judgement", tuple[Verdict, ...]]:
         """Judge a complete reading.
 
@@ -109,6 +117,7 @@ class Judgement:
             at_s: when it was taken, on the monotonic clock.
             grants: what containers have that are there now.
             uses: what they use of cards of this class; who is not in it uses nothing.
+            lost: what processes use of the containers' card that were gone before their containers were found.
 
         Returns:
             What to remember, and what has changed.
@@ -119,11 +128,14 @@ class Judgement:
         for key, (allowed, grant) in _quotas(grants, self.kind).items():
             before = self._continued(self._series.get(key, _Series()), at_s)
             use = used.get((key.container_id, key.card))
-            series[key] = now = self._read(before, key, allowed, _used(key, use), at_s)
-            if now.is_incident and not before.is_incident:
-                verdicts.append(self._over(key, allowed, grant, now, use))
+            used_now = self._certain(key, allowed, _used(key, use), lost)
+            now, action = self._read(before, key, allowed, used_now, at_s), self._action(key, grant)
+            if self._is_news(before, now, action):
+                now = replace(now, action=action)
+                verdicts.append(self._over(key, allowed, now, use))
             elif before.is_incident and not now.is_incident:
                 verdicts.append(Within(key))
+            series[key] = now
         verdicts += [Within(key) for key, each in self._series.items() if each.is_incident and key not in series]
         return replace(self, _series=series), tuple(verdicts)
 
@@ -141,24 +153,45 @@ class Judgement:
         is_read = len(recent) == kept
         if not is_read or value <= allowed + self._margin(key):
             is_incident = before.is_incident and (not is_read or value > allowed)
-            return _Series(recent=recent, is_incident=is_incident, last_s=at_s)
+            return _Series(recent=recent, is_incident=is_incident, last_s=at_s, action=before.action)
         over_since_s = at_s if before.over_since_s is None else before.over_since_s
-        readings_over = before.readings_over + 1
-        is_long = at_s - over_since_s > self.plan.grace_s and readings_over >= self.plan.samples
-        return _Series(recent, over_since_s, readings_over, before.is_incident or is_long, at_s)
+        now = _Series(recent, over_since_s, before.readings_over + 1, before.is_incident, at_s, before.action)
+        return replace(now, is_incident=now.is_incident or self._is_long(now))
+
+    def _is_long(self, series: _Series) -> bool:
+        """Whether it is over its quota for longer than the grace."""
+        if series.over_since_s is None or series.last_s is None:
+            return False
+        over_s = series.last_s - series.over_since_s
+        return over_s > self.plan.grace_s and series.readings_over >= self.plan.samples
+
+    def _is_news(self, before: _Series, now: _Series, action: OverQuota) -> bool:
+        """Whether an incident has begun, or more is to be done about it than was said."""
+        is_more = STRENGTHS.index(action) > STRENGTHS.index(now.action) and self._is_long(now)
+        return now.is_incident and (is_more or not before.is_incident)
+
+    def _action(self, key: Key, grant: Grant) -> OverQuota:
+        return "observe" if grant.is_only_observed else self.plan.action(self.kind, key.quantity)
+
+    def _certain(self, key: Key, allowed: int, used: float | None, lost: Collection[ProcessUse]) -> float | None:
+        """How much is *used*; None where what is *lost*, if it is the container's, makes the difference."""
+        if used is None or not lost:
+            return used
+        most = used + sum(_lost(key, each) for each in lost)
+        limits = allowed, allowed + self._margin(key)
+        return None if any(used <= limit < most for limit in limits) else used
 
     def _margin(self, key: Key) -> int:
         return self.plan.margin_mib if key.quantity == "memory" else self.plan.cores_margin_percent
 
-    def _over(self, key: Key, allowed: int, grant: Grant, now: _Series, use: ContainerUse | None) -> Over:
-        action = self.plan.action(self.kind, key.quantity)
+    def _over(self, key: Key, allowed: int, now: _Series, use: ContainerUse | None) -> Over:
         return Over(
             key=key,
             kind=self.kind,
             used=sum(now.recent) / len(now.recent),
             allowed=allowed,
             over_since_s=now.over_since_s or 0.0,
-            action="observe" if grant.exempt else action,
+            action=now.action,
             largest=_largest(key, use),
         )
 
@@ -185,6 +218,13 @@ def _used(key: Key, use: ContainerUse | None) -> float | None:
     if used is None or not isfinite(used):
         return None
     return float(used) if key.quantity == "memory" else min(used, ALL_CORES_PERCENT)
+
+
+def _lost(key: Key, use: ProcessUse) -> float:
+    """How much a process uses at most."""
+    if key.quantity == "memory":
+        return use.memory_mib
+    return ALL_CORES_PERCENT if use.cores_percent is None else use.cores_percent
 
 
 def _largest(key: Key, use: ContainerUse | None) -> Process | None:

@@ -1,7 +1,6 @@
 """A reading as programs and files say it, in JSON; docs/vgpu.md describes the format for people who write them."""
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import Any
 
 from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
@@ -9,6 +8,8 @@ from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
 MAX_MIB = 1 << 31
 MAX_PERCENT = 100.0
 MAX_PID = 1 << 31
+AHEAD_S = 1.0
+"""How far the time of a reading may be in the future, before its clock is another one than ours."""
 
 
 class NoReading(ValueError):
@@ -19,9 +20,9 @@ def reading_in(said: object, kind: str, at_s: float) -> Reading:
     """The reading that a program or file says.
 
     Args:
-        said: what JSON has: ``processes``, ``cards``, ``unread``, ``problem``, each of which may be missing.
+        said: what JSON has: ``processes``, ``cards``, ``unread``, ``problem``, ``monotonic_s``; each may be missing.
         kind: the name of the class.
-        at_s: when it was taken, on the monotonic clock.
+        at_s: when it came, on the monotonic clock; it was taken then where it does not say that it was earlier.
 
     Raises:
         NoReading: it is none.
@@ -30,12 +31,20 @@ def reading_in(said: object, kind: str, at_s: float) -> Reading:
     unread = _object(fields.get("unread", {}), "unread")
     return Reading(
         kind=kind,
-        at_s=at_s,
+        at_s=_taken_s(fields, at_s),
         processes=tuple(_process(each, where) for each, where in _items(fields, "processes")),
         cards=tuple(_card(each, where) for each, where in _items(fields, "cards")),
         problem=_text(fields.get("problem", ""), "problem"),
         unread={card: _text(reason, f"unread.{card}") for card, reason in unread.items()},
     )
+
+
+def _taken_s(fields: Mapping[str, Any], came_s: float) -> float:
+    """When it was taken; what waited in a pipe or file is not of now."""
+    value = fields.get("monotonic_s", came_s)
+    if type(value) not in {int, float} or not 0 <= value <= came_s + AHEAD_S:
+        raise NoReading(f"monotonic_s must be a time of the machine's monotonic clock that has been, not {value!r:.60}")
+    return min(float(value), came_s)
 
 
 def _items(fields: Mapping[str, Any], name: str) -> Iterator[tuple[Any, str]]:
@@ -93,7 +102,7 @@ def _name(fields: Mapping[str, Any], where: str) -> str:
 
 def _mib(fields: Mapping[str, Any], name: str, where: str) -> int:
     value = fields.get(name, 0)
-    if type(value) not in {int, float} or not isfinite(value) or not 0 <= value < MAX_MIB:
+    if type(value) not in {int, float} or not 0 <= value < MAX_MIB:
         raise NoReading(f"{where}.{name} must be a number of MiB, not {value!r:.60}")
     return int(value)
 

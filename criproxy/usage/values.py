@@ -79,6 +79,11 @@ class Grant:
     """Whether nothing may be done about it: its namespace is exempt."""
 
     @property
+    def is_only_observed(self) -> bool:
+        """Whether it may exceed its quota without consequences: it is exempt, or something else enforces the quota."""
+        return self.exempt or (self.quota is not None and not self.quota.watched)
+
+    @property
     def title(self) -> str:
         """For people."""
         return f"{self.namespace}/{self.pod}/{self.container}"

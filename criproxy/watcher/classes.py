@@ -3,16 +3,22 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.logger import Log
-from criproxy.usage.quota import Over
+from criproxy.usage.quota import PAUSE_PERIODS, Over
 from criproxy.usage.totals import ClassUse, class_use, container_uses, named
 from criproxy.usage.values import Reading
 from criproxy.watcher.grants import Grants
 from criproxy.watcher.incidents import QuotaIncidents
-from criproxy.watcher.judging import ClassJudge
+from criproxy.watcher.judging import ClassJudge, with_unlisted
 from criproxy.watcher.processes import Processes
 
+OWNED_S = 5.0
+"""How long the kernel may take to say whose the processes of a reading are."""
+RARE = 5
+"""Readings after a pause, in a row, that are no accident any more, such as one restart of a program."""
 Names = Mapping[str, str]
 """Ids of cards by whatever else they are called."""
 
@@ -25,6 +31,7 @@ class ClassWatch:
         judge: judges who uses them.
         source: what reports their use: nvml, command, or file.
         processes: know the containers of processes.
+        patience: for them.
         grants: know what containers have been given.
         incidents: get who is over a quota.
         changed: called when something else is known than before.
@@ -34,6 +41,7 @@ class ClassWatch:
     judge: ClassJudge
     source: str
     processes: Processes
+    patience: Patience
     grants: Grants
     incidents: QuotaIncidents
     changed: Callable[[], None]
@@ -42,6 +50,10 @@ class ClassWatch:
     use: ClassUse = field(init=False)
     """What is known now."""
     _latest: Reading | None = None
+    _read_s: float | None = None
+    """When the last complete reading was taken."""
+    _late: int = 0
+    """How many in a row came after a pause."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _said: dict[str, str] = field(default_factory=dict)
     """The reasons that the log has, by card; those of all cards at once under an empty text."""
@@ -49,8 +61,11 @@ class ClassWatch:
     def __post_init__(self) -> None:
         self.use = ClassUse(kind=self.judge.kind, source=self.source, problem="there has been no reading yet")
 
-    def rest(self) -> None:
-        """Nothing reports its use, and nothing should: the machine has no such cards."""
+    def rest(self, problem: str) -> None:
+        """Nothing reports its use: there is a *problem*, or the machine has no such cards."""
+        if problem:
+            self.fail(problem)
+            return
         self.use = ClassUse(kind=self.judge.kind, source=self.source)
         self._tell({})
 
@@ -65,7 +80,16 @@ class ClassWatch:
             await self._news.wait()
             self._news.clear()
             if self._latest is not None:
-                await self.see(self._latest)
+                try:
+                    await self.see(self._latest)
+                except Exception as error:
+                    self.fail(f"criproxy failed: {error!r}")
+                    raise
+
+    def fail(self, problem: str) -> None:
+        """Nothing is known now; what was known last stays."""
+        self.use = replace(self.use, problem=problem)
+        self._tell({"": problem})
 
     async def see(self, reading: Reading) -> None:
         """Use one reading."""
@@ -73,10 +97,19 @@ class ClassWatch:
             self.use = replace(self.use, problem=reading.problem)
             self._tell({**reading.unread, "": reading.problem})
             return
-        owned = await asyncio.to_thread(self.processes.owned, named(reading, self.names))
+        try:
+            owned = await self._owned(named(reading, self.names))
+        except Hangs:  # without its seconds, so that the log has it once
+            self.fail("the kernel does not say in time to which containers processes belong")
+            return
+        if self.source == "nvml" and self.grants.granted is not None:
+            owned = with_unlisted(owned, self.grants.granted)
         uses = container_uses(owned.kind, owned.processes)
         self.use = class_use(owned, self.source, uses)
-        self._tell(reading.unread)
+        if self._is_rare(reading.at_s):
+            self._rare()
+        else:
+            self._tell(owned.unread)
         self.grants.see(each.container_id for each in uses if each.container_id)
         if self.grants.granted is None:
             return
@@ -88,6 +121,27 @@ class ClassWatch:
                 self.incidents.within(verdict, owned.kind)
         for key, target in targets:
             self.incidents.finish(key, target)
+
+    def _is_rare(self, at_s: float) -> bool:
+        """Whether so much time lies between readings again and again that each of them begins anew to judge."""
+        gap_s = 0.0 if self._read_s is None else at_s - self._read_s
+        is_late = gap_s > PAUSE_PERIODS * self.judge.plan.period_s
+        self._late, self._read_s = self._late + 1 if is_late else 0, at_s
+        return self._late >= RARE
+
+    def _rare(self) -> None:
+        """The use is known, and nobody is judged by it: not in silence."""
+        most_s = PAUSE_PERIODS * self.judge.plan.period_s
+        self.fail(f"nobody is judged: readings are more than {most_s:g} s (three periods of the quota) apart")
+
+    async def _owned(self, reading: Reading) -> Reading:
+        """The reading with the containers of its processes.
+
+        Raises:
+            Hangs: /proc does not say them in time.
+        """
+        name = f"/proc, asked for who uses cards of {reading.kind},"
+        return await self.patience.wait(name, partial(self.processes.owned, reading), OWNED_S)
 
     def _tell(self, problems: Mapping[str, str]) -> None:
         """Something is known, or is not: let the log have what is new."""

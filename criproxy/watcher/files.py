@@ -10,9 +10,8 @@ from pathlib import Path
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.usage.readings import NoReading, reading_in
 from criproxy.usage.values import Reading
-from criproxy.watcher.programs import Took
+from criproxy.watcher.programs import LONGEST_BYTES, Took
 
-LONGEST_BYTES = 1 << 20
 AGE_PERIODS = 3.0
 """A reading that is older says nothing of now, and nobody is judged by it."""
 _LOOK_S = 5.0

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from criproxy.devices.plan import STRENGTHS, OverQuota
 from criproxy.errors import CriproxyError
 from criproxy.model.plain import from_plain
 from criproxy.observe.logger import Log
@@ -26,6 +27,9 @@ class OpenIncident:
     device_class: str
     card: str
     quantity: str
+    used: int = 0
+    """When it was reported last, in MiB or percent."""
+    allowed: int = 0
     action: str = ""
     pid: int = 0
     start_ticks: int = 0
@@ -36,6 +40,11 @@ class OpenIncident:
         """The quota that it is about."""
         quantity: Quantity = "cores" if self.quantity == "cores" else "memory"
         return Key(self.container_id, self.card, quantity)
+
+    @property
+    def done(self) -> OverQuota:
+        """What the daemon did about it; all there is where it says nothing that is known here."""
+        return next((each for each in STRENGTHS if each == self.action), STRENGTHS[-1])
 
     @property
     def target(self) -> Process | None:

@@ -15,6 +15,7 @@ from criproxy.observe.logger import Log
 from criproxy.usage.quota import Key, Over, Within
 from criproxy.usage.values import Process
 from criproxy.watcher.daemon import Daemon
+from criproxy.watcher.grants import OpenIncident
 from criproxy.watcher.killing import kill
 from criproxy.watcher.processes import Processes
 
@@ -35,7 +36,9 @@ class _Pending:
     tried: bool = False
     """Whether the daemon may have heard of the incident."""
     unanswered: bool = False
-    """Whether it may have stored it, and its answer was lost."""
+    """Whether it may have stored it, and nothing was done: its answer was lost, or the watcher was restarted."""
+    resumed: bool = False
+    """Whether it is from before a restart, so that its process may have been killed then."""
 
 
 @dataclass(slots=True, repr=False)
@@ -83,9 +86,14 @@ class QuotaIncidents:
             return
         self._add(key, _Pending({**_named(key, kind), "over": False}))
 
-    def finish(self, key: Key, target: Process) -> None:
-        """Kill what was to be killed before a restart; a process that is gone is not replaced by another one."""
-        self._add(key, _Pending({}, target))
+    def finish(self, key: Key, incident: OpenIncident) -> None:
+        """Kill what was to be killed before a restart, if it is there still; the daemon has to know when that is.
+
+        A process that is gone is not replaced by another one.
+        """
+        if key not in self._pending:
+            said = _resumed(incident, self.stop_timeout_s)
+            self._add(key, _Pending(said, incident.target, tried=True, unanswered=True, resumed=True))
 
     async def run(self) -> None:
         """Report for ever."""
@@ -110,6 +118,8 @@ class QuotaIncidents:
             if self._pending.get(key) is not pending:
                 continue
             pending.tried = True
+            if pending.resumed and not await self._is_left(key, pending):
+                continue
             try:
                 is_taken, act = await self._tell(pending)
             except NoDaemon:
@@ -129,8 +139,6 @@ class QuotaIncidents:
         Raises:
             NoDaemon: there is no answer.
         """
-        if not pending.arguments:
-            return True, True
         unanswered = {"unanswered": True} if pending.unanswered else {}
         try:
             answer = await self.daemon.ask(COMMAND, {**pending.arguments, **unanswered})
@@ -138,12 +146,23 @@ class QuotaIncidents:
             return error.wrong, False
         return _is(answer, "stored"), _is(answer, "act")
 
+    async def _is_left(self, key: Key, pending: _Pending) -> bool:
+        """Whether the process of an incident from before a restart is still there; else that incident is done."""
+        target = pending.target
+        if target is not None and await asyncio.to_thread(self.processes.is_same, target, key.container_id):
+            return True
+        if self._pending.get(key) is pending:
+            del self._pending[key]
+        return False
+
     async def _kill(self, key: Key, target: Process) -> None:
         found = await asyncio.to_thread(kill, self.processes, target, key.container_id)
         about = {"container_id": key.container_id, "card": key.card, "process": target.pid}
         if found.done:
             self.kills += 1
             self.log.warning("killed the process that uses most", **about)
+        elif found.is_gone:
+            self.log.info("the process that uses most has exited by itself", **about)
         else:
             self.kills_failed += 1
             self.log.warning("could not kill the process that uses most", **about, reason=found.reason)
@@ -175,6 +194,21 @@ def _arguments(over: Over, stop_timeout_s: float) -> dict[str, Any]:
     if over.action == KILL and over.largest is not None:
         said |= {"pid": over.largest.pid, "start_ticks": over.largest.start_ticks}
     return said
+
+
+def _resumed(incident: OpenIncident, stop_timeout_s: float) -> dict[str, Any]:
+    """The arguments for what the daemon knows already, with the amounts as it has rounded them."""
+    return {
+        **_named(incident.key, incident.device_class),
+        "over": True,
+        "used": max(incident.used, incident.allowed + 1),
+        "allowed": incident.allowed,
+        "since_s": time.time(),
+        "action": KILL,
+        "stop_timeout_s": stop_timeout_s,
+        "pid": incident.pid,
+        "start_ticks": incident.start_ticks,
+    }
 
 
 def _shown(over: Over) -> dict[str, Any]:

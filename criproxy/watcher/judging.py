@@ -3,13 +3,15 @@
 One card of which nothing is known does not keep the others from being judged.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from criproxy.devices.plan import QuotaPlan
 from criproxy.usage.quota import Judgement, Key, Verdict, Within
-from criproxy.usage.values import ContainerUse, Process, Reading
-from criproxy.watcher.grants import Granted
+from criproxy.usage.values import ContainerUse, ProcessUse, Reading
+from criproxy.watcher.grants import Granted, OpenIncident
+
+UNLISTED = "it is not among the cards that there are"
 
 
 @dataclass(slots=True, repr=False)
@@ -24,18 +26,26 @@ class ClassJudge:
     kind: str
     plan: QuotaPlan
     _cards: dict[str, Judgement] = field(default_factory=dict)
-    _targets: dict[Key, Process] = field(default_factory=dict)
+    _targets: dict[Key, OpenIncident] = field(default_factory=dict)
     """What was to be killed before a restart, until it is known whether the container still is over its quota."""
     _resumed: bool = False
+    _ended: bool = False
+    _gone: frozenset[int] = frozenset()
+    """Numbers of the processes in the last reading that were gone."""
 
     def use(self, plan: QuotaPlan) -> None:
         """Judge by another plan from now on."""
         self.plan = plan
         self._cards = {card: each.with_plan(plan) for card, each in self._cards.items()}
 
+    def end(self) -> list[Within]:
+        """Judge nobody any more: nobody would say later that who is over a quota now is within it again."""
+        self._ended, cards, self._cards = True, self._cards, {}
+        return [Within(key) for each in cards.values() for key in each.incidents()]
+
     def after(
         self, reading: Reading, granted: Granted, uses: Iterable[ContainerUse]
-    ) -> tuple[list[Verdict], list[tuple[Key, Process]]]:
+    ) -> tuple[list[Verdict], list[tuple[Key, OpenIncident]]]:
         """Judge a complete reading.
 
         Args:
@@ -44,21 +54,40 @@ class ClassJudge:
             uses: what they use.
 
         Returns:
-            What has changed, and the processes that were to be killed before a restart and still are.
+            What has changed, and the incidents from before a restart whose processes still are to be killed.
         """
+        if self._ended:
+            return [], []
         if not self._resumed:
             self._resume(granted)
         by_card: dict[str, list[ContainerUse]] = {}
         for use in uses:
             by_card.setdefault(use.card, []).append(use)
-        verdicts: list[Verdict] = []
+        lost, verdicts = self._lost(reading), list[Verdict]()
         for card in self._judged(granted):
             if card not in reading.unread:
                 judgement = self._card(card)
                 grants = granted.by_card.get((self.kind, card), ())
-                self._cards[card], found = judgement.after(reading.at_s, grants, by_card.get(card, ()))
+                self._cards[card], found = judgement.after(
+                    reading.at_s, grants, by_card.get(card, ()), lost.get(card, ())
+                )
                 verdicts += found
+                if not grants:
+                    del self._cards[card]
         return verdicts, list(self._finished(verdicts))
+
+    def _lost(self, reading: Reading) -> Mapping[str, list[ProcessUse]]:
+        """By card, what processes use that have gone since the reading.
+
+        Not those that had gone before: they may never be there, such as those that a driver has forgotten to end.
+        """
+        gone = [each for each in reading.processes if not each.process.start_ticks]
+        found: dict[str, list[ProcessUse]] = {}
+        for each in gone:
+            if each.process.pid not in self._gone:
+                found.setdefault(each.card, []).append(each)
+        self._gone = frozenset(each.process.pid for each in gone)
+        return found
 
     def _judged(self, granted: Granted) -> dict[str, None]:
         """The cards that someone has, or had."""
@@ -72,15 +101,22 @@ class ClassJudge:
         self._resumed = True
         for each in granted.incidents:
             if each.device_class == self.kind:
-                self._cards[each.card] = self._card(each.card).resumed(each.key)
+                self._cards[each.card] = self._card(each.card).resumed(each.key, each.done)
                 if each.target is not None:
-                    self._targets[each.key] = each.target
+                    self._targets[each.key] = each
 
-    def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, Process]]:
+    def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, OpenIncident]]:
         for each in verdicts:
             if isinstance(each, Within):
                 self._targets.pop(each.key, None)
-        for key, target in [*self._targets.items()]:
+        for key, incident in [*self._targets.items()]:
             if key in self._card(key.card).over_since():
                 del self._targets[key]
-                yield key, target
+                yield key, incident
+
+
+def with_unlisted(reading: Reading, granted: Granted) -> Reading:
+    """A *reading* that should list all cards, in which those are unread that containers have and that it lacks."""
+    listed = {each.card for each in reading.cards}
+    lacking = {card for kind, card in granted.by_card if kind == reading.kind} - listed - reading.unread.keys()
+    return replace(reading, unread={**reading.unread, **dict.fromkeys(sorted(lacking), UNLISTED)})

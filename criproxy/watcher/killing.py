@@ -25,6 +25,11 @@ class Killed:
     done: bool
     reason: str = ""
     """Why it was not done."""
+    is_gone: bool = False
+    """Whether there was nothing left to do."""
+
+
+_GONE = Killed(done=False, reason="it has exited", is_gone=True)
 
 
 def kill(processes: Processes, process: Process, container_id: str) -> Killed:
@@ -35,7 +40,7 @@ def kill(processes: Processes, process: Process, container_id: str) -> Killed:
         descriptor = os.pidfd_open(process.pid)
     except OSError as error:
         if error.errno not in _NO_PIDFD:
-            return Killed(done=False, reason="it has exited")
+            return _GONE
         return _send(processes, process, container_id, None)
     try:  # from here on the number cannot become that of another process that gets the signal
         return _send(processes, process, container_id, descriptor)
@@ -45,14 +50,14 @@ def kill(processes: Processes, process: Process, container_id: str) -> Killed:
 
 def _send(processes: Processes, process: Process, container_id: str, descriptor: int | None) -> Killed:
     if not processes.is_same(process, container_id):
-        return Killed(done=False, reason="it has exited")
+        return _GONE
     try:
         if descriptor is None:
             os.kill(process.pid, signal.SIGKILL)
         else:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except ProcessLookupError:
-        return Killed(done=False, reason="it has exited")
+        return _GONE
     except OSError as error:
         hint = "; its unit needs CAP_KILL" if error.errno == errno.EPERM else ""
         return Killed(done=False, reason=f"{error.strerror}{hint}")

@@ -8,7 +8,7 @@ card does not support is left out.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.watcher.nvml_usage")
 LOOK_AGAIN_S = 30.0
 """So often it looks which cards there are: GPUs get lost, and MIG devices come and go."""
+GONE = "NVML does not list it any more"
 _MIB = 1 << 20
 _MICROSECONDS = 1_000_000
 _ALL_PERCENT = 100
@@ -33,8 +34,8 @@ class Card:
     """A GPU, or a MIG device."""
 
     id: str
-    gpu: int
-    """The index of the GPU."""
+    gpu: str
+    """The id of the GPU."""
     handle: Any
     is_part: bool = False
     """Whether it is a MIG device, whose processes have no samples of computing units."""
@@ -56,8 +57,10 @@ class Nvml:
         self._nvml = nvml
         self._now_us = now_us
         self._cards: list[Card] = []
-        self._known: dict[str, int] = {}
-        """All cards that there ever were, and the indexes of their GPUs."""
+        self._known: dict[str, str] = {}
+        """All cards that there ever were, and the ids of their GPUs: MIG devices only while their GPU has them."""
+        self._indexes: dict[int, str] = {}
+        """The GPUs by the numbers that they had last."""
         self._lost: dict[str, str] = {}
 
     def look(self) -> None:
@@ -68,18 +71,31 @@ class Nvml:
         """
         before, nvml = {card.id: card for card in self._cards}, self._nvml
         self._cards, self._lost = [], {}
+        failed: dict[int, str] = {}
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
                 found = list(self._at(index))
             except nvml.NVMLError as error:
-                known = [card for card, gpu in self._known.items() if gpu == index]
-                self._lost |= dict.fromkeys(known or [str(index)], str(error))
+                failed[index] = str(error)
                 continue
-            self._known = {card: gpu for card, gpu in self._known.items() if gpu != index}
+            self._indexes[index] = gpu = found[0].id
+            self._known = {card: of for card, of in self._known.items() if of != gpu}
             for card in found:
                 card.seen_us = before[card.id].seen_us if card.id in before else self._now_us()
                 self._cards.append(card)
-                self._known[card.id] = index
+                self._known[card.id] = gpu
+        self._lose(failed)
+
+    def _lose(self, failed: Mapping[int, str]) -> None:
+        """Note the cards that were there before, and are not: some GPUs that fall off the bus are not counted any more.
+
+        Args:
+            failed: what NVML says of the GPUs with these indexes.
+        """
+        gpus = {card.gpu for card in self._cards}
+        reasons = {self._indexes[index]: reason for index, reason in failed.items() if index in self._indexes}
+        self._lost = {card: reasons.get(gpu, GONE) for card, gpu in self._known.items() if gpu not in gpus}
+        self._lost |= {str(index): reason for index, reason in failed.items() if index not in self._indexes}
 
     def read(self) -> dict[str, Any]:
         """One reading."""
@@ -99,11 +115,12 @@ class Nvml:
         nvml = self._nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         divided = self._maybe(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]) == nvml.NVML_DEVICE_MIG_ENABLE
-        yield Card(_text(nvml.nvmlDeviceGetUUID(handle)), index, handle, has_parts=divided)
+        gpu = _text(nvml.nvmlDeviceGetUUID(handle))
+        yield Card(gpu, gpu, handle, has_parts=divided)
         for number in range(self._maybe(lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0 if divided else 0):
             try:
                 part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-                yield Card(_text(nvml.nvmlDeviceGetUUID(part)), index, part, is_part=True)
+                yield Card(_text(nvml.nvmlDeviceGetUUID(part)), gpu, part, is_part=True)
             except nvml.NVMLError:
                 continue
 
@@ -193,7 +210,8 @@ def watch(nvml: ModuleType, tell: Callable[[Any], None], period_s: float, sleep:
         if time.monotonic() >= look_s:
             asked.look()
             look_s = time.monotonic() + LOOK_AGAIN_S
-        tell(asked.read())
+        taken_s = time.monotonic()
+        tell({"monotonic_s": round(taken_s, 3), **asked.read()})  # before it: whoever has begun meanwhile is not in it
         next_s = max(next_s + period_s, time.monotonic())
         sleep(max(next_s - time.monotonic(), 0))
 

@@ -15,7 +15,8 @@ SILENT_S = 10.0
 """At least so long a program may say nothing."""
 SILENT_PERIODS = 5.0
 """The same, where readings are rarer."""
-LONGEST_LINE_BYTES = 1 << 20
+LONGEST_BYTES = 16 << 20
+"""Of one reading, which has about 60 for each process: who starts many must not switch the quotas of a class off."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Before it is started again."""
 CALM_S = 60.0
@@ -34,6 +35,7 @@ class ProgramSource:
         title: what people call it.
         took: gets each reading; one with a problem where there is none.
         silent_s: after so long without a line it is taken to hang.
+        child: runs it; one that it has run before and that cannot be ended is not started again.
     """
 
     kind: str
@@ -42,7 +44,7 @@ class ProgramSource:
     took: Took
     silent_s: float = SILENT_S
     backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
-    _child: Child = field(default_factory=Child)
+    child: Child = field(default_factory=Child)
 
     async def run(self) -> None:
         """Follow it for ever."""
@@ -51,17 +53,17 @@ class ProgramSource:
                 begun_s = time.monotonic()
                 problem = await self._follow()
                 self._problem(problem)
-                await self._child.end()
+                await self.child.end()
                 if time.monotonic() - begun_s > CALM_S:
                     self.backoff.reset()
                 await asyncio.sleep(self.backoff.pause_s())
         finally:
-            await self._child.end()
+            await self.child.end()
 
     async def _follow(self) -> str:
         """Take its readings; returns why it says no more that can be used."""
         try:
-            lines = await self._child.start(self.command, LONGEST_LINE_BYTES)
+            lines = await self.child.start(self.command, LONGEST_BYTES)
         except OSError as error:
             return f"{self.title} cannot be run: {error.strerror}"
         problem = f"{self.title} has exited"

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,17 +41,24 @@ class UsageReports:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Tell for ever."""
+        """Tell for ever: of news, and from time to time without any, as when readings have stopped."""
         while True:
-            await self._wanted.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.repeat_s):
+                    await self._wanted.wait()
             self._wanted.clear()
             begun_s = time.monotonic()
             await self.tell()
             await asyncio.sleep(max(begun_s + self.period_s / 2 - time.monotonic(), 0))
 
     async def tell(self) -> None:
-        """Tell what is known now, if it is news."""
+        """Tell what is known now, if it is news, or was told long ago.
+
+        Who watches nothing says so once, and only to a daemon that knows otherwise: it may need no daemon.
+        """
         uses, now_s = self.uses(), time.monotonic()
+        if not uses and not self._told:
+            return
         if uses == self._told and now_s - self._told_s < self.repeat_s:
             return
         try:

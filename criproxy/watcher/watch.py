@@ -1,14 +1,15 @@
 """The watcher: follows what reports the use of cards, as the policy file says, and tells the daemon."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from criproxy.devices.plan import PluginPlan, UsageSource
 from criproxy.devices.usage_options import unwatched
 from criproxy.discovery.patience import Patience
+from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 from criproxy.usage.totals import ClassUse
@@ -23,6 +24,7 @@ from criproxy.watcher.killing import may_kill
 from criproxy.watcher.processes import Processes
 from criproxy.watcher.programs import ProgramSource, Took, silent_s
 from criproxy.watcher.reports import UsageReports
+from criproxy.watcher.works import Wanted, Works
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +60,11 @@ class Watcher:
         self._reports = UsageReports(daemon, self._uses)
         self._plan = PluginPlan(advertised=())
         self._classes: dict[str, ClassWatch] = {}
+        self._children: dict[tuple[str, ...], Child] = {}
+        """By class and command; kept, since one that hangs is not to be started again."""
         self._names: dict[str, Names] = {}
         self._has_nvml = False
+        self._nvml_problem = "it is not known yet which cards there are"
         self._changed = asyncio.Event()
 
     @property
@@ -74,7 +79,7 @@ class Watcher:
 
     def start(self, tasks: Tasks) -> None:
         """Begin to watch."""
-        tasks.forever("use of cards", self._run)
+        tasks.forever("use of cards", partial(self._run, Works(tasks)))
         tasks.forever("incidents of quotas", self._incidents.run)
         tasks.forever("reports of use", self._reports.run)
 
@@ -88,52 +93,74 @@ class Watcher:
             return
         self._reports.period_s = plan.quota.period_s
         self._incidents.stop_timeout_s = plan.quota.stop_timeout_s
-        self._classes = {source.kind: self._class(source) for source in plan.usage}
+        classes, self._classes = self._classes, {source.kind: self._class(source) for source in plan.usage}
+        for kind in classes.keys() - self._classes.keys():
+            for within in classes[kind].judge.end():
+                self._incidents.within(within, kind)
         self._reports.soon()
         self._changed.set()
 
-    def found(self, names: Mapping[str, Names], *, has_nvml: bool) -> None:
+    def found(self, names: Mapping[str, Names], *, has_nvml: bool, nvml_problem: str = "") -> None:
         """Note which cards there are.
 
         Args:
             names: by class, the ids of cards by whatever else they are called.
             has_nvml: whether there are cards that NVML knows.
+            nvml_problem: why it knows none though there are some, or may be.
         """
         self._names = dict(names)
         for kind, each in self._classes.items():
             each.names = self._names.get(kind, {})
-        if has_nvml != self._has_nvml:
-            self._has_nvml = has_nvml
+        if (has_nvml, nvml_problem) != (self._has_nvml, self._nvml_problem):
+            self._has_nvml, self._nvml_problem = has_nvml, nvml_problem
             self._changed.set()
 
-    async def _run(self) -> None:
-        while True:
-            self._changed.clear()
-            work = [each for source in self._plan.usage for each in self._work(source)]
-            async with asyncio.TaskGroup() as group:
-                running = [group.create_task(each) for each in work]
-                if running:
-                    running.append(group.create_task(self._grants.run()))
+    async def _run(self, works: Works) -> None:
+        try:
+            while True:
+                self._changed.clear()
+                await works.use(self._wanted())
+                self._rest()
                 await self._changed.wait()
-                for task in running:
-                    task.cancel()
+        finally:
+            await works.use({})
 
-    def _work(self, source: UsageSource) -> list[Coroutine[Any, Any, None]]:
-        watch = self._classes[source.kind]
-        if source.source == "nvml" and not self._has_nvml:
-            watch.rest()
-            return []
-        return [self._source(source, watch.took), watch.run()]
-
-    async def _source(self, source: UsageSource, took: Took) -> None:
+    def _wanted(self) -> dict[str, Wanted]:
+        """What has to run now."""
+        wanted: dict[str, Wanted] = {}
         period_s = self._plan.quota.period_s
+        for source in filter(self._is_used, self._plan.usage):
+            watch = self._classes[source.kind]
+            loop = partial(self._source, source, period_s, watch)
+            wanted[f"use of {source.kind}"] = Wanted(watch.run)
+            wanted[f"source of the use of {source.kind}"] = Wanted(loop, same=(source, period_s, watch.run))
+        return {**wanted, "grants of cards": Wanted(self._grants.run)} if wanted else {}
+
+    def _is_used(self, source: UsageSource) -> bool:
+        return source.source != "nvml" or self._has_nvml
+
+    def _rest(self) -> None:
+        """Say of the classes that nothing watches why that is so: only now, when nothing takes their readings."""
+        for source in self._plan.usage:
+            if not self._is_used(source):
+                self._classes[source.kind].rest(self._nvml_problem)
+
+    async def _source(self, source: UsageSource, period_s: float, watch: ClassWatch) -> None:
+        try:
+            await self._program(source, period_s, watch.took)
+        except Exception as error:
+            watch.fail(f"criproxy failed: {error!r}")
+            raise
+
+    async def _program(self, source: UsageSource, period_s: float, took: Took) -> None:
         if source.source == "file":
             await FileSource(source.kind, Path(source.file), took, period_s, self._patience).run()
             return
         is_nvml = source.source == "nvml"
         command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
         title = "the program that asks NVML" if is_nvml else command[0]
-        await ProgramSource(source.kind, command, title, took, silent_s(period_s)).run()
+        child = self._children.setdefault((source.kind, source.source, *source.command), Child())
+        await ProgramSource(source.kind, command, title, took, silent_s(period_s), child=child).run()
 
     def _class(self, source: UsageSource) -> ClassWatch:
         """The class as before, if it is the same source: who is over a quota stays so."""
@@ -146,6 +173,7 @@ class Watcher:
             judge=judge,
             source=source.source,
             processes=Processes(self._host_root),
+            patience=self._patience,
             grants=self._grants,
             incidents=self._incidents,
             changed=self._reports.soon,

@@ -129,6 +129,95 @@ def test_nvidias_cards_are_compared_as_far_as_files_tell(host: Path) -> None:
     assert (status, "the device plugin offers" in output) == (0, False)
 
 
+PROFILES = "policy: none\ndevices: {classes: [nvidia], plugin: {profiles: [%s]}}\n"
+NOTE = "note: the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+ONLY = "select: {indexes: [0]}"
+
+
+@pytest.mark.parametrize(
+    ("profiles", "said"),
+    [
+        pytest.param("{name: g, class: nvidia, memory: 8Gi, cores: 25}", NOTE, id="auto"),
+        pytest.param("{name: g, class: nvidia, memory: 50%}", NOTE, id="a-share"),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 1Gi, count: 2}",
+            "criproxy.io/g: GPU-0/g/0, GPU-0/g/1, GPU-1/g/0, GPU-1/g/1",
+            id="a-number",
+        ),
+        pytest.param("{name: g, class: nvidia, memory: 900Gi, count: 1}", NOTE, id="a-number-may-be-too-much"),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 50}",
+            "criproxy.io/g: GPU-0/g/0, GPU-0/g/1, GPU-1/g/0, GPU-1/g/1",
+            id="cores-alone",
+        ),
+    ],
+)
+def test_vgpus_are_judged_as_far_as_files_tell(host: Path, profiles: str, said: str) -> None:
+    """How much memory NVIDIA's GPUs have, only NVML knows: what depends on it is a note."""
+    gpus(host, 2)
+
+    status, output = check(host, PROFILES % profiles, "")
+
+    assert (status, said in output) == (0, True), output
+    assert (NOTE in output) == ("memory" in profiles)
+
+
+@pytest.mark.parametrize(
+    ("profiles", "sentence"),
+    [
+        pytest.param(
+            f"{{name: a, class: nvidia, memory: 1Gi, {ONLY}}}, {{name: b, class: nvidia, memory: 2Gi, {ONLY}}}",
+            "card GPU-0: the profiles a and b have count: auto; give all but one a number",
+            id="two-autos",
+        ),
+        pytest.param(
+            "{name: a, class: nvidia, memory: 60%, count: 1}, {name: b, class: nvidia, memory: 50%, count: 1}",
+            "card GPU-0: 1 x a (60 % of the memory) + 1 x b (50 % of the memory) are 110 % of its memory",
+            id="percentages",
+        ),
+        pytest.param(
+            "{name: a, class: nvidia, memory: 1Gi, cores: 60, count: 1}, {name: b, class: nvidia, cores: 50, count: 1}",
+            "card GPU-0: 1 x a (1024 MiB and 60 % of the cores) + 1 x b (50 % of the cores) are 110 % of its cores",
+            id="cores",
+        ),
+        pytest.param(
+            "{name: a, class: nvidia, cores: 90, count: 1}, {name: b, class: nvidia, memory: 1Gi, cores: 25}",
+            "card GPU-0: no b fits on it; unknown memory and 10 % of its cores are left",
+            id="no-cores-left",
+        ),
+        pytest.param(
+            "{name: a, class: nvidia, memory: 80%, count: 1}, {name: b, class: nvidia, memory: 30%}",
+            "card GPU-0: no b fits on it; at most 20 % of its memory and 100 % of its cores are left",
+            id="no-share-left",
+        ),
+        pytest.param(
+            "{name: a, class: nvidia, memory: 1Gi, select: {ids: [GPU-9]}}",
+            "profile a: select chooses none of the cards of class nvidia",
+            id="no-such-card",
+        ),
+    ],
+)
+def test_profiles_that_contradict_any_gpu_are_mistakes(host: Path, profiles: str, sentence: str) -> None:
+    """However much memory the GPUs have: the device plugin would not take such a file into force."""
+    gpus(host, 2)
+
+    status, output = check(host, PROFILES % profiles, "")
+
+    assert (status, sentence in output) == (1, True), output
+
+
+def test_vgpus_of_cards_whose_memory_nobody_knows(host: Path) -> None:
+    """For another class than NVIDIA's, a quota that depends on it is a mistake."""
+    write(host / "dev/npu0", "")
+    policy = NPUS.replace(
+        "sharing: [{resource: a.b/npu, devices: [0, %s], replicas: 5, rename: a.b/part}]", "profiles: %s"
+    )
+
+    status, output = check(host, policy % "[{name: g, class: ali, memory: 1Gi}]", "")
+
+    assert (status, "memory" in output) == (1, True)
+
+
 MPS = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
 
 

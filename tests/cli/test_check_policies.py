@@ -9,6 +9,7 @@ from criproxy.cli import main
 from criproxy.policy import BUILTIN
 from criproxy.simulate.hosts import shaped
 from tests.config.files import write
+from tests.deviceplugin.hosts import Host, t4
 from tests.sysfs import write_sysfs
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -199,3 +200,17 @@ def test_the_files_for_nodes_with_accelerators(tmp_path: Path, name: str, nodes:
     assert result.exit_code == 0, result.output
     assert f"  devices of this machine:\n    {found}" in result.stdout
     assert "note:" not in result.stdout
+
+
+def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
+    """It is fine as it comes, although only NVIDIA's driver knows how much memory the GPUs have: that is a note."""
+    made = Host(tmp_path)
+    write_sysfs(made.root, shaped("2s/4n/8c/2t"))
+    for index in range(2):
+        made.gpu(t4(index))
+
+    result = CliRunner().invoke(main, ["check", "--host-root", str(made.root), str(POLICIES / "vgpu-node.yaml")])
+
+    assert result.exit_code == 0, result.output
+    note = "the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+    assert [line for line in result.stdout.splitlines() if "note:" in line] == [f"  note: {note}"]

@@ -74,7 +74,7 @@ ENDLESS = {
     "deviceplugin/plugin.py:Plugin.run": "supervised",
     "deviceplugin/plugins.py:Plugins._follow": "supervised",
     "observe/http_limits.py:Acceptor.run": "supervised",
-    "observe/tasks.py:Tasks._forever": "it supervises",
+    "observe/tasks.py:Tasks.keep_going": "it supervises",
     "control/node/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "control/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",
     "control/devices/cards.py:MachineCards.scan": "ends with the first scan of its own classes, or when one hangs",

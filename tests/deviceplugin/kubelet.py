@@ -73,7 +73,7 @@ class FakeKubelet:
             folder.mkdir(parents=True, exist_ok=True)
         for each in self.plugins_dir.iterdir():
             if each.name != CHECKPOINT and not each.is_dir():
-                each.unlink()
+                each.unlink(missing_ok=True)  # a plugin that ends removes its own
         self.manager = DeviceManager(self.plugins_dir / CHECKPOINT, self._changed, self._took)
         self._tell_podresources()
         await self.podresources.start()

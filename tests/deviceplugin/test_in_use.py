@@ -1,9 +1,13 @@
-"""Ids and resources that are gone while containers have them."""
+"""Ids and resources that are gone while containers have them, and what is not known of them yet."""
 
+from dataclasses import replace
+
+from criproxy.deviceplugin.settings import State
 from tests.deviceplugin.kubelet import Pod
-from tests.deviceplugin.node import GPU, Node, offer, started
+from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
-WEB, BATCH = Pod("uid-1", "web"), Pod("uid-2", "batch")
+SHARED = f"{GPU}.shared"
+WEB = Pod("uid-1", "web")
 
 
 async def test_an_id_that_vanishes_while_it_is_in_use(node: Node) -> None:
@@ -123,3 +127,63 @@ async def test_a_former_resource_of_ours_that_containers_have(node: Node) -> Non
     await node.kubelet.until_capacity(GPU, 1, healthy=0)
     node.kubelet.remove(WEB)
     await node.kubelet.until_capacity(GPU, 0)
+
+
+async def test_a_kubelet_that_comes_after_the_plugin(node: Node) -> None:
+    """No id is healthy before it has said which cards containers have; then those are that are free."""
+    await started(node, "a", "b")
+    await node.kubelet.admit(WEB, {GPU: 1})
+    await node.stop_plugins()
+    await node.kubelet.stop()
+    node.start_plugins()
+    await node.plugins.learn()
+    node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1", name=SHARED))
+    status = await node.until_state(State.NO_KUBELET, SHARED)
+    assert (status.devices, status.healthy) == (4, 0)
+
+    node.kubelet.podresources.answers.clear()
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(SHARED, 4, healthy=0)
+    node.kubelet.podresources.answers.set()
+    await node.kubelet.until_capacity(SHARED, 4, healthy=2)
+
+    assert node.kubelet.healthy(SHARED) == {"b::0", "b::1"}
+
+
+async def test_a_kubelet_that_does_not_say_what_is_in_use(node: Node) -> None:
+    """Without podresources it has all ids after a while, and so it has where a question gets no answer."""
+    node.times = replace(QUICK, learn_s=0.01, first_answer_s=0.1)
+    await node.kubelet.start()
+    await node.kubelet.podresources.stop()
+    node.start_plugins()
+    await node.plugins.learn()
+    node.plugins.publish(offer("a", "b"))
+    await node.kubelet.until_capacity(GPU, 2)
+
+    await node.stop_plugins()
+    await node.kubelet.podresources.start()
+    node.kubelet.podresources.answers.clear()
+    node.start_plugins()
+    await node.plugins.learn()
+    node.plugins.publish(offer("c", "d", "e"))
+    await node.kubelet.until_capacity(GPU, 3)
+
+
+async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node) -> None:
+    """The next one has its time to say it."""
+    node.times = replace(QUICK, learn_s=0.01, first_answer_s=0.3)
+    node.kubelet.podresources.answers.clear()
+    await node.kubelet.start()
+    node.start_plugins()
+    await node.plugins.learn()
+    node.plugins.publish(offer("a", "b"))
+    await node.kubelet.until_capacity(GPU, 2, healthy=0)
+    await node.kubelet.stop()
+    await node.until_state(State.NO_KUBELET)
+    asked = node.answers
+
+    node.kubelet.podresources.answers.set()
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 2)
+
+    assert node.answers > asked

@@ -64,3 +64,19 @@ async def test_a_node_without_gpus_has_no_problem(folder: Path) -> None:
 
     assert use["classes"] == [{"kind": "nvidia", "source": "nvml"}]
     assert not program.said("usage of cards is unknown")
+
+
+async def test_use_is_unknown_while_the_driver_fails(folder: Path) -> None:
+    """GPUs that NVML has not described since the start are not taken to be unused."""
+    async with Program(folder) as program:
+        program.host.use(Driver(fails=9))
+        program.host.gpu(t4(0))
+        program.policy.write_text(policy("{advertise: [nvidia], usage: [{class: nvidia, from: nvml}]}"))
+        daemon = Daemon(program.control)
+        await daemon.start()
+        await program.kubelet.start()
+        await program.ready()
+        use = await daemon.until_said("device-usage", "'kind': 'nvidia'")
+        await daemon.stop()
+
+    assert use["classes"][0]["problem"] == "NVML does not know NVIDIA's cards that there are"

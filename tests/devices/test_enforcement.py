@@ -17,11 +17,12 @@ from criproxy.devices.enforcement import (
     Missing,
     as_enforced,
     enforced_by,
+    enforced_quota_in,
     enforcement_in,
     lost_mounts,
     with_enforcement,
 )
-from criproxy.devices.vgpus import Enforcement, Profile, Vgpu
+from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, annotations_of
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
 VGPU = Vgpu(id="GPU-a/gpu-8g/0", card="GPU-a", profile="gpu-8g", memory_mib=8192, cores_percent=25)
@@ -146,11 +147,16 @@ SWITCHES = [
     ("CUDA_DEVICE_MEMORY_SHARED_CACHE", "/dev/null"),
     ("NVIDIA_GPU_MEMORY_LIMIT", "99999"),
     ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"),
+    ("CUDA_MPS_CLIENT_PRIORITY", "0"),
+    ("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING", "1"),
 ]
 OVER = [
     MountPoint("/etc/ld.so.preload", "/pods/empty"),
     MountPoint("/etc/../etc/ld.so.preload", "/dev/null"),
+    MountPoint("//etc/ld.so.preload", "/dev/null"),
+    MountPoint("etc/ld.so.preload", "/dev/null"),
     MountPoint("/usr/local/vgpu/libvgpu.so", "/pods/mine"),
+    MountPoint("//usr/local/vgpu/libvgpu.so", "/pods/mine"),
     MountPoint("/usr/local/vgpu/sub", "/pods/sub"),
 ]
 ALL = replace(PROFILE, enforce=get_args(Enforcement))
@@ -191,3 +197,22 @@ def test_a_mount_that_is_gone_is_named() -> None:
 def test_an_annotation_that_cannot_be_read_enforces_nothing(text: str) -> None:
     """What is no enforcement is none, and no error."""
     assert enforcement_in({"devices.criproxy.io/enforcement": text}) is None
+
+
+@pytest.mark.parametrize(
+    ("enforce", "watched"),
+    [
+        pytest.param(("watch",), True, id="watch"),
+        pytest.param(("mps", "watch"), True, id="both"),
+        pytest.param(("hami-core",), False, id="something-else"),
+        pytest.param((), True, id="not-said"),
+    ],
+)
+def test_a_quota_says_whether_it_is_watched(enforce: tuple[Enforcement, ...], *, watched: bool) -> None:
+    """It is as Allocate has chosen; an annotation that is missing says nothing else."""
+    response = Response(annotations=annotations_of(VGPU))
+    if enforce:
+        response = with_enforcement(response, enforced_by(replace(PROFILE, enforce=enforce), VGPU, MAKERS, everything))
+    expected = Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25, watched=watched)
+    assert enforced_quota_in(response.annotations) == expected
+    assert enforced_quota_in({}) is None

@@ -10,6 +10,7 @@ CLIENT = MpsClient("/run/nvidia/mps/nvidia.com/gpu/pipe", "/run/nvidia/mps/shm")
 PIPE, SHM = MountPoint(GPU, CLIENT.pipe), MountPoint("/dev/shm", CLIENT.shared_memory)
 LOG = MountPoint("/dev/termination-log", "/pods/log")
 OTHER = MountPoint("/dev/shm/", "/pods/volumes/shm")
+SLASHES = MountPoint("//dev/shm", "/pods/volumes/shm")
 
 
 def create(*mounts: MountPoint, pipe: str = GPU) -> Asked:
@@ -50,6 +51,7 @@ def test_variable_of_the_pod_beside_it() -> None:
         pytest.param((PIPE, SHM, LOG), (PIPE, SHM, LOG), id="alone"),
         pytest.param((PIPE, SHM, LOG, OTHER), (PIPE, SHM, LOG), id="another-after-it"),
         pytest.param((OTHER, PIPE, SHM), (PIPE, SHM), id="another-before-it"),
+        pytest.param((PIPE, SHM, SLASHES), (PIPE, SHM), id="another-with-two-slashes"),
         pytest.param((PIPE, SHM, SHM), (PIPE, SHM), id="twice"),
         pytest.param((PIPE, OTHER), (PIPE, OTHER), id="none-of-the-daemon"),
     ],

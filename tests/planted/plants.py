@@ -82,7 +82,7 @@ def watchers_die(patch: pytest.MonkeyPatch) -> None:
         with suppress(Exception):
             await loop()
 
-    plant(patch, Tasks, "_forever", broken)
+    plant(patch, Tasks, "keep_going", broken)
 
 
 def a_task_for_each_question(patch: pytest.MonkeyPatch) -> None:

@@ -101,12 +101,12 @@ def histories(draw: st.DrawFn) -> list[Read]:
 
 def judged(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
     """What the judgement says of a history, beside a daemon that remembers open incidents over its restarts."""
-    judgement, at_daemon, said = Judgement(kind=KIND, plan=steps[0].plan), dict[Key, None](), list[Said]()
+    judgement, at_daemon, said = Judgement(kind=KIND, plan=steps[0].plan), dict[Key, OverQuota](), list[Said]()
     for number, step in enumerate(steps):
         if step.before == "restart":
             judgement = Judgement(kind=KIND, plan=step.plan)
-            for key in at_daemon:
-                judgement = judgement.resumed(key)
+            for key, action in at_daemon.items():
+                judgement = judgement.resumed(key, action)
             if tally:
                 tally.open_over_restart += bool(at_daemon)
         judgement = judgement.with_plan(step.plan)
@@ -115,8 +115,8 @@ def judged(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
             what = each.action if isinstance(each, Over) else "within"
             said.append((number, each.key.container_id, each.key.quantity, what))
             if isinstance(each, Over):
-                assert each.key not in at_daemon
-                at_daemon[each.key] = None
+                assert each.key not in at_daemon or _is_more(each.action, at_daemon[each.key])
+                at_daemon[each.key] = each.action
             else:
                 del at_daemon[each.key]
     return said
@@ -155,7 +155,7 @@ def expected(steps: Sequence[Read]) -> list[Said]:
 def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity) -> Iterator[Said]:
     """One quota of one container, reading by reading, each time with all that was read before."""
     series: list[_Sample] = []
-    is_open = False
+    is_open, done = False, ""
     for number, step in enumerate(steps):
         if step.before == "restart" or _is_other(steps, number):
             series = []
@@ -175,10 +175,18 @@ def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity) -> Iterator[
         if is_open and value is not None and value <= _allowed(quantity):
             is_open = False
             yield number, name, quantity, "within"
-        elif not is_open and _is_over(series, quantity):
-            is_open = True
-            action = step.plan.actions.memory if quantity == "memory" else step.plan.actions.cores
-            yield number, name, quantity, "observe" if name == EXEMPT else action
+        elif _is_over(series, quantity):
+            asked = step.plan.actions.memory if quantity == "memory" else step.plan.actions.cores
+            action = "observe" if name == EXEMPT else asked
+            if not is_open or _is_more(action, done):
+                is_open, done = True, action
+                yield number, name, quantity, action
+
+
+def _is_more(action: str, than: str) -> bool:
+    """Whether a container feels an action more than another one."""
+    felt = {"observe": 0, "annotate": 1, "kill-process": 2, "stop": 3}
+    return felt[action] > felt[than]
 
 
 def _is_other(steps: Sequence[Read], number: int) -> bool:

@@ -1,4 +1,7 @@
-"""Random histories of use: nobody within its quota is touched, and everybody beyond the grace once per incident."""
+"""Random histories of use: nobody within its quota is touched, and everybody beyond the grace once per incident.
+
+An incident is said again only if more is to be done about it.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,7 +50,7 @@ def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judgement, "resumed", lambda self, key: self)
+    monkeypatch.setattr(Judgement, "resumed", lambda self, *_: self)
 
 
 def _no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from criproxy.devices.plan import QuotaActions, QuotaPlan
+from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.vgpus import Quota
 from criproxy.usage.quota import Judgement, Key, Over, Within
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse
@@ -73,6 +73,55 @@ def test_scenario_15() -> None:
         largest=process,
     )
     assert said == [(16.0, expected)]
+
+
+def lost(memory_mib: int, cores: float | None = 0.0) -> ProcessUse:
+    """What a process uses of the card that was gone before its container was found."""
+    process = Process(pid=99, start_ticks=0)
+    return ProcessUse(process=process, card="GPU-a", memory_mib=memory_mib, cores_percent=cores)
+
+
+@pytest.mark.parametrize(
+    ("own", "gone", "ends"),
+    [
+        pytest.param(None, lost(9000), False, id="all-of-it-may-be-its"),
+        pytest.param(use(8000), lost(193), False, id="with-it-beyond-the-quota"),
+        pytest.param(use(8000), lost(192), True, id="with-it-within-the-quota"),
+        pytest.param(use(8193), lost(1), False, id="beyond-the-quota-without-it"),
+        pytest.param(None, lost(0, None), True, id="its-cores-are-another-quota"),
+    ],
+)
+def test_a_process_that_is_gone_ends_no_incident(own: ContainerUse | None, gone: ProcessUse, *, ends: bool) -> None:
+    """It may have been the container's: only if it is within the quota even then, the incident is over."""
+    judge, _ = read(JUDGE, *seconds(use(9000), 0, 6))
+    _, verdicts = judge.after(7.0, [GRANT], [own] if own else [], [gone])
+
+    assert list(verdicts) == ([Within(MEMORY)] if ends else [])
+
+
+@pytest.mark.parametrize("cores", [60.0, None], ids=["many", "not-known"])
+def test_a_process_that_is_gone_may_have_used_the_cores(cores: float | None) -> None:
+    """The reading does not count for the mean."""
+    judge, _ = read(JUDGE, *seconds(use(0, 60.0), 0, 12))
+    for at_s in (13.0, 14.0):
+        judge, verdicts = judge.after(at_s, [GRANT], [], [lost(0, cores)])
+        assert verdicts == ()
+    judge, said = read(judge, *seconds(use(0, 0.0), 15, 19))
+
+    assert [verdict for _, verdict in said] == [Within(CORES)]
+
+
+def test_a_process_that_is_gone_accuses_nobody() -> None:
+    """It may have been another container's; and neither does it protect who is over its quota without it."""
+    judge = JUDGE
+    for at_s in range(30):
+        judge, verdicts = judge.after(float(at_s), [GRANT], [use(100)], [lost(16_000)])
+        assert verdicts == ()
+    for at_s in range(30, 36):
+        judge, verdicts = judge.after(float(at_s), [GRANT], [use(9000)], [lost(16_000)])
+        assert verdicts == ()
+    judge, verdicts = judge.after(36.0, [GRANT], [use(9000)], [lost(16_000)])
+    assert [verdict.key for verdict in verdicts] == [MEMORY]
 
 
 @pytest.mark.parametrize(
@@ -177,10 +226,44 @@ def test_another_plan() -> None:
 
 
 @pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        pytest.param(("observe", "stop"), [6.0, 16.0], id="stronger"),
+        pytest.param(("observe", "annotate"), [6.0, 16.0], id="a-little-stronger"),
+        pytest.param(("kill-process", "stop"), [6.0, 16.0], id="from-a-process-to-all"),
+        pytest.param(("stop", "kill-process"), [6.0], id="weaker"),
+        pytest.param(("stop", "observe"), [6.0], id="much-weaker"),
+    ],
+)
+def test_an_incident_is_said_again_when_more_is_to_be_done(actions: tuple[OverQuota, ...], said: list[float]) -> None:
+    """Not before it has lasted for the grace by the other plan, and it is one incident with one end."""
+    judge, found = JUDGE, list[tuple[float, Over | Within]]()
+    for action, first in zip(actions, (0, 10), strict=True):
+        judge = judge.with_plan(QuotaPlan(actions=QuotaActions(memory=action)))
+        judge, more = read(judge, *seconds(use(9000), first, first + 9))
+        found += more
+    _, end = read(judge, (20.0, use(100)))
+
+    assert [(at_s, each.action) for at_s, each in found if isinstance(each, Over)] == [
+        *zip(said, actions, strict=False)
+    ]
+    assert end == [(20.0, Within(MEMORY))]
+
+
+@pytest.mark.parametrize(("before", "said"), [("observe", [6.0]), ("stop", [])])
+def test_after_a_restart_more_is_to_be_done(before: OverQuota, said: list[float]) -> None:
+    """The plan may have become another one meanwhile."""
+    _, found = read(JUDGE.resumed(MEMORY, before), *seconds(use(9000), 0, 9))
+
+    assert [at_s for at_s, _ in found] == said
+
+
+@pytest.mark.parametrize(
     ("grant", "actions"),
     [
         pytest.param(GRANT, ["kill-process"], id="of-the-class"),
         pytest.param(replace(GRANT, exempt=True), ["observe"], id="exempt"),
+        pytest.param(replace(GRANT, quota=replace(QUOTA, watched=False)), ["observe"], id="without-watch"),
         pytest.param(replace(GRANT, quota=None), [], id="whole-cards"),
         pytest.param(replace(GRANT, kind="amd"), [], id="another-class"),
         pytest.param(replace(GRANT, quota=replace(QUOTA, memory_mib=0)), [], id="no-quota-of-memory"),
@@ -189,7 +272,7 @@ def test_another_plan() -> None:
     ],
 )
 def test_actions(grant: Grant, actions: list[str]) -> None:
-    """The class has its own action, and a container of an exempt namespace is only observed."""
+    """The class has its own action; an exempt container is only observed, and one that something else limits, too."""
     plan = QuotaPlan(by_class={"nvidia": QuotaActions(memory="kill-process")})
     _, said = read(JUDGE.with_plan(plan), *seconds(use(9000), 0, 10), grant=grant)
 

@@ -36,6 +36,12 @@ def test_all_that_a_reading_may_have() -> None:
     assert reading_in({"problem": "no driver"}, "x", 1.0).problem == "no driver"
 
 
+@pytest.mark.parametrize(("said_s", "at_s"), [(3, 3.0), (7.0, 7.0), (7.9, 7.0)], ids=["waited", "now", "rounded"])
+def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None:
+    """It is never of a time after it came."""
+    assert reading_in({"monotonic_s": said_s}, "x", 7.0).at_s == at_s
+
+
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
@@ -54,9 +60,16 @@ def test_all_that_a_reading_may_have() -> None:
             {"processes": [{"pid": 4, "card": "a", "memory_mib": float("nan")}]}, "memory_mib must be", id="nan"
         ),
         pytest.param(
+            {"processes": [{"pid": 4, "card": "a", "memory_mib": 10**400}]}, "memory_mib must be", id="more-than-floats"
+        ),
+        pytest.param(
             {"processes": [{"pid": 4, "card": "a", "cores_percent": 101}]}, "cores_percent must be between", id="cores"
         ),
         pytest.param({"cards": [{"card": "a", "total_mib": "8Gi"}]}, "cards[0].total_mib must be", id="a-text"),
+        pytest.param({"monotonic_s": 1.5}, "monotonic_s must be a time of the machine's monotonic clock", id="future"),
+        pytest.param({"monotonic_s": -1}, "monotonic_s must be", id="before-the-boot"),
+        pytest.param({"monotonic_s": "1"}, "monotonic_s must be", id="time-as-text"),
+        pytest.param({"monotonic_s": float("nan")}, "monotonic_s must be", id="no-time"),
         pytest.param({"unread": ["a"]}, "unread must be an object", id="unread"),
         pytest.param({"problem": 1}, "problem must be a text", id="problem"),
     ],

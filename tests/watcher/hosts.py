@@ -28,6 +28,22 @@ def put_process(root: Path, pid: int, container: str = "", start_ticks: int = 10
     (folder / "cgroup").write_text(f"0::{path}\n")
 
 
+def put_exited_leader(root: Path, pid: int, *threads: tuple[int, str, str]) -> None:
+    """Let the first thread of a process have exited, as cgroup v1 shows it; the others have a state and a container."""
+    put_process(root, pid)
+    _put_task(root / f"proc/{pid}", pid, "Z", "")
+    for tid, state, container in ((pid, "Z", ""), *threads):
+        _put_task(root / f"proc/{pid}/task/{tid}", tid, state, container)
+
+
+def _put_task(folder: Path, tid: int, state: str, container: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    before = " ".join(["0"] * 18)
+    (folder / "stat").write_text(f"{tid} (a) b) (c) {state} {before} 100 0 0\n")
+    path = f"/kubepods/burstable/pod1/{container_id(container)}" if container else "/"
+    (folder / "cgroup").write_text(f"5:memory:{path}\n4:devices:{path}\n")
+
+
 def grant(container: str, card: str = "npu0", memory_mib: int = 8192, cores: int = 0, **fields: object) -> Grant:
     """Return what a container with a vGPU has been given."""
     given: dict[str, object] = {

@@ -17,6 +17,7 @@ from criproxy.observe.control_socket import ControlServer
 from criproxy.usage.quota import Key, Over, Within
 from criproxy.usage.values import Process
 from criproxy.watcher.daemon import Daemon
+from criproxy.watcher.grants import OpenIncident
 from criproxy.watcher.incidents import QuotaIncidents
 from criproxy.watcher.processes import Processes
 from criproxy.wire.sockets import listen
@@ -154,18 +155,65 @@ async def test_nobody_is_killed_who_is_within_its_quota_when_the_daemon_answers(
 
 
 async def test_a_process_is_killed_once_for_each_answer(folder: Path, sleeping: subprocess.Popen[bytes]) -> None:
-    """A target of another start is not, and its log line says why."""
+    """A target of another start has exited, which is no failure."""
     put_process(folder, sleeping.pid, "web")
     async with Told(folder) as told:
-        for start_ticks, counts in ((99, (0, 1)), (100, (1, 1))):
+        for start_ticks, counts in ((99, (0, 0)), (100, (1, 0))):
             target = Process(pid=sleeping.pid, start_ticks=start_ticks)
             told.answers.put_nowait({"stored": True, "act": True})
             told.incidents.over(replace(OVER, action="kill-process", largest=target))
             said = await told.asked.get()
             assert (said["pid"], said["start_ticks"]) == (sleeping.pid, start_ticks)
-            word = "killed the" if counts[0] else "could not kill"
+            word = "killed the" if counts[0] else "has exited by itself"
             await told.log.until(partial(told.has_said, word))
             assert (told.incidents.kills, told.incidents.kills_failed) == counts
 
     assert sleeping.wait() == -signal.SIGKILL
-    assert "it has exited" in str(told.log.lines)
+    assert not told.has_said("could not kill")
+
+
+def from_before(pid: int) -> OpenIncident:
+    """Return an incident from before a restart, for which a process was to be killed."""
+    named = {"container_id": KEY.container_id, "device_class": "npu", "card": "npu0", "quantity": "memory"}
+    amounts = {"used": 9000, "allowed": 8192}
+    return OpenIncident(**named, **amounts, action="kill-process", pid=pid, start_ticks=100)  # type: ignore[arg-type]
+
+
+async def test_a_kill_from_before_a_restart_is_told(folder: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """The daemon has to know when: an end of the container soon after is that kill's."""
+    put_process(folder, sleeping.pid, "web")
+    async with Told(folder) as told:
+        told.answers.put_nowait({"stored": True, "act": True})
+        told.incidents.finish(KEY, from_before(sleeping.pid))
+        said = await told.asked.get()
+        assert await asyncio.to_thread(sleeping.wait) == -signal.SIGKILL
+
+    assert (said["unanswered"], said["pid"], said["start_ticks"]) == (True, sleeping.pid, 100)
+    assert (said["action"], said["used"], said["allowed"], said["over"]) == ("kill-process", 9000, 8192, True)
+
+
+async def test_a_kill_from_before_a_restart_that_was_done_is_not_repeated(folder: Path) -> None:
+    """Its process is gone: the daemon is told nothing, and nothing has failed."""
+    async with Told(folder) as told:
+        told.incidents.finish(KEY, from_before(2**22))
+        await told.until_taken()
+        assert told.asked.empty()
+        told.answers.put_nowait({"stored": True, "act": False})
+        told.incidents.within(Within(KEY), "npu")
+        assert (await told.asked.get())["over"] is False
+
+    assert (told.incidents.kills, told.incidents.kills_failed) == (0, 0)
+    assert not told.has_said("could not kill")
+
+
+def test_what_is_new_is_told_instead_of_a_kill_from_before_a_restart(folder: Path) -> None:
+    """With another plan the container may have to be stopped by now; if it is within its quota, the daemon hears so."""
+    incidents = Told(folder).incidents
+    incidents.over(OVER)
+    incidents.finish(KEY, from_before(10))
+    assert incidents._pending[KEY].arguments["action"] == "stop"
+
+    other = Told(folder).incidents
+    other.finish(KEY, from_before(10))
+    other.within(Within(KEY), "npu")
+    assert other._pending[KEY].arguments["over"] is False

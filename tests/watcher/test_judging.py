@@ -1,15 +1,16 @@
 """Cards of one class that are judged by readings, and what is known from before a restart."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from criproxy.devices.plan import QuotaPlan
 from criproxy.model.plain import to_plain
 from criproxy.usage.quota import Key, Over, Verdict, Within
-from criproxy.usage.values import ContainerUse, Process, Reading
+from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 from criproxy.watcher.grants import Granted, granted_in
-from criproxy.watcher.judging import ClassJudge
+from criproxy.watcher.judging import ClassJudge, with_unlisted
 from tests.watcher.hosts import container_id, grant
 
 PLAN = QuotaPlan(period_s=1.0, grace_s=2.0, samples=2)
@@ -25,10 +26,19 @@ class Judged:
         self.finished: list[Process] = []
         self._at_s = 0.0
 
-    def read(self, unread: Mapping[str, str] | None = None, **memory_mib: int) -> list[Verdict]:
-        """Return what follows from one reading: ``web=9000``; ``other=9000`` is on another card."""
+    def read(
+        self, unread: Mapping[str, str] | None = None, gone: Mapping[int, int] | None = None, **memory_mib: int
+    ) -> list[Verdict]:
+        """Return what follows from one reading: ``web=9000``; ``other=9000`` is on another card.
+
+        *gone* has the memory on npu0 of processes that are gone, by their numbers.
+        """
         self._at_s += 1.0
-        reading = Reading(kind="ali-npu", at_s=self._at_s, unread=unread or {})
+        processes = tuple(
+            ProcessUse(process=Process(pid=pid, start_ticks=0), card="npu0", memory_mib=mib)
+            for pid, mib in (gone or {}).items()
+        )
+        reading = Reading(kind="ali-npu", at_s=self._at_s, processes=processes, unread=unread or {})
         uses = [
             ContainerUse(
                 container_id=container_id(name),
@@ -39,7 +49,7 @@ class Judged:
             for name, mib in memory_mib.items()
         ]
         verdicts, targets = self.judge.after(reading, self.granted, uses)
-        self.finished += [target for _, target in targets]
+        self.finished += [each.target for _, each in targets if each.target]
         return verdicts
 
 
@@ -67,12 +77,41 @@ def test_a_card_that_is_unread_keeps_no_other_from_being_judged() -> None:
     assert judged.read(web=100) == [Within(WEB)]
 
 
+def test_a_process_that_is_gone_may_be_of_any_container_on_its_card() -> None:
+    """So it ends no incident there; those on other cards end."""
+    judged = Judged(granted())
+    for _ in range(4):
+        judged.read(web=9000, other=9000)
+
+    assert judged.read(gone={7: 9000}) == [Within(Key(container_id("other"), "npu1", "memory"))]
+    assert judged.read(gone={8: 9000}) == []
+    assert judged.read(gone={8: 100}) == [Within(WEB)]
+
+
+def test_a_process_that_stays_gone_is_none() -> None:
+    """A driver may go on to name it, or it cannot be seen from here: incidents would never end."""
+    judged = Judged(granted())
+    for _ in range(4):
+        judged.read(web=9000)
+
+    assert judged.read(gone={7: 9000}) == []
+    assert judged.read(gone={7: 9000}) == [Within(WEB)]
+
+
 def test_an_incident_from_before_a_restart_is_not_said_again() -> None:
     """Its end is."""
     judged = Judged(granted(incident()))
     assert [judged.read(web=9000) for _ in range(6)] == [[]] * 6
     assert judged.read(web=8000) == [Within(WEB)]
     assert judged.finished == []
+
+
+@pytest.mark.parametrize(("action", "said"), [("observe", 1), ("stop", 0), ("", 0), ("unknown", 0)])
+def test_an_incident_from_before_a_restart_is_said_if_more_is_to_be_done(action: str, said: int) -> None:
+    """What an older or newer daemon does not say is no reason to do it again."""
+    judged = Judged(granted(incident(action)))
+
+    assert sum(len(judged.read(web=9000)) for _ in range(6)) == said
 
 
 @pytest.mark.parametrize(("used", "finished"), [(9000, [Process(pid=7, start_ticks=5)]), (8000, [])])
@@ -98,11 +137,41 @@ def test_a_kill_without_a_process_is_none(fields: Mapping[str, int]) -> None:
     assert judged.finished == []
 
 
+def test_a_class_that_is_watched_no_more_says_nothing_more() -> None:
+    """Who was over a quota counts as within it, also where only the daemon knew; a late reading changes nothing."""
+    judged = Judged(granted(incident()))
+    for _ in range(4):
+        judged.read(web=9000, other=9000)
+
+    assert set(judged.judge.end()) == {Within(WEB), Within(Key(container_id("other"), "npu1", "memory"))}
+    assert [judged.read(web=9000, other=9000) for _ in range(4)] == [[]] * 4
+    assert judged.judge.end() == []
+
+
 def test_incidents_of_other_classes_do_not_matter() -> None:
     """Each class has its own judge."""
     judged = Judged(granted({**incident(), "device_class": "nvidia"}))
 
     assert [len(judged.read(web=9000)) for _ in range(4)] == [0, 0, 0, 1]
+
+
+def test_cards_that_a_complete_list_lacks_are_unread() -> None:
+    """Who has one of them does not use nothing: nobody knows what he uses."""
+    cards = (CardUse(card="npu0", memory_mib=0, total_mib=1),)
+    reading = Reading(kind="ali-npu", at_s=1.0, cards=cards, unread={"npu2": "hot"})
+
+    assert set(with_unlisted(reading, granted()).unread) == {"npu1", "npu2"}
+    assert set(with_unlisted(replace(reading, kind="nvidia"), granted()).unread) == {"npu2"}
+
+
+def test_cards_that_nobody_has_are_forgotten() -> None:
+    """Cards come and go, and the watcher runs for months."""
+    judged = Judged(granted())
+    judged.read(web=9000)
+    judged.granted = granted_in({"containers": [to_plain(grant("other", card="npu1"))]})
+    judged.read()
+
+    assert set(judged.judge._cards) == {"npu1"}
 
 
 @pytest.mark.parametrize(

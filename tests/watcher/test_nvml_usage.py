@@ -1,6 +1,7 @@
 """What is read of NVML, in its quirks."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -117,6 +118,24 @@ def test_a_card_that_fails_is_unread(asked: Callable[[Driver], Asked]) -> None:
     assert nvml.read()["unread"] == {"GPU-1": "GPU is lost", "MIG-1": "GPU is lost"}
 
 
+def test_a_gpu_that_is_not_counted_any_more_is_unread(asked: Callable[[Driver], Asked]) -> None:
+    """As are its MIG devices, whichever GPU has its number by then, until it is back."""
+    divided = replace(a100(0), mig_enabled=True, mig=(part(0),))
+    nvml = asked(Driver(gpus=(divided, t4(1))))
+    nvml.driver = Driver(gpus=(replace(t4(1), index=0),))
+    pynvml.nvmlInit()
+    for _ in range(2):
+        nvml.nvml.look()
+        found = nvml.read()
+        assert found["unread"] == dict.fromkeys(("GPU-0", "MIG-1"), "NVML does not list it any more")
+        assert [each["card"] for each in found["cards"]] == ["GPU-1"]
+
+    nvml.driver = Driver(gpus=(t4(0), t4(1)))
+    pynvml.nvmlInit()
+    nvml.nvml.look()
+    assert nvml.read()["unread"] == {}
+
+
 def test_a_reading_is_told_in_each_period(asked: Callable[[Driver], Asked]) -> None:
     """Until NVML fails; its reason is raised."""
     pynvml.nvmlLib = Library(lambda: Driver(gpus=(t4(0),)))
@@ -128,9 +147,11 @@ def test_a_reading_is_told_in_each_period(asked: Callable[[Driver], Asked]) -> N
         if len(slept) == 3:
             raise InterruptedError
 
+    began_s = time.monotonic()
     with pytest.raises(InterruptedError):
         watch(pynvml, told.append, 0.5, sleep)
     assert [len(each["cards"]) for each in told] == [1, 1, 1]
+    assert began_s <= told[0]["monotonic_s"] + 0.001 <= told[2]["monotonic_s"] + 0.002 <= time.monotonic() + 0.003
     assert all(each >= 0 for each in slept)
     assert slept[0] <= 0.5
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from criproxy.usage.values import Process, ProcessUse, Reading
 from criproxy.watcher.killing import Killed, kill, may_kill
 from criproxy.watcher.processes import Processes, start_in
-from tests.watcher.hosts import container_id, put_process
+from tests.watcher.hosts import container_id, put_exited_leader, put_process
 
 LONG_AGO, FAR_AHEAD = 100, 1 << 50
 
@@ -45,6 +46,28 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     assert processes.owned(reading(10)).processes[0].container_id == container_id("other")
 
 
+@pytest.mark.parametrize(
+    ("threads", "container"),
+    [
+        pytest.param([(11, "S", "web")], "web", id="a-thread-runs"),
+        pytest.param([(9, "Z", ""), (11, "X", ""), (12, "R", "web")], "web", id="others-have-exited-too"),
+        pytest.param([(11, "S", "")], "", id="on-the-host"),
+        pytest.param([(11, "Z", "")], "", id="all-have-exited"),
+        pytest.param([], "", id="alone"),
+    ],
+)
+def test_a_process_goes_on_without_its_first_thread(
+    tmp_path: Path, threads: list[tuple[int, str, str]], container: str
+) -> None:
+    """With cgroup v1 the kernel shows that thread at the root; the first one that runs has the container."""
+    put_exited_leader(tmp_path, 10, *threads)
+    processes = Processes(tmp_path)
+    (owned,) = processes.owned(reading(10)).processes
+
+    assert owned.container_id == (container_id(container) if container else "")
+    assert processes.is_same(owned.process, container_id("web")) == bool(container)
+
+
 def test_real_processes_are_read() -> None:
     """This one has a start, and its name with brackets and blanks does not matter."""
     assert Processes().start_ticks(os.getpid()) > 0
@@ -59,6 +82,47 @@ def test_the_process_that_was_seen_is_killed(tmp_path: Path, sleeping: subproces
 
     assert kill(Processes(tmp_path), target, container_id("web")) == Killed(done=True)
     assert sleeping.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_has_exited_is_gone(tmp_path: Path) -> None:
+    """With cgroup v1 its container cannot be found any more, though its number is still there; a known one is kept."""
+    processes = Processes(tmp_path)
+    put_process(tmp_path, 11, "web")
+    processes.owned(reading(11))
+    put_exited_leader(tmp_path, 10)
+    put_exited_leader(tmp_path, 11)
+    first, second = processes.owned(reading(10, 11)).processes
+
+    assert (first.process.start_ticks, first.container_id) == (0, "")
+    assert (second.process.start_ticks, second.container_id) == (100, container_id("web"))
+
+
+LEADER_EXITS = """
+import ctypes, os, threading, time
+def stay():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    os.write(1, b"exited")
+    time.sleep(1000)
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_without_its_first_thread_is_killed(tmp_path: Path) -> None:
+    """The signal reaches the threads that go on."""
+    with subprocess.Popen([sys.executable, "-c", LEADER_EXITS], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(6) == b"exited"
+        put_exited_leader(tmp_path, process.pid, (process.pid + 1, "S", "web"))
+        target = Process(pid=process.pid, start_ticks=100)
+        try:
+            found = kill(Processes(tmp_path), target, container_id("web"))
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+
+    assert found == Killed(done=True)
+    assert process.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
@@ -79,7 +143,7 @@ def test_no_other_process_is_killed(
 
     found = kill(Processes(tmp_path), Process(pid=sleeping.pid, start_ticks=start_ticks), wanted)
 
-    assert found == Killed(done=False, reason="it has exited")
+    assert found == Killed(done=False, reason="it has exited", is_gone=True)
     assert sleeping.poll() is None
 
 

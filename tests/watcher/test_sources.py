@@ -76,6 +76,16 @@ async def test_each_line_is_a_reading() -> None:
     assert before_s <= first.at_s <= second.at_s <= time.monotonic()
 
 
+async def test_a_line_that_waited_is_of_the_time_when_it_was_taken() -> None:
+    """Several lines that are read at once are not of one moment."""
+    now_s = time.monotonic()
+    lines = "".join(f"""echo '{{"monotonic_s": {now_s - ago_s}}}'; """ for ago_s in (5.0, 3.0))
+    async with following(f"{lines} sleep 1000") as taken:
+        await taken.until(lambda: len(taken.readings) == 2)
+
+    assert [each.at_s for each in taken.readings] == [now_s - 5.0, now_s - 3.0]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -86,7 +96,7 @@ async def test_each_line_is_a_reading() -> None:
             "echo '[]'; sleep 1000", "printed an invalid reading: a reading must be an object", id="no-reading"
         ),
         pytest.param("""echo '{"processes": [{"pid": 0}]}'; sleep 1000""", "processes[0].pid must be", id="pid-0"),
-        pytest.param("head -c 2000000 /dev/zero; sleep 1000", "is not JSON", id="a-line-without-end"),
+        pytest.param("head -c 20000000 /dev/zero; sleep 1000", "is not JSON", id="a-line-without-end"),
         pytest.param("head -c 200000 /dev/zero | tr '\\0' [; echo; sleep 1000", "is not JSON", id="too-deep"),
     ],
 )
@@ -158,6 +168,23 @@ async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Pa
     assert await file.read() is not None
 
 
+MANY = json.dumps({"processes": [{"pid": pid, "card": "npu0", "memory_mib": 900} for pid in range(1, 40_001)]})
+"""More processes than have room in 1 MiB."""
+
+
+async def test_many_processes_are_a_reading(tmp_path: Path) -> None:
+    """Who starts very many of them switches no quota off: neither that of a file, nor that of a program."""
+    path = tmp_path / "npu.json"
+    write(path, MANY + "\n")
+    found = await source(path).read()
+    assert found is not None
+    assert len(found.processes) == 40_000
+
+    async with following(f"cat {path}; sleep 1000") as taken:
+        await taken.until(lambda: len(taken.readings) == 1)
+    assert len(taken.readings[0].processes) == 40_000
+
+
 @pytest.mark.parametrize(
     ("text", "age_s", "problem"),
     [
@@ -165,7 +192,7 @@ async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Pa
         pytest.param(LINE, -60.0, "has a time in the future", id="future"),
         pytest.param("{", 0.0, "is not JSON", id="no-json"),
         pytest.param('{"cards": 3}', 0.0, "is not a valid reading: cards must be a list", id="no-reading"),
-        pytest.param(" " * 1_100_000, 0.0, "has more than 1048576 bytes", id="too-large"),
+        pytest.param(" " * 17_000_000, 0.0, "has more than 16777216 bytes", id="too-large"),
     ],
 )
 async def test_what_a_file_does_not_say_is_a_problem(tmp_path: Path, text: str, age_s: float, problem: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from criproxy.devices.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSour
 from criproxy.devices.vgpus import Profile
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
-from criproxy.watcher import watch
+from criproxy.watcher import classes, watch
 from criproxy.watcher.watch import Watcher
 from tests.deviceplugin.node import Log
 from tests.watcher.hosts import Daemon, container_id, grant, put_process
@@ -199,7 +200,7 @@ async def test_nobody_is_killed_where_the_daemon_does_not_say_so(folder: Path) -
 
 @pytest.mark.parametrize("over", [True, False], ids=["still-over", "within-by-now"])
 async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path, *, over: bool) -> None:
-    """The process that was to be killed is, if its container is over its quota still; no incident is told twice."""
+    """The process that was to be killed is, if its container is over its quota still, and the daemon is told when."""
     node = Node(folder, actions=QuotaActions(memory="kill-process"))
     await node.daemon.start()
     with process_of(node, "web") as process:
@@ -209,6 +210,8 @@ async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path,
                 "device_class": "ali-npu",
                 "card": "npu0",
                 "quantity": "memory",
+                "used": 9000,
+                "allowed": 8192,
                 "action": "kill-process",
                 "pid": process.pid,
                 "start_ticks": 100,
@@ -219,7 +222,8 @@ async def test_a_restart_ends_what_was_decided_and_repeats_nothing(folder: Path,
             if over:
                 assert await ended(process) == -signal.SIGKILL
                 await node.readings(3)
-                assert node.daemon.said("quota-incident") == []
+                (told,) = node.daemon.said("quota-incident")
+                assert (told["unanswered"], told["pid"]) == (True, process.pid)
             else:
                 (within,) = await node.daemon.until("quota-incident")
                 assert within["over"] is False
@@ -301,7 +305,7 @@ def test_what_cannot_be_done_is_said(
 
 
 async def test_another_plan_is_followed(folder: Path) -> None:
-    """A class that is not in it any more is not watched, and its program is gone."""
+    """A class that is not in it any more is not watched, its program is gone, and its incidents are over."""
     node = Node(folder)
     node.say(p10=9000)
     await node.daemon.start()
@@ -312,4 +316,93 @@ async def test_another_plan_is_followed(folder: Path) -> None:
         last = (await node.daemon.until("device-usage", count + 1))[-1]
         assert last.get("classes", []) == []
         assert watcher.sample.problems == {}
+        (_, within) = await node.daemon.until("quota-incident", 2)
+        assert (within["container_id"], within["device_class"], within["over"]) == (WEB, "ali-npu", False)
     await node.daemon.stop()
+
+
+@pytest.mark.parametrize("problem", ["NVML does not know the cards", ""], ids=["not-known", "no-cards"])
+async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, problem: str) -> None:
+    """It is nothing only where there are no such cards; before that is known, nothing is known of their use, either."""
+    node = Node(folder)
+    await node.daemon.start()
+    node.plan = replace(node.plan, usage=(UsageSource(kind="nvidia", source="nvml"),))
+    async with node.watching() as watcher:
+        watcher.found({}, has_nvml=False, nvml_problem=problem)
+        await node.daemon.until_said("device-usage", problem or "'source': 'nvml'}")
+        assert watcher.sample.problems == {"nvidia": bool(problem)}
+    await node.daemon.stop()
+
+
+async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for no longer than a while, and the class is watched again when the kernel answers."""
+    monkeypatch.setattr(classes, "OWNED_S", 0.05)
+    node = Node(folder)
+    node.say(p10=100)
+    stat = folder / "proc/10/stat"
+    stat.rename(folder / "stat")
+    os.mkfifo(stat)
+    await node.daemon.start()
+    async with node.watching():
+        await node.daemon.until_said("device-usage", "the kernel does not say in time")
+        stat.rename(folder / "fifo")
+        (folder / "stat").rename(stat)
+        os.close(os.open(folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))  # who waits to read it goes on
+        await node.daemon.until_said("device-usage", "'memory_mib': 100")
+    await node.daemon.stop()
+
+
+async def test_a_program_that_hangs_is_not_started_again_by_another_plan(folder: Path) -> None:
+    """The class has one program at a time: there is a problem for as long as a former one cannot be ended."""
+    node = Node(folder)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        await node.daemon.until_said("device-usage", "/bin/sh has exited")
+        watcher.use(PluginPlan(advertised=(), quota=QUOTA))
+        while any("source of" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.01)
+        (child,) = watcher._children.values()
+        await child.end()
+        await child.start(("/bin/sleep", "1000"))  # as if it could not be killed
+        node.say(p10=100)
+        watcher.use(node.plan)
+        await node.daemon.until_said("device-usage", "a former one still hangs")
+        await node.daemon.until_said("device-usage", "'memory_mib': 100")
+    await node.daemon.stop()
+
+
+async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
+    """Programs of other classes run on."""
+    node = Node(folder)
+    begun = folder / "begun"
+    command = ("/bin/sh", "-c", f"echo >> {begun}; echo '{{}}'; sleep 1000")
+    usage = (UsageSource(kind="npu", source="command", command=command), UsageSource(kind="nvidia", source="nvml"))
+    node.plan = replace(node.plan, usage=usage)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        watcher._nvml = ("/bin/sh", "-c", """echo '{"unread": {"GPU-0": "hot"}}'; sleep 1000""")
+        await node.daemon.until_said("device-usage", "{'kind': 'npu', 'source': 'command'}")
+        watcher.found({}, has_nvml=True)
+        await node.daemon.until_said("device-usage", "'unread': {'GPU-0': 'hot'}")
+        watcher.found({}, has_nvml=False, nvml_problem="the driver is gone")
+        await node.daemon.until_said("device-usage", "the driver is gone")
+        assert begun.read_text() == "\n"
+    await node.daemon.stop()
+
+
+async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) -> None:
+    """Each of its readings begins anew: that nobody is over its quota then is said."""
+    node = Node(folder, period_s=0.01)
+    command = ("/bin/sh", "-c", f"while cat {node.said}; do sleep 0.2; done")
+    node.plan = replace(node.plan, usage=(UsageSource(kind="ali-npu", source="command", command=command),))
+    node.say(p10=9000)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        told = await node.daemon.until_said("device-usage", "nobody is judged: readings are more than 0.03 s")
+        assert told["classes"][0]["containers"][0]["memory_mib"] == 9000
+        watcher.use(replace(node.plan, quota=QuotaPlan(period_s=60.0)))
+        await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
+    await node.daemon.stop()
+    assert node.daemon.said("quota-incident") == []

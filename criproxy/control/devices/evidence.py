@@ -10,11 +10,12 @@ from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.control.devices.pod_names import PodNames
 from criproxy.devices.asked import Asked
+from criproxy.devices.enforcement import enforced_quota_in
 from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
 from criproxy.devices.holdings import vgpus_of
 from criproxy.devices.nearness import Whereabouts, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.devices.vgpus import Quota, quota_in
+from criproxy.devices.vgpus import Quota
 from criproxy.discovery.patience import Patience
 from criproxy.model.workload import Pod
 
@@ -97,7 +98,7 @@ class EvidenceGatherer:
         told = [known] if known else []
         evidence = weigh(rules.classes, asked, told, stocks)
         cards = whereabouts(rules.classes, asked, evidence, told, stocks, topology)
-        quota = quota_in(asked.annotations) if vgpus_of(evidence) else None
+        quota = enforced_quota_in(asked.annotations) if vgpus_of(evidence) else None
         return Gathered(evidence, cards, is_known=known is not None, quota=quota)
 
     def _pods(self) -> Iterable[Pod]:

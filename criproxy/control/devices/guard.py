@@ -251,6 +251,8 @@ class DeviceGuard:
             done = self._checked_health(rules, done, given)
         if not done.refusal:
             done = _checked(done, await self._mps.check(done.asked, given))
+        if not done.refusal and (several := self._vgpus.several(given)):
+            done = _checked(done, several)
         if not done.refusal and given.quota and (taken := await self._vgpus.taken(given, subject)):
             done = _checked(done, taken)
         if not done.refusal and given.quota and not rules.exempt(who):

@@ -15,10 +15,11 @@ from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.devices.stops import GRACE_S, Stops
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.incident_status import say
+from criproxy.devices.plan import STRENGTHS
 from criproxy.engine.events import CardReported
-from criproxy.engine.excesses import begun, followed, going_on, next_use
+from criproxy.engine.excesses import amounts, begun, followed, going_on, next_use
 from criproxy.errors import CriproxyError, StoreError
-from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
+from criproxy.model.incident import Action, Incident, Quantity, Use
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 
@@ -92,7 +93,7 @@ class Incidents:
         ended = [each for each in self._cards if (each.device_class, each.card) == (device_class, card)]
         for each in ended:
             self.context.log.info("card healthy again", device_class=device_class, card=card)
-            await self._end(each, "is healthy again")
+            await self._end(each, f"card {card} is healthy again")
         self.follow()
         return len(ended)
 
@@ -107,22 +108,24 @@ class Incidents:
             unanswered: whoever reports it did so before, and got no answer.
 
         Returns:
-            The incident, which is an older one if the report is repeated; and whether who reports it is to act, which
-            is said once for an incident, unless the answer was lost.
+            The incident, which is an older one if the report is repeated, unless that asks for more than was done; and
+            whether who reports it is to act, which is said once for an incident, unless the answer was lost.
 
         Raises:
             NotStored: the disk fails, so that nothing was done, and nothing is remembered.
         """
         async with self._one:
             known = self._going_on(found)
-            if known and not (unanswered and known.excess and known.excess.kills):
+            is_more = known is not None and _is_stronger(found, known)
+            if known and not is_more and not (unanswered and known.excess and known.excess.kills):
                 await self._durable()
                 return known, False
             if known is None and len(self._open) - len(self._cards) >= MOST_OPEN:
                 raise CriproxyError(f"{MOST_OPEN} containers are over their quota already: no more are remembered")
-            incident = begun(known or found, container, time())
+            same = replace(known, action=found.action, excess=found.excess) if known and is_more else known
+            incident = begun(same or found, container, time())
             await self._store_or_undo(incident, known)
-            if known is None:
+            if known is None or is_more:
                 self._tell_of_excess(incident, container)
             self.follow()
             return incident, incident.excess is not None and incident.excess.kills
@@ -180,8 +183,8 @@ class Incidents:
     def _cards(self) -> list[Incident]:
         return [each for each in self._open if not each.excess]
 
-    async def _end(self, incident: Incident, how: str) -> None:
-        self._tell(incident, incident.containers, f"{incident.device_class}: card {incident.card} {how}")
+    async def _end(self, incident: Incident, sentence: str) -> None:
+        self._tell(incident, incident.containers, f"{incident.device_class}: {sentence}")
         await self._store(self._ended(incident))
 
     def _ended(self, incident: Incident) -> Incident:
@@ -198,12 +201,19 @@ class Incidents:
         while self._open:
             await asyncio.sleep(LOOK_S)
             if (silent_s := self.plugin.silent_s) > ABANDONED_S:
-                how = f"is not watched any more: the device plugin has been silent for {silent_s:.0f} s"
                 for each in self._open:
-                    self.context.log.warning("card given up", device_class=each.device_class, card=each.card, why=how)
-                    with suppress(NotStored):  # what a restart brings back is given up again
-                        await self._end(each, how)
+                    await self._give_up(each, f"the device plugin has been silent for {silent_s:.0f} s")
         self._waiting = False
+
+    async def _give_up(self, incident: Incident, why: str) -> None:
+        device_class, card, excess = incident.device_class, incident.card, incident.excess
+        event, about, whose = "card given up", {"device_class": device_class, "card": card}, ""
+        if excess:
+            event, whose = "incident of a quota given up", "its use of "
+            about |= {"id": excess.life, "quantity": excess.quantity.value}
+        self.context.log.warning(event, **about, why=why)
+        with suppress(NotStored):  # what a restart brings back is given up again
+            await self._end(incident, f"{whose}card {card} is not watched any more: {why}")
 
     async def _store(self, incident: Incident) -> None:
         await self.context.state.apply(CardReported(incident.key, incident))
@@ -316,7 +326,7 @@ class Incidents:
             "card": incident.card,
             "reason": incident.reason,
             "action": incident.action_word,
-            **_amounts(incident.excess),
+            **amounts(incident.excess),
         }
         kind = Kind.QUOTA if incident.excess else Kind.UNHEALTHY
         for container in self.context.state.node.containers.values() if about else ():
@@ -329,9 +339,7 @@ class Incidents:
             self.changed()
 
 
-def _amounts(excess: Excess | None) -> dict[str, str | int]:
-    """What is used and allowed, for programs."""
-    if excess is None:
-        return {}
-    unit = "mib" if excess.quantity is Quantity.MEMORY else "percent"
-    return {"quantity": excess.quantity.value, f"used_{unit}": excess.used, f"allowed_{unit}": excess.allowed}
+def _is_stronger(found: Incident, known: Incident) -> bool:
+    """Whether a report asks for more than was done, because the policy file has changed."""
+    words = [str(each) for each in STRENGTHS]
+    return words.index(found.action_word) > words.index(known.action_word)

@@ -25,22 +25,37 @@ LOOK_S = 1.0
 """How long a create waits for each file of the host."""
 ASK_S = 1.0
 """How long a create waits for the runtime to say whether the former container is still there."""
+_MOST_NAMED = 4
+"""Of several vGPUs, those that a refusal names."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Vgpus:
     """Checks creates of containers with a vGPU."""
 
     context: Context
     holdings: Holdings
     patience: Patience
+    _is_silent: bool = False
+    """Whether the runtime did not answer the last question, as the log has it."""
+
+    def several(self, given: Gathered) -> Refusal | None:
+        """Why a container that was given several vGPUs is not created; None for the others.
+
+        The annotations of all vGPUs have the same names, and the kubelet keeps those of one: the quota of the others is
+        not known.
+        """
+        ids = sorted({vgpu for _, vgpu in vgpus_of(given.evidence)})  # annotations come in any order
+        if len(ids) < 2:
+            return None
+        return _refused(f"a container can have one vGPU, and this one was allocated {' and '.join(ids[:_MOST_NAMED])}")
 
     async def taken(self, given: Gathered, subject: Subject) -> Refusal | None:
         """Why the container of *subject* cannot have the vGPU that it was given; None where it can."""
         node = self.context.state.node
         for kind, vgpu in vgpus_of(given.evidence):
             for holder in list(self.holdings.holders(node, kind, vgpu)):
-                if not self._is_of_pod(holder, subject) and not await self._is_over(holder):
+                if not self._is_of_pod(holder, subject) and not await self._is_over(holder, vgpu):
                     return _refused(f"container {holder.title} still has its vGPU {vgpu}")
         return None
 
@@ -76,7 +91,7 @@ class Vgpus:
         known_uid = pod.uid if pod else ""
         return holder.pod == subject.sandbox_id or (subject.pod_uid != "" and known_uid == subject.pod_uid)
 
-    async def _is_over(self, holder: Container) -> bool:
+    async def _is_over(self, holder: Container, vgpu: str) -> bool:
         """What the runtime says: it runs no more, or its pod was stopped before it ran.
 
         A runtime that does not answer is no reason to refuse.
@@ -86,11 +101,20 @@ class Vgpus:
         request = api.ContainerStatusRequest(container_id=holder.key)
         try:
             reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, ASK_S)
-        except RuntimeCallError:
+        except RuntimeCallError as error:
+            self._note(error, holder, vgpu)
             return True
+        self._is_silent = False
         pod = self.context.state.node.pods.get(holder.pod)
         never_runs = reply.status.state == api.CONTAINER_CREATED and (pod is None or pod.stopped)
         return never_runs or reply.status.state == api.CONTAINER_EXITED
+
+    def _note(self, error: RuntimeCallError, holder: Container, vgpu: str) -> None:
+        """Let the log have that it is not known whether a container is over: once until the runtime answers again."""
+        if not self._is_silent and not error.not_found:
+            text = "the runtime does not say whether a container still has its vGPU"
+            self.context.log.warning(text, container=holder.title, vgpu=vgpu, error=str(error), result="not refused")
+        self._is_silent = not error.not_found
 
 
 def _refused(why: str) -> Refusal:

@@ -12,6 +12,7 @@ from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.rules import DeviceRules
+from criproxy.devices.vgpus import Enforcement
 from criproxy.emulator.containers import Containers
 from criproxy.emulator.kubelet import PodSpec
 from criproxy.model.incident import Incident
@@ -40,9 +41,9 @@ def node_with_vgpus(directory: Path) -> World:
     return World(directory, settings=replace(FAST, devices=RULES))
 
 
-def pod(name: str, number: int = 0, namespace: str = "default") -> PodSpec:
+def pod(name: str, number: int = 0, namespace: str = "default", enforce: Enforcement = "watch") -> PodSpec:
     """A pod with one of the vGPUs of GPU-a: 8192 MiB and 25 percent of its computing units."""
-    return replace(pod_with(f"GPU-a/gpu-8g/{number}", name), namespace=namespace)
+    return replace(pod_with(f"GPU-a/gpu-8g/{number}", name, enforce), namespace=namespace)
 
 
 async def report(world: World, key: str, action: str = "stop", **other: object) -> Mapping[str, Any]:

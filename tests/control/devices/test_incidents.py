@@ -203,6 +203,7 @@ async def test_a_device_plugin_that_was_removed(world: World, monkeypatch: pytes
 
     now_s[0] = 3601.0
     await world.until(lambda: not world.controller.node.incidents)
+    assert "card given up" in str(world.log.lines)
     key = await world.run(gpu("two", "GPU-a"))
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
 

@@ -189,7 +189,9 @@ async def test_an_answer_that_was_lost(world: World) -> None:
     key = await world.run(pod("greedy"))
     await report(world, key, "kill-process")
 
+    told_s = incidents(world)[0].excess.acted_s  # type: ignore[union-attr]
     assert (await report(world, key, "kill-process", unanswered=True))["act"] is True
+    assert incidents(world)[0].excess.acted_s > told_s  # type: ignore[union-attr]
     assert (await report(world, key, "kill-process"))["act"] is False
     assert len(incidents(world)) == 1
     assert world.counters.quota_incidents == {("nvidia", "memory", "kill-process"): 1}
@@ -244,6 +246,49 @@ async def test_exempt_namespaces_are_only_observed(world: World, stopped: Stoppe
     await world.rested()
     assert not stopped.calls
     assert await status(world, key) == await direct(world, key)
+
+
+@pytest.mark.parametrize("first", ["observe", "annotate", "kill-process"])
+async def test_a_report_that_asks_for_more(world: World, stopped: Stopped, first: str) -> None:
+    """It is the same incident, of which more is done; one that asks for less changes nothing."""
+    key = await world.run(pod("greedy"))
+    await report(world, key, first)
+    (before,) = incidents(world)
+
+    answer = await report(world, key, "stop", since_s=1700000060.0, used=9500.0)
+    assert answer == {"stored": True, "act": False, "action": "stop"}
+    await world.poll(lambda: world.counters.quota_stops["nvidia", "memory"] == 1)
+    assert stopped.ids == [key]
+    assert [each.key for each in incidents(world)] == [before.key]
+    assert why(await status(world, key))[1] == "9500 MiB used, 8192 MiB allowed on GPU-a"
+
+
+async def test_a_report_that_asks_for_less(world: World, stopped: Stopped) -> None:
+    """What is known goes on as it is."""
+    key = await world.run(pod("greedy"))
+    await report(world, key, "annotate")
+
+    assert (await report(world, key, "observe"))["action"] == "annotate"
+    assert (await report(world, key, "kill-process", pid=7, start_ticks=70))["act"] is True
+    assert (await report(world, key, "annotate"))["action"] == "kill-process"
+    assert not stopped.calls
+
+
+async def test_without_watch_a_container_is_only_observed(tmp_path: Path, stopped: Stopped) -> None:
+    """What else the profile names enforces its quota; a restart of criproxy does not forget it."""
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("memory")
+    async with asyncio.timeout(LIMIT_S), node_with_vgpus(tmp_path) as world:
+        await world.poll(lambda: world.controller.ready)
+        key = await world.run(pod("limited", enforce="nvidia-memory-limit"))
+        await restart(world)
+
+        (told,) = (await grants(world))["containers"]
+        assert from_plain(Grant, told).is_only_observed
+        answer = await report(world, key, "stop")
+        assert answer == {"stored": True, "act": False, "action": "observe"}
+        await world.rested()
+        assert not stopped.calls
 
 
 async def test_who_does_not_run(world: World, stopped: Stopped) -> None:

@@ -198,6 +198,18 @@ async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypa
     await world.rested()
 
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
+    said = [line for line in world.log.lines if "given up" in str(line)]
+    assert "incident of a quota given up" in str(said)
+    assert "card given up" not in str(said)
+    sentences = [
+        text
+        for record in await world.controller.context.state.find_history("default/greedy/main")
+        for text in record.sentences
+    ]
+    assert any(
+        "its use of card GPU-a is not watched any more: the device plugin has been silent" in each for each in sentences
+    )
+    assert not any("nvidia: card GPU-a is not watched" in each for each in sentences)
 
 
 async def test_the_kubelet_reads_the_status_once(world: World, stopped: Stopped) -> None:

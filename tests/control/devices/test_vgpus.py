@@ -19,10 +19,12 @@ from tests.control.devices.test_guard import envs
 from tests.control.devices.test_hints import NODE_1, SIZES, Node, node_at, place, run
 from tests.control.devices.test_joined import nodes, visible
 from tests.control.world import GIB
+from tests.devices.fixture import ALI
 
 RESOURCE = "criproxy.io/gpu-8g"
-RULES = DeviceRules(classes=(replace(NVIDIA, resources=(*NVIDIA.resources, RESOURCE)),))
-
+OTHER = "criproxy.io/gpu-4g"
+NPU = replace(ALI, resources=(*ALI.resources, "criproxy.io/npu-8g"))
+RULES = DeviceRules(classes=(replace(NVIDIA, resources=(*NVIDIA.resources, RESOURCE, OTHER)), NPU))
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
 
@@ -151,3 +153,48 @@ async def test_a_vgpu_has_one_container(tmp_path: Path) -> None:
         await node.world.client.call("StopContainer", stop, api.StopContainerResponse)
         _, config = await node.create(pod_with("GPU-b/gpu-8g/0", "three"))
         assert visible(config) == b"GPU-b"
+
+
+async def test_a_runtime_that_does_not_answer_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    """Its former container may run still, so the log says once that this is not known."""
+    node, vgpu = node_at(tmp_path, RULES), "GPU-b/gpu-8g/0"
+    unknown = "the runtime does not say whether a container still has its vGPU"
+    async with node.world:
+        for name in ("one", "two", "three"):
+            key, _ = await node.create(pod_with(vgpu, name))
+            node.world.runtime.lose_status(key, "planted")
+        lines = [keys for event, keys in node.world.log.lines if event == unknown]
+    assert len(lines) == 1
+    assert lines[0]["vgpu"] == vgpu
+    assert "planted" in str(lines[0]["error"])
+
+
+@pytest.mark.parametrize(
+    ("resource", "vgpu"),
+    [
+        pytest.param(OTHER, "GPU-a/gpu-4g/3", id="another-profile"),
+        pytest.param("criproxy.io/npu-8g", "npu0/npu-8g/1", id="another-class"),
+    ],
+)
+async def test_a_container_has_one_vgpu(tmp_path: Path, resource: str, vgpu: str) -> None:
+    """A create with two is refused with both, since the annotations of a quota have room for one."""
+    first, second = allocated("GPU-b/gpu-8g/0"), joined(Response(), resource, [vgpu])
+    spec = replace(SIZES["Burstable"], annotations={**second.annotations, **first.annotations})
+    node = node_at(tmp_path, RULES)
+    async with node.world:
+        with pytest.raises(RuntimeCallError) as caught:
+            await node.create(PodSpec("two", (spec,)))
+        assert caught.value.code is StatusCode.FAILED_PRECONDITION
+        both = " and ".join(sorted(["GPU-b/gpu-8g/0", vgpu]))
+        assert f"a container can have one vGPU, and this one was allocated {both}" in caught.value.details
+        assert vgpu in caught.value.details
+        assert not node.world.runtime.core.records.containers
+
+
+async def test_two_vgpus_are_refused_without_a_quota(tmp_path: Path) -> None:
+    """Also where the annotations of the quota are missing, as they are if the kubelet does not pass them on."""
+    response = joined(joined(Response(), RESOURCE, ["GPU-b/gpu-8g/0"]), OTHER, ["GPU-b/gpu-4g/0"])
+    node = node_at(tmp_path, RULES)
+    async with node.world:
+        with pytest.raises(RuntimeCallError, match="a container can have one vGPU"):
+            await node.create(PodSpec("two", (replace(SIZES["Burstable"], annotations=response.annotations),)))

@@ -1,0 +1,1 @@
+"""Random lives of a node with cards: kubelet, device plugin, runtime and criproxy, cards, files and pods."""
