@@ -28,10 +28,12 @@ class Seen:
 
 
 def names_of(cards: Mapping[Key, Seen]) -> Mapping[str, Mapping[str, str]]:
-    """By class, the ids of cards by whatever else they are called."""
+    """By class, the ids of cards by whatever they are called: other names, and the ids themselves."""
     found: dict[str, dict[str, str]] = {}
     for (kind, card), seen in cards.items():
         found.setdefault(kind, {}).update(dict.fromkeys((*seen.names, *seen.nodes), card))
+    for kind, card in cards:
+        found[kind][card] = card
     return found
 
 

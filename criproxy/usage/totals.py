@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from criproxy.usage.values import CardUse, ContainerUse, ProcessUse, Reading
 
+_LONGEST_NAME = 60
+"""Of the name of a card in a sentence."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassUse:
@@ -85,3 +88,24 @@ def named(reading: Reading, cards: Mapping[str, str]) -> Reading:
         cards=tuple(replace(each, card=cards.get(each.card, each.card)) for each in reading.cards),
         unread={cards.get(card, card): reason for card, reason in reading.unread.items()},
     )
+
+
+def complete(reading: Reading, cards: Mapping[str, str]) -> Reading:
+    """The *reading*, with a problem if it names cards that do not exist.
+
+    What is used of a card that does not exist is used of one that is called otherwise, so nobody is to be judged by it.
+    A card that is unread may be missing.
+
+    Args:
+        reading: whose cards may have any name.
+        cards: ids by all names of cards, and by the ids; empty where it is not known which cards there are.
+    """
+    said = {each.card for each in reading.processes} | {each.card for each in reading.cards}
+    unknown = sorted(said - cards.keys()) if cards else []
+    if reading.problem or not unknown:
+        return reading
+    first = unknown[0][:_LONGEST_NAME]
+    problem = f"the reading names a card {first} that does not exist"
+    if len(unknown) > 1:
+        problem = f"the reading names {len(unknown)} cards that do not exist, such as {first}"
+    return replace(reading, problem=problem)

@@ -8,7 +8,7 @@ from functools import partial
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.logger import Log
 from criproxy.usage.quota import PAUSE_PERIODS, Over
-from criproxy.usage.totals import ClassUse, class_use, container_uses, named
+from criproxy.usage.totals import ClassUse, class_use, complete, container_uses, named
 from criproxy.usage.values import Reading
 from criproxy.watcher.grants import Grants
 from criproxy.watcher.incidents import QuotaIncidents
@@ -20,7 +20,7 @@ OWNED_S = 5.0
 RARE = 5
 """Readings after a pause, in a row, that are no accident any more, such as one restart of a program."""
 Names = Mapping[str, str]
-"""Ids of cards by whatever else they are called."""
+"""Ids of cards by whatever they are called, the ids among it."""
 
 
 @dataclass(slots=True, repr=False)
@@ -93,6 +93,8 @@ class ClassWatch:
 
     async def see(self, reading: Reading) -> None:
         """Use one reading."""
+        if self.source != "nvml":  # whose cards are there, even if nobody has looked at them yet
+            reading = complete(reading, self.names)
         if reading.problem:
             self.use = replace(self.use, problem=reading.problem)
             self._tell({**reading.unread, "": reading.problem})

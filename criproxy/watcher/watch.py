@@ -104,7 +104,7 @@ class Watcher:
         """Note which cards there are.
 
         Args:
-            names: by class, the ids of cards by whatever else they are called.
+            names: by class, the ids of cards by whatever they are called, the ids among it.
             has_nvml: whether there are cards that NVML knows.
             nvml_problem: why it knows none though there are some, or may be.
         """

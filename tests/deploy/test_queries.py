@@ -1,9 +1,9 @@
 """The queries of the manifests, evaluated by Debian's Prometheus, which scrapes a daemon with containers with vGPUs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import pytest
 
 from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.kubelet import MiniKubelet
+from criproxy.devices.vgpus import CORES_ANNOTATION, MEMORY_ANNOTATION
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import EmbeddedRuntime
 from tests.control.devices.test_vgpus import pod_with
 from tests.daemons import Serve
@@ -25,12 +26,14 @@ devices:
   podresources: {socket: ''}
   checkpoint: ''
   classes: [nvidia]
-  plugin: {profiles: [{name: gpu-8g, class: nvidia, memory: 8192Mi, cores: 25}]}
+  plugin: {profiles: [{name: gpu-8g, class: nvidia, cores: 25}]}
 """
 MEMORY_MIB = {"one": 2048, "two": 6144}
 """What the pods use of 8192 MiB."""
 CORES_PERCENT = {"one": 5.0, "two": 20.0}
 """What they use of 25 %."""
+UNLIMITED = {MEMORY_ANNOTATION: "0", CORES_ANNOTATION: "0"}
+"""What a container's annotations say that has no quota."""
 
 
 @dataclass
@@ -45,12 +48,30 @@ class Node:
         query = rule["metricsQuery"].replace("<<.LabelMatchers>>", matchers).replace("<<.GroupBy>>", group)
         return await self.server.until(query)
 
+    async def of_nodes(self) -> list[Any]:
+        """The use of CPUs and memory of the nodes: labels and value, one series each."""
+        names = ("criproxy_node_cpu_percent", "criproxy_node_memory_percent")
+        return [series for name in names for series in await self.evaluated("External", name)]
+
 
 def program() -> Path:
     """Return Debian's Prometheus; skip without it."""
     if (found := find("prometheus")) is None:
         pytest.skip("no prometheus: python -m tests.deploy.prometheus fetches Debian's")
     return found
+
+
+def pods(quotas: Mapping[str, str]) -> list[PodSpec]:
+    """Return two pods of one container with a vGPU and *quotas* each; the second has one more without any."""
+    made = [pod_with(f"GPU-a/gpu-8g/{number}", name) for number, name in enumerate(MEMORY_MIB)]
+    own = [with_quotas(each.containers[0], quotas) for each in made]
+    more = replace(with_quotas(pod_with("GPU-a/gpu-8g/2", "more").containers[0], UNLIMITED), name="more")
+    return [replace(made[0], containers=(own[0],)), replace(made[1], containers=(own[1], more))]
+
+
+def with_quotas(container: ContainerSpec, quotas: Mapping[str, str]) -> ContainerSpec:
+    """Return the container with other annotations."""
+    return replace(container, annotations={**container.annotations, **quotas})
 
 
 async def report(serve: Serve, ids: dict[str, str]) -> None:
@@ -60,8 +81,8 @@ async def report(serve: Serve, ids: dict[str, str]) -> None:
             "container_id": ids[name],
             "kind": "nvidia",
             "card": "GPU-a",
-            "memory_mib": MEMORY_MIB[name],
-            "cores_percent": CORES_PERCENT[name],
+            "memory_mib": MEMORY_MIB.get(name, 500),
+            "cores_percent": CORES_PERCENT.get(name, 3.0),
         }
         for name in ids
     ]
@@ -72,8 +93,8 @@ async def report(serve: Serve, ids: dict[str, str]) -> None:
 
 
 @asynccontextmanager
-async def scraped(directory: Path) -> AsyncIterator[Node]:
-    """Two pods with a vGPU each, one of a quarter and one of three quarters of its memory."""
+async def scraped(directory: Path, quotas: Mapping[str, str]) -> AsyncIterator[Node]:
+    """Two pods, one of which uses a quarter and one three quarters of its memory, as `pods` makes them."""
     server_program, address = program(), free_address()
     (directory / "policy.yaml").write_text(POLICY)
     runtime = EmbeddedRuntime(directory / "runtime.sock")
@@ -84,10 +105,11 @@ async def scraped(directory: Path) -> AsyncIterator[Node]:
         await stack.enter_async_context(serve)
         client = RuntimeClient(f"unix://{serve.socket}")
         stack.push_async_callback(client.close)
-        kubelet, ids = MiniKubelet(client), {}
-        for number, name in enumerate(MEMORY_MIB):
-            _, made = await kubelet.run_pod(pod_with(f"GPU-a/gpu-8g/{number}", name))
-            ids[name] = made["main"]
+        kubelet = MiniKubelet(client)
+        ids: dict[str, str] = {}
+        for pod in pods(quotas):
+            _, made = await kubelet.run_pod(pod)
+            ids |= {pod.name if name == "main" else name: key for name, key in made.items()}
         await report(serve, ids)
         config = loaded("prometheus.yaml")
         (job,) = config["scrape_configs"]
@@ -97,16 +119,24 @@ async def scraped(directory: Path) -> AsyncIterator[Node]:
 
 
 async def test_queries_of_the_manifests(tmp_path: Path) -> None:
-    """Each rule gives a value for each pod, or one of the nodes, as its name says."""
-    async with scraped(tmp_path) as node:
+    """Each rule gives a value for each pod, or one of the nodes; what has no quota does not count for a pod."""
+    async with scraped(tmp_path, {}) as node:
         pods, group = 'namespace="default",pod=~"one|two"', "pod"
         memory = await node.evaluated("Pods", "criproxy_vgpu_memory_used_percent", pods, group)
         cores = await node.evaluated("Pods", "criproxy_vgpu_cores_used_percent", pods, group)
-        cpu = await node.evaluated("External", "criproxy_node_cpu_percent")
-        used = await node.evaluated("External", "criproxy_node_memory_percent")
+        cpu, used = await node.of_nodes()
 
     assert {labels["pod"]: value for labels, value in memory} == {"one": 25.0, "two": 75.0}
     assert {labels["pod"]: round(value, 6) for labels, value in cores} == {"one": 20.0, "two": 80.0}
-    for ((labels, value),) in (cpu, used):
+    for labels, value in (cpu, used):
         assert labels == {}
         assert 0 <= value <= 100
+
+
+@pytest.mark.parametrize("lacking", [MEMORY_ANNOTATION, CORES_ANNOTATION])
+async def test_nodes_count_whatever_is_limited(tmp_path: Path, lacking: str) -> None:
+    """A node with a vGPU in use has a value, even if no profile has a quota of memory, or none has one of cores."""
+    async with scraped(tmp_path, {lacking: "0"}) as node:
+        for labels, value in await node.of_nodes():
+            assert labels == {}
+            assert 0 <= value <= 100

@@ -1,7 +1,9 @@
 """What containers use, by their processes."""
 
+import pytest
+
 from criproxy.model.plain import from_plain, to_plain
-from criproxy.usage.totals import ClassUse, UsageReport, class_use, container_uses, named
+from criproxy.usage.totals import ClassUse, UsageReport, class_use, complete, container_uses, named
 from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 
 
@@ -64,3 +66,29 @@ def test_cards_get_their_ids() -> None:
     assert [each.card for each in found.processes] == ["npu0", "npu9"]
     assert (found.cards[0].card, found.unread) == ("npu0", {"npu0": "hot"})
     assert named(reading, {}) is reading
+
+
+@pytest.mark.parametrize(
+    ("processes", "cards", "problem"),
+    [
+        pytest.param(["npu0"], ["0"], "", id="all-exist"),
+        pytest.param(["npu9"], [], "the reading names a card npu9 that does not exist", id="of-a-process"),
+        pytest.param(["0"], ["7"], "the reading names a card 7 that does not exist", id="of-a-card"),
+        pytest.param(
+            ["npu9", "npu8"], ["npu8"], "the reading names 2 cards that do not exist, such as npu8", id="several"
+        ),
+        pytest.param(["x" * 500], [], f"the reading names a card {'x' * 60} that does not exist", id="long"),
+    ],
+)
+def test_a_reading_with_a_card_that_does_not_exist(processes: list[str], cards: list[str], problem: str) -> None:
+    """It is not complete: what is used of that card belongs to one under another name."""
+    reading = Reading(
+        kind="npu",
+        at_s=1.0,
+        processes=tuple(process(1, "", card=card) for card in processes),
+        cards=tuple(CardUse(card=card, memory_mib=1, total_mib=2) for card in cards),
+        unread={"npu7": "it fell off the bus"},
+    )
+
+    assert complete(reading, {"npu0": "npu0", "0": "npu0"}).problem == problem
+    assert complete(reading, {}) is reading

@@ -41,6 +41,8 @@ class Node:
         self.folder = folder
         self.log = Log()
         self.said = folder / "said"
+        self.card = "0"
+        """What the program calls npu0."""
         self.daemon = Daemon(folder / "control.sock", grant("web"), grant("batch"))
         command = ("/bin/sh", "-c", f"while cat {self.said}; do sleep 0.05; done")
         usage = (UsageSource(kind="ali-npu", source="command", command=command),)
@@ -52,10 +54,10 @@ class Node:
     def say(self, **memory_mib: int) -> None:
         """Let processes use so much of npu0 from now on: ``p10=900``."""
         processes = [
-            {"pid": int(name[1:]), "card": "0", "memory_mib": mib, "cores_percent": 5}
+            {"pid": int(name[1:]), "card": self.card, "memory_mib": mib, "cores_percent": 5}
             for name, mib in memory_mib.items()
         ]
-        cards = [{"card": "0", "memory_mib": sum(memory_mib.values()), "total_mib": 32768}]
+        cards = [{"card": self.card, "memory_mib": sum(memory_mib.values()), "total_mib": 32768}]
         new = self.folder / "said.new"
         new.write_text(json.dumps({"processes": processes, "cards": cards}) + "\n")
         new.rename(self.said)
@@ -67,7 +69,7 @@ class Node:
         watcher = Watcher(str(self.folder / "control.sock"), self.folder, self.log)
         watcher._grants.refresh_s = 3600.0
         watcher.use(self.plan)
-        watcher.found({"ali-npu": {"0": "npu0"}}, has_nvml=False)
+        watcher.found({"ali-npu": {"0": "npu0", "npu0": "npu0"}}, has_nvml=False)
         watcher.start(tasks)
         try:
             yield watcher
@@ -263,6 +265,25 @@ async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
     await node.daemon.stop()
 
     assert sum("/bin/sh has exited" in str(line) for line in node.log.lines) == 1
+
+
+async def test_a_card_that_does_not_exist_is_a_problem(folder: Path) -> None:
+    """It is said once, and nobody is judged by such a reading: what is used of a card under another name is missing."""
+    node = Node(folder)
+    node.card = "npu9"
+    node.say(p10=100)
+    await node.daemon.start()
+    async with node.watching() as watcher:
+        sentence = "the reading names a card npu9 that does not exist"
+        await node.daemon.until_said("device-usage", sentence)
+        assert watcher.sample.problems == {"ali-npu": True}
+        node.card = "npu0"
+        node.say(p10=100)
+        await node.daemon.until_said("device-usage", "'memory_mib': 100")
+        assert watcher.sample.problems == {"ali-npu": False}
+    await node.daemon.stop()
+
+    assert sum(sentence in str(line) for line in node.log.lines) == 1
 
 
 async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None:
