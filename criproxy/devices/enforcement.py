@@ -39,6 +39,15 @@ HAMI_SWITCHES = (
 """By which HAMi-core's limits are set, or switched off."""
 DRIVER_SWITCHES = ("NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST")
 MPS_SWITCHES = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_PIPE_DIRECTORY")
+SWITCHES: Mapping[Enforcement, tuple[str, ...]] = {
+    "watch": (),
+    "mps": MPS_SWITCHES,
+    "hami-core": HAMI_SWITCHES,
+    "nvidia-memory-limit": DRIVER_SWITCHES,
+}
+"""The variables of each way of enforcing: names, or beginnings and ``*``."""
+PLACEHOLDERS = ("memory_mib", "cores_percent", "card")
+"""What stands in braces for something of the vGPU, in variables of a profile."""
 
 
 class Missing(ValueError):
@@ -162,8 +171,8 @@ class Makers:
 
 def _filled(text: str, vgpu: Vgpu) -> str:
     """A variable of the profile itself, such as the name of a vendor's template."""
-    for name, value in (("memory_mib", vgpu.memory_mib), ("cores_percent", vgpu.cores_percent), ("card", vgpu.card)):
-        text = text.replace(f"{{{name}}}", str(value))
+    for name in PLACEHOLDERS:
+        text = text.replace(f"{{{name}}}", str(getattr(vgpu, name)))
     return text
 
 
@@ -193,7 +202,7 @@ def as_enforced(asked: Asked, found: Enforced) -> Asked:
         if left.get(env.name) == env.value:
             del left[env.name]
             envs.append(env)
-        elif env.name not in found.envs and not _is_among(env.name, found.strip):
+        elif env.name not in found.envs and not is_among(env.name, found.strip):
             envs.append(env)
     envs += [EnvVar(name, value) for name, value in left.items()]
     ours = {(mount.container_path, normpath(mount.host_path)) for mount in found.mounts}
@@ -213,7 +222,8 @@ def lost_mounts(asked: Asked, found: Enforced) -> list[str]:
     ]
 
 
-def _is_among(name: str, patterns: Sequence[str]) -> bool:
+def is_among(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a variable is one of *patterns*, which are names, or beginnings and ``*``."""
     return any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns)
 
 
