@@ -41,6 +41,15 @@ HAMI_SWITCHES = (
 DRIVER_SWITCHES = ("NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST")
 MPS_SWITCHES = ("CUDA_MPS_*",)
 """Which daemon a client asks, its limits, its priority, and what its share of threads means."""
+SWITCHES: Mapping[Enforcement, tuple[str, ...]] = {
+    "watch": (),
+    "mps": MPS_SWITCHES,
+    "hami-core": HAMI_SWITCHES,
+    "nvidia-memory-limit": DRIVER_SWITCHES,
+}
+"""The variables of each way of enforcing: names, or beginnings and ``*``."""
+PLACEHOLDERS = ("memory_mib", "cores_percent", "card")
+"""What stands in braces for something of the vGPU, in variables of a profile."""
 
 
 class Missing(ValueError):
@@ -164,8 +173,8 @@ class Makers:
 
 def _filled(text: str, vgpu: Vgpu) -> str:
     """A variable of the profile itself, such as the name of a vendor's template."""
-    for name, value in (("memory_mib", vgpu.memory_mib), ("cores_percent", vgpu.cores_percent), ("card", vgpu.card)):
-        text = text.replace(f"{{{name}}}", str(value))
+    for name in PLACEHOLDERS:
+        text = text.replace(f"{{{name}}}", str(getattr(vgpu, name)))
     return text
 
 
@@ -201,7 +210,7 @@ def as_enforced(asked: Asked, found: Enforced) -> Asked:
         if left.get(env.name) == env.value:
             del left[env.name]
             envs.append(env)
-        elif env.name not in found.envs and not _is_among(env.name, found.strip):
+        elif env.name not in found.envs and not is_among(env.name, found.strip):
             envs.append(env)
     envs += [EnvVar(name, value) for name, value in left.items()]
     ours = {_ends(mount) for mount in found.mounts}
@@ -217,7 +226,8 @@ def lost_mounts(asked: Asked, found: Enforced) -> list[str]:
     return [mount.container_path for mount in found.mounts if _ends(mount) not in there]
 
 
-def _is_among(name: str, patterns: Sequence[str]) -> bool:
+def is_among(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a variable is one of *patterns*, which are names, or beginnings and ``*``."""
     return any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns)
 
 

@@ -1,15 +1,19 @@
 """What cannot be meant about profiles, whatever cards the machine has; what `cutting` finds depends on the machine."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.cutting import ALL_CORES_PERCENT
+from criproxy.devices.enforcement import PLACEHOLDERS, SWITCHES, is_among
 from criproxy.devices.plan import PluginPlan
 from criproxy.devices.vgpus import Profile
 from criproxy.policy.options import Misfit
 
 Path = tuple[str | int, ...]
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""What looks like one: other braces, as in JSON, are text."""
 
 
 def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
@@ -24,6 +28,7 @@ def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> It
         yield from _of_name(path, profile, plan.profiles[:number], classes)
         yield from _of_class(path, profile, plan)
         yield from _of_quota(path, profile)
+        yield from _of_env(path, profile, classes.get(profile.kind))
         yield from _of_sharing(path, profile, plan)
 
 
@@ -55,6 +60,18 @@ def _of_quota(path: Path, profile: Profile) -> Iterator[Misfit]:
             yield Misfit((*path, "count"), f"{text}: at most {ALL_CORES_PERCENT // percent} fit")
     if twice := next((each for each in profile.enforce if profile.enforce.count(each) > 1), None):
         yield Misfit((*path, "enforce"), f"{twice} is given twice")
+
+
+def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[Misfit]:
+    """A variable of the profile would count more than the one that shows its card, or sets its limit."""
+    switches = [name for way in profile.enforce for name in SWITCHES[way]]
+    for name, value in profile.env:
+        place = (*path, "env", name)
+        if is_among(name, switches) or (kind and (name == kind.visible_env or kind.strips(name))):
+            yield Misfit(place, f"criproxy itself sets or removes {name}: leave it out")
+        if unknown := next((word for word in _PLACEHOLDER.findall(value) if word not in PLACEHOLDERS), None):
+            known = "{memory_mib}, {cores_percent} or {card}"
+            yield Misfit(place, f"{{{unknown}}} stands for nothing: use {known}")
 
 
 def _of_sharing(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misfit]:

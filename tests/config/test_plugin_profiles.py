@@ -56,6 +56,16 @@ def _profiles(tmp_path: Path, profiles: str) -> tuple[Profile, ...]:
             ),
             id="a-choice-of-cards",
         ),
+        pytest.param(
+            """{name: g, class: ali-npu, cores: 50, env: {A: '{card}:{cores_percent}', B: '{"a": {}}', CUDA: ''}}""",
+            Profile(
+                name="g",
+                kind="ali-npu",
+                cores_percent=50,
+                env=(("A", "{card}:{cores_percent}"), ("B", '{"a": {}}'), ("CUDA", "")),
+            ),
+            id="variables",
+        ),
     ],
 )
 def test_a_profile_means_a_quota(tmp_path: Path, text: str, profile: Profile) -> None:
@@ -110,6 +120,42 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
             "sharing: [{resource: aliyun.com/npu, devices: [1], replicas: 2}]",
             "card 1 is shared by sharing, too",
             id="shared-and-cut",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, env: {NVIDIA_VISIBLE_DEVICES: all}}",
+            "",
+            "env.NVIDIA_VISIBLE_DEVICES: criproxy itself sets or removes NVIDIA_VISIBLE_DEVICES: leave it out",
+            id="env-that-shows-cards",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, env: {NVIDIA_IMEX_CHANNELS: '1'}}",
+            "",
+            "criproxy itself sets or removes NVIDIA_IMEX_CHANNELS",
+            id="env-that-the-class-strips",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, enforce: [hami-core], env: {CUDA_DEVICE_SM_LIMIT_0: '90'}}",
+            "",
+            "criproxy itself sets or removes CUDA_DEVICE_SM_LIMIT_0",
+            id="env-of-hami-core",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, enforce: [watch, mps], env: {CUDA_MPS_PIPE_DIRECTORY: /x}}",
+            "",
+            "criproxy itself sets or removes CUDA_MPS_PIPE_DIRECTORY",
+            id="env-of-mps",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 1Gi, enforce: [nvidia-memory-limit], env: {NVIDIA_GPU_MEMORY_LIMIT: x}}",
+            "",
+            "criproxy itself sets or removes NVIDIA_GPU_MEMORY_LIMIT",
+            id="env-of-the-driver",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, env: {A: 'x{memory}'}}",
+            "",
+            "env.A: {memory} stands for nothing: use {memory_mib}, {cores_percent} or {card}",
+            id="unknown-placeholder",
         ),
     ],
 )

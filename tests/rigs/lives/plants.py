@@ -34,7 +34,7 @@ def _forgets_ids_in_use(patch: pytest.MonkeyPatch) -> None:
 
 
 def _shares_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plugins, "under_other_ids", lambda published, classes, in_use: {})
+    patch.setattr(plugins, "under_other_ids", lambda published, classes, in_use, former: {})
 
 
 def _does_not_ask_first(patch: pytest.MonkeyPatch) -> None:
