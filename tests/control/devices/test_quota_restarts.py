@@ -142,7 +142,7 @@ async def test_killed_after_that(world: World, stopped: Stopped) -> None:
     stopped.holds = False
     stopped.go_on.set()
     await world.start_criproxy()
-    await world.poll(lambda: is_stopped(world))
+    await world.poll(lambda: any(Use.STOPPED in each.containers.values() for each in incidents(world)))
 
     assert set(stopped.ids) == {key}
     assert why(await status(world, key)) == SAID
