@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
+from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.cutting import ALL_CORES_PERCENT
 from criproxy.devices.enforcement import PLACEHOLDERS, SWITCHES, is_among
 from criproxy.devices.plan import PluginPlan
-from criproxy.devices.vgpus import Profile
+from criproxy.devices.vgpus import CardChoice, Profile
 from criproxy.policy.options import Misfit
 
 Path = tuple[str | int, ...]
@@ -28,6 +29,8 @@ def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> It
         yield from _of_name(path, profile, plan.profiles[:number], classes)
         yield from _of_class(path, profile, plan)
         yield from _of_quota(path, profile)
+        yield from _of_count(path, profile, plan.profiles[:number])
+        yield from _of_enforcement(path, profile)
         yield from _of_env(path, profile, classes.get(profile.kind))
         yield from _of_sharing(path, profile, plan)
 
@@ -58,8 +61,35 @@ def _of_quota(path: Path, profile: Profile) -> Iterator[Misfit]:
         if count * percent > ALL_CORES_PERCENT:
             text = f"{count} x {percent} % are {count * percent} % of a card's {word}"
             yield Misfit((*path, "count"), f"{text}: at most {ALL_CORES_PERCENT // percent} fit")
+    if profile.kind != NVIDIA.name and profile.memory_percent:
+        yield Misfit((*path, "memory"), f"{_unknown_memory(profile)}: give an amount")
+    elif profile.kind != NVIDIA.name and profile.memory_mib and profile.count is None:
+        yield Misfit((*path, "count"), f"{_unknown_memory(profile)}: give a number")
+
+
+def _unknown_memory(profile: Profile) -> str:
+    return f"criproxy does not know the memory of cards of the class {profile.kind!r}"
+
+
+def _of_count(path: Path, profile: Profile, before: Sequence[Profile]) -> Iterator[Misfit]:
+    """Of profiles of all cards; which cards other ones mean, only the machine knows."""
+    if profile.count is not None or profile.select != CardChoice():
+        return
+    others = (each for each in before if each.kind == profile.kind and each.select == CardChoice())
+    if other := next((each for each in others if each.count is None), None):
+        text = f"{other.name} has count: auto for the same cards, too: give all but one a number"
+        yield Misfit((*path, "count"), text)
+
+
+def _of_enforcement(path: Path, profile: Profile) -> Iterator[Misfit]:
+    place = (*path, "enforce")
     if twice := next((each for each in profile.enforce if profile.enforce.count(each) > 1), None):
-        yield Misfit((*path, "enforce"), f"{twice} is given twice")
+        yield Misfit(place, f"{twice} is given twice")
+    other = next((each for each in profile.enforce if each != "watch"), None)
+    if other and profile.kind != NVIDIA.name:
+        yield Misfit(place, f"{other} holds only NVIDIA's cards to a quota: use watch")
+    elif "nvidia-memory-limit" in profile.enforce and not (profile.memory_mib or profile.memory_percent):
+        yield Misfit(place, "nvidia-memory-limit limits nothing without memory: add memory, or leave it out")
 
 
 def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[Misfit]:

@@ -34,10 +34,10 @@ def _profiles(tmp_path: Path, profiles: str) -> tuple[Profile, ...]:
             id="both-quotas",
         ),
         pytest.param(
-            "{name: half, class: ali-npu, memory: 50%, count: 2, enforce: [hami-core, watch], ifMissing: next}",
+            "{name: half, class: nvidia, memory: 50%, count: 2, enforce: [hami-core, watch], ifMissing: next}",
             Profile(
                 name="half",
-                kind="ali-npu",
+                kind="nvidia",
                 memory_percent=50,
                 count=2,
                 enforce=("hami-core", "watch"),
@@ -71,6 +71,23 @@ def _profiles(tmp_path: Path, profiles: str) -> tuple[Profile, ...]:
 def test_a_profile_means_a_quota(tmp_path: Path, text: str, profile: Profile) -> None:
     """Memory is an amount or a share, and cores are percent."""
     assert _profiles(tmp_path, text) == (profile,)
+
+
+@pytest.mark.parametrize(
+    "profiles",
+    [
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, select: {indexes: [0]}}, {name: h, class: nvidia, cores: 5, select: "
+            "{indexes: [1]}}",
+            id="of-different-cards",
+        ),
+        pytest.param("{name: g, class: nvidia, cores: 5}, {name: h, class: ali-npu, cores: 5}", id="of-two-classes"),
+        pytest.param("{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, count: 2}", id="a-number"),
+    ],
+)
+def test_several_profiles_can_be_meant(tmp_path: Path, profiles: str) -> None:
+    """At most one of those of the same cards takes what the others leave."""
+    assert len(_profiles(tmp_path, profiles)) == 2
 
 
 def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
@@ -156,6 +173,40 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
             "",
             "env.A: {memory} stands for nothing: use {memory_mib}, {cores_percent} or {card}",
             id="unknown-placeholder",
+        ),
+        *(
+            pytest.param(
+                f"{{name: g, class: ali-npu, memory: 1Gi, count: 2, enforce: [watch, {way}]}}",
+                "",
+                f"profiles[0].enforce: {way} holds only NVIDIA's cards to a quota: use watch",
+                id=f"{way}-of-another-class",
+            )
+            for way in ("hami-core", "mps", "nvidia-memory-limit")
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, enforce: [nvidia-memory-limit]}",
+            "",
+            "profiles[0].enforce: nvidia-memory-limit limits nothing without memory: add memory, or leave it out",
+            id="a-limit-of-no-memory",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, count: 2}, "
+            "{name: i, class: nvidia, memory: 1Gi}",
+            "",
+            "profiles[2].count: g has count: auto for the same cards, too: give all but one a number",
+            id="two-autos",
+        ),
+        pytest.param(
+            "{name: g, class: ali-npu, memory: 50%, count: 2}",
+            "",
+            "profiles[0].memory: criproxy does not know the memory of cards of the class 'ali-npu': give an amount",
+            id="a-share-of-unknown-memory",
+        ),
+        pytest.param(
+            "{name: g, class: ali-npu, memory: 1Gi, cores: 5}",
+            "",
+            "profiles[0].count: criproxy does not know the memory of cards of the class 'ali-npu': give a number",
+            id="auto-of-unknown-memory",
         ),
     ],
 )

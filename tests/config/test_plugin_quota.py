@@ -11,7 +11,7 @@ from criproxy.usage.values import Quantity
 from tests.config.files import write
 
 CLASS = '{name: ali-npu, resources: [aliyun.com/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}'
-PROFILES = "[{name: gpu-8g, class: nvidia, memory: 8192Mi}, {name: half, class: ali-npu, memory: 50%}]"
+PROFILES = "[{name: gpu-8g, class: nvidia, memory: 8192Mi}, {name: half, class: ali-npu, memory: 8Gi, count: 2}]"
 
 
 def _text(quota: str, profiles: str = PROFILES) -> bytes:

@@ -12,7 +12,8 @@ from tests.config.files import write
 
 CLASS = '{name: ali-npu, resources: [aliyun.com/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}'
 PROFILE = "{name: gpu-8g, class: nvidia, memory: 8Gi}"
-OF_NPU = "{name: npu-1g, class: ali-npu, memory: 1Gi, enforce: [%s]}"
+OF_NPU = "{name: npu-1g, class: ali-npu, memory: 1Gi, count: 2}"
+OF_HAMI = "{name: gpu-8g, class: nvidia, memory: 8Gi, enforce: [hami-core]}"
 
 
 def _plan(folder: Path, plugin: str) -> PluginPlan:
@@ -30,7 +31,7 @@ def _plan(folder: Path, plugin: str) -> PluginPlan:
     [
         pytest.param("", (), id="no-profiles"),
         pytest.param(f"profiles: [{PROFILE}]", (NVML,), id="nvidia-is-cut"),
-        pytest.param("profiles: [{name: g, class: ali-npu, memory: 1Gi}]", (), id="only-others-are-cut"),
+        pytest.param("profiles: [{name: g, class: ali-npu, memory: 1Gi, count: 2}]", (), id="only-others-are-cut"),
         pytest.param(f"profiles: [{PROFILE}], usage: []", (), id="nothing-is-wanted"),
         pytest.param(
             "usage: [{class: nvidia, from: file, file: /run/n.json}, "
@@ -88,8 +89,8 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, usage: str, sentence: s
     ("plugin", "classes"),
     [
         pytest.param(f"profiles: [{PROFILE}]", [], id="nvml-by-default"),
-        pytest.param(f"profiles: [{OF_NPU % 'watch'}]", ["ali-npu"], id="nothing-reports"),
-        pytest.param(f"profiles: [{OF_NPU % 'hami-core'}]", [], id="not-to-be-watched"),
+        pytest.param(f"profiles: [{OF_NPU}]", ["ali-npu"], id="nothing-reports"),
+        pytest.param(f"profiles: [{OF_HAMI}], usage: []", [], id="not-to-be-watched"),
     ],
 )
 def test_classes_that_nothing_reports_are_known(tmp_path: Path, plugin: str, classes: list[str]) -> None:
