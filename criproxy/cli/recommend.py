@@ -18,6 +18,7 @@ from criproxy.usage.scaling import Limits, Proposal, Recommendation, Target, rec
 from criproxy.usage.signals import (
     DEFAULT_PERCENT,
     METRICS,
+    PREFIX,
     MetricName,
     NodeSignals,
     Sample,
@@ -43,8 +44,13 @@ Goals = tuple[tuple[MetricName, float], ...]
 
 
 def _goals(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Goals:
-    """What ``METRIC=PERCENT`` says, each metric once: the last one counts."""
-    return tuple(dict(_goal(value, context, option) for value in values).items())
+    """What ``METRIC=PERCENT`` says, each metric once."""
+    goals: dict[MetricName, float] = {}
+    for name, percent in (_goal(value, context, option) for value in values):
+        if name in goals:
+            raise click.BadParameter(f"{name} has two targets", context, option)
+        goals[name] = percent
+    return tuple(goals.items())
 
 
 def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[MetricName, float]:
@@ -53,7 +59,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     if named not in known:
         raise click.BadParameter(f"{named!r} is none of {', '.join(known)}", context, option)
     try:
-        percent = float(number)
+        percent = float(number.strip().removesuffix("%"))
     except ValueError:
         percent = math.nan
     if not LEAST_PERCENT <= percent < math.inf:
@@ -165,6 +171,7 @@ def _recorded(files: tuple[Path, ...]) -> NodeSignals:
 def _samples(file: Path) -> Iterator[Sample]:
     from prometheus_client.parser import text_string_to_metric_families
 
+    is_ours = False
     try:
         with file.open("rb") as stream:
             text = stream.read(MOST_BYTES + 1)
@@ -172,9 +179,12 @@ def _samples(file: Path) -> Iterator[Sample]:
             raise CriproxyError(f"{file}: has more than {MOST_BYTES >> 20} MiB")
         for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:
+                is_ours = is_ours or sample.name.startswith(PREFIX)
                 yield sample.name, sample.labels, sample.value
     except (ValueError, LookupError) as error:
         raise CriproxyError(f"{file}: these are no metrics in Prometheus' text format: {error}") from error
+    if not is_ours:
+        raise CriproxyError(f"{file}: has no metrics of criproxy; save /metrics of criproxy serve in it")
 
 
 def _lines(result: Recommendation, counts: list[VgpuCount]) -> Iterator[str]:

@@ -18,7 +18,8 @@ METRICS: Mapping[MetricName, str] = {
 DEFAULT_PERCENT: Mapping[MetricName, float] = {"cpu": 70.0, "memory": 80.0, "vgpu-memory": 80.0, "vgpu-cores": 70.0}
 Sample = tuple[str, Mapping[str, str], float]
 """Name, labels and value of one line of metrics; a value that is not finite stands for one that is not known."""
-_PREFIX = "criproxy_"
+PREFIX = "criproxy_"
+"""Of the names of our metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ def of_samples(samples: Iterable[Sample]) -> NodeSignals:
     vgpus: dict[tuple[str, ...], dict[str, float]] = {}
     free: list[tuple[str, int]] = []
     for name, labels, value in samples:
-        short = name.removeprefix(_PREFIX)
+        short = name.removeprefix(PREFIX)
         if short in ("node_cpu_utilization_ratio", "node_memory_utilization_ratio"):
             ratios.setdefault(short, []).append(value)
         elif short == "vgpu_free" and math.isfinite(value):

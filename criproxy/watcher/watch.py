@@ -44,7 +44,7 @@ class Watcher:
 
     Args:
         socket: the daemon's control socket.
-        host_root: above /proc.
+        host_root: above /proc, and the files that the plan names.
         log: is told of what cannot be watched, and of containers over their quota.
         nvml: the program that asks NVML, to which the period is added.
     """
@@ -154,7 +154,8 @@ class Watcher:
 
     async def _program(self, source: UsageSource, period_s: float, took: Took) -> None:
         if source.source == "file":
-            await FileSource(source.kind, Path(source.file), took, period_s, self._patience).run()
+            path = self._host_root / source.file.lstrip("/")
+            await FileSource(source.kind, path, took, period_s, self._patience).run()
             return
         is_nvml = source.source == "nvml"
         command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command

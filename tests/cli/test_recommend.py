@@ -83,6 +83,8 @@ def test_no_replicas(tmp_path: Path) -> None:
             id="limit",
         ),
         pytest.param(["--current", "4", "-t", "memory=100"], 2, "", id="half"),
+        pytest.param(["--current", "4", "-t", "memory=100%"], 2, "", id="percent-sign"),
+        pytest.param(["--current", "4", "-t", "memory=100 %"], 2, "", id="percent-sign-apart"),
         pytest.param(["--current", "4", "-t", "memory=100", "-t", "cpu=70"], 4, "", id="the-most"),
         pytest.param(["--current", "4", "-t", "cpu=65"], 4, "", id="within"),
         pytest.param(["--current", "4", "-t", "cpu=65", "--tolerance-up", "5"], 5, "", id="another-tolerance"),
@@ -195,6 +197,9 @@ def test_vgpus_that_are_lacking(tmp_path: Path) -> None:
         pytest.param(["-t", "cpu=1e-320"], 2, "cpu needs a percentage of at least 0.01", id="nearly-zero"),
         pytest.param(["--current", "9" * 20], 2, "is not in the range 0<=x<=1000000", id="too-many"),
         pytest.param(["--current", "-1"], 2, "is not in the range 0<=x<=1000000", id="too-few"),
+        pytest.param(["-t", "cpu=70%%"], 2, "cpu needs a percentage of at least 0.01", id="two-signs"),
+        pytest.param(["-t", "cpu=70", "-t", "memory=1", "-t", "cpu=80"], 2, "cpu has two targets", id="twice"),
+        pytest.param(["-t", "cpu=70", "-t", "cpu=70"], 2, "cpu has two targets", id="twice-the-same"),
         pytest.param(["-t", "cpu=nan"], 2, "cpu needs a percentage of at least 0.01", id="nan"),
         pytest.param(["--min", "5", "--max", "3"], 2, "--min 5 is more than --max 3", id="limits"),
         pytest.param(["--metrics", "/nonexistent/metrics"], 1, "No such file or directory", id="no-file"),
@@ -218,6 +223,16 @@ def test_a_file_that_has_no_metrics(tmp_path: Path, content: bytes) -> None:
 
     assert result.exit_code == 1
     assert "metrics: these are no metrics in Prometheus' text format" in result.output
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# TYPE up gauge\n", "node_load1 0.5\n", "# EOF\n"])
+def test_a_file_with_no_metrics_of_ours(tmp_path: Path, content: str) -> None:
+    """It is an error, also beside one that has some: a node would be missing without anybody noticing."""
+    (tmp_path / "empty").write_text(content)
+    result = run("--metrics", recorded(tmp_path), "--metrics", str(tmp_path / "empty"))
+
+    assert result.exit_code == 1
+    assert f"{tmp_path}/empty: has no metrics of criproxy" in result.output.replace("\n", "")
 
 
 async def test_daemon_and_metrics_say_the_same(tmp_path: Path) -> None:

@@ -251,6 +251,18 @@ async def test_an_absent_daemon_is_told_later(folder: Path) -> None:
     assert {(each["container_id"], each["over"]) for each in told[1:]} == {(WEB, False), (BATCH, True)}
 
 
+async def test_a_file_is_the_hosts(folder: Path) -> None:
+    """It is below the directory that has the host's files, as the policy file and all others that it names."""
+    node = Node(folder)
+    node.say(p10=100)
+    source = UsageSource(kind="ali-npu", source="file", file="/said")
+    node.plan = replace(node.plan, usage=(source,), quota=replace(QUOTA, period_s=4.0))
+    await node.daemon.start()
+    async with node.watching():
+        await node.daemon.until_said("device-usage", "'memory_mib': 100")
+    await node.daemon.stop()
+
+
 async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
     """In the log, in metrics, and to the daemon."""
     node = Node(folder)
