@@ -205,7 +205,7 @@ async def test_14_who_was_created_before_by_a_hook_is_left(tmp_path: Path, force
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
-        await node.world.poll(lambda: not node.world.controller.reconciler._workers)
+        await node.world.controller.idle()
 
         assert node.grants()["large"].exclusive <= (NODE_1[0] if forced else parse_cpuset("0-15"))
         assert (node.cpus(legacy) == "16-31") is not forced
@@ -227,7 +227,7 @@ async def test_14_nodes_that_a_plugin_passed_let_it_move(tmp_path: Path) -> None
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
-        await node.world.poll(lambda: not node.world.controller.reconciler._workers)
+        await node.world.controller.idle()
 
         assert node.grants()["large"].exclusive <= NODE_1[0]
         assert parse_cpuset(node.cpus(before)).isdisjoint(node.grants()["large"].exclusive)
@@ -247,7 +247,7 @@ async def test_14_ours_without_nodes(tmp_path: Path, forced: bool) -> None:
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
-        await node.world.poll(lambda: not node.world.controller.reconciler._workers)
+        await node.world.controller.idle()
 
         assert len(node.grants()["first"].exclusive) == 2
         assert node.grants()["large"].exclusive <= (NODE_1[0] if forced else parse_cpuset("0-15"))
