@@ -26,7 +26,7 @@ from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
 from tests.e2e.scene import ALL, Ran, Scene, exited, proxied
 from tests.watchers import Watcher
 
-CARD = "criproxy-e2e0"
+CARD = "criproxyquota0"
 """Its id, as the device plugin offers it: the name of its node."""
 RESOURCE = "criproxy.io/e2e-8g"
 POLICY = f"""policy: static
@@ -36,7 +36,7 @@ devices:
     - name: e2e
       resources: [test.criproxy.io/card]
       idFormat: index
-      nodes: {{perDevice: ["/dev/criproxy-e2e{{index}}"]}}
+      nodes: {{perDevice: ["/dev/criproxyquota{{index}}"]}}
   plugin:
     advertise: [{{class: e2e, resource: test.criproxy.io/card}}]
     profiles: [{{name: e2e-8g, class: e2e, memory: 8192Mi, count: 4}}]
