@@ -75,7 +75,7 @@ class Stage:
                 start_new_session=True,  # an interrupt at the terminal is for us: we end it in order
             )
             if not await _ready(notify, self.process):
-                raise CriproxyError(f"criproxy serve did not get ready:\n{(self.directory / 'log').read_text()}")
+                raise CriproxyError(f"criproxy serve did not become ready:\n{(self.directory / 'log').read_text()}")
 
     async def end_criproxy(self, how: signal.Signals) -> None:
         """Send a signal that ends criproxy, and wait for its end; one that does not end is killed."""
@@ -164,7 +164,7 @@ async def _start_runtime(stack: AsyncExitStack, directory: Path, topology: Topol
     options = runtime.RuntimeOptions(cpus=cpus, mems=mems)
     embedded = await stack.enter_async_context(runtime.EmbeddedRuntime(directory / "runtime.sock", options))
     name = f"the embedded runtime ({reason})"
-    return Runtime(name, f"unix://{embedded.path}", runtime.IMAGE, "what that runtime was told, and tells")
+    return Runtime(name, f"unix://{embedded.path}", runtime.IMAGE, "the calls to that runtime, and its answers")
 
 
 async def _ready(notify: socket.socket, process: asyncio.subprocess.Process) -> bool:

@@ -50,7 +50,7 @@ class Server:
             self.claimed = await asyncio.to_thread(sockets.claim, hidden, self.path)
         except RuntimeError as error:  # gRPC's own log has why
             await self.stop()
-            raise SocketTrouble(f"{self.path.parent}: no socket can be made in it") from error
+            raise SocketTrouble(f"{self.path.parent}: no socket can be created in it") from error
         except BaseException:
             await self.stop()
             raise

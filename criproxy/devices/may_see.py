@@ -146,7 +146,7 @@ class _Case:
         by = ", ".join(self._tampered(asked, None))
         text = f"it is unknown whether a card is allocated to it, and it asks for one with {by}"
         if self.rules.on_no_evidence == "fail":
-            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet tries again")
+            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet retries")
             return Boundary(asked, refusal=refusal)
         return Boundary(asked, (self._found(Word.NO_EVIDENCE, f"{text}, which criproxy leaves unchanged"),))
 

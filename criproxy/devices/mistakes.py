@@ -27,7 +27,7 @@ def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[M
         others: the classes before it, by name.
     """
     if kind.name in RESERVED:
-        yield ("name",), f"{kind.name!r} has another meaning in records of devices: choose another name"
+        yield ("name",), f"{kind.name!r} is reserved in criproxy's device records: choose another name"
     elif not _does_something(kind):
         needs = "visibleEnv, nodes.perDevice, cdiKinds, stripEnv or stripMountPrefix"
         yield ("name",), f"the class {kind.name!r} does nothing: it needs {needs}"

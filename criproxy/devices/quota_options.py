@@ -108,13 +108,15 @@ class QuotaOptions(BaseModel):
         for number, each in enumerate(self.classes):
             path = ("quota", "classes", number, "class")
             if each.kind in seen:
-                yield Misfit(path, f"the class {each.kind!r} is given twice: put all its actions into one item")
+                yield Misfit(path, f"the class {each.kind!r} is listed twice: put all its actions into one item")
             elif each.kind not in offered:
                 near = get_close_matches(each.kind, offered, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 yield Misfit(path, f"the class {each.kind!r} is not in advertise{hint}")
             elif each.kind not in cut:
-                yield Misfit(path, f"has no effect: no profile is of the class {each.kind!r}, so nobody has a quota")
+                yield Misfit(
+                    path, f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
+                )
             seen.add(each.kind)
 
 

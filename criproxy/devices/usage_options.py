@@ -57,7 +57,7 @@ def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
     for number, source in enumerate(plan.usage):
         path = ("usage", number)
         if source.kind in seen:
-            yield Misfit((*path, "class"), f"the class {source.kind!r} is given twice: one entry is enough")
+            yield Misfit((*path, "class"), f"the class {source.kind!r} is listed twice: one entry is enough")
         elif source.kind not in offered:
             near = get_close_matches(source.kind, offered, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -68,7 +68,7 @@ def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
 
 def _of_source(path: tuple[str | int, ...], source: UsageSource) -> Iterator[Misfit]:
     if source.source == "nvml" and source.kind != NVIDIA.name:
-        yield Misfit((*path, "from"), f"nvml knows only NVIDIA's cards, and not those of {source.kind!r}")
+        yield Misfit((*path, "from"), f"nvml knows only NVIDIA's cards, not those of {source.kind!r}")
     needed = _NEEDS.get(source.source, "")
     for name, value in (("command", source.command), ("file", source.file)):
         if name == needed and not value:

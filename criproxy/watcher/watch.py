@@ -46,7 +46,7 @@ class Watcher:
         socket: the daemon's control socket.
         host_root: above /proc, and the files that the plan names.
         log: is told of what cannot be watched, and of containers over their quota.
-        nvml: the program that asks NVML, to which the period is added.
+        nvml: the program that queries NVML, to which the period is added.
     """
 
     def __init__(self, socket: str, host_root: Path, log: Log, nvml: Sequence[str] = nvml_usage.COMMAND) -> None:
@@ -64,7 +64,7 @@ class Watcher:
         """By class and command; kept, since one that hangs is not to be started again."""
         self._names: dict[str, Names] = {}
         self._has_nvml = False
-        self._nvml_problem = "it is not known yet which cards there are"
+        self._nvml_problem = "it is not known yet which cards exist"
         self._changed = asyncio.Event()
 
     @property
@@ -159,7 +159,7 @@ class Watcher:
             return
         is_nvml = source.source == "nvml"
         command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
-        title = "the program that asks NVML" if is_nvml else command[0]
+        title = "the program that queries NVML" if is_nvml else command[0]
         child = self._children.setdefault((source.kind, source.source, *source.command), Child())
         await ProgramSource(source.kind, command, title, took, silent_s(period_s), child=child).run()
 
@@ -197,4 +197,4 @@ class Watcher:
         )
         if wanted and not may_kill():
             text = "kill-process can only kill processes of root: the unit lacks CAP_KILL"
-            self._log.warning(text, hint="docs/vgpu.md has the drop-in")
+            self._log.warning(text, hint="see docs/vgpu.md for a drop-in")

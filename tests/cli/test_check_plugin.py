@@ -95,7 +95,7 @@ def test_what_contradicts_the_machine(host: Path) -> None:
 
     status, output = check(host, NPUS % "npu7", "")
 
-    said = f"{host.parent}/p.yaml: devices.plugin: a.b/npu cannot be shared as devices.plugin.sharing says: "
+    said = f"{host.parent}/p.yaml: devices.plugin: a.b/npu cannot be shared as devices.plugin.sharing requires: "
     assert (status, output) == (1, f"{said}no matching device with UUID: npu7\n")
     values = json.loads(check(host, NPUS % "npu7", "", "--format", "json")[1])
     assert (values["ok"], len(values["files"][0]["mistakes"])) == (False, 1)
@@ -130,7 +130,7 @@ def test_nvidias_cards_are_compared_as_far_as_files_tell(host: Path) -> None:
 
 
 PROFILES = "policy: none\ndevices: {classes: [nvidia], plugin: {profiles: [%s]}}\n"
-NOTE = "note: the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+NOTE = "note: only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
 ONLY = "select: {indexes: [0]}"
 
 
@@ -243,7 +243,7 @@ def test_flags_and_variables_count(
     status, output = check(host, POLICY, MPS)
 
     assert status == 0
-    assert output.splitlines()[-1] == f"  note: these flags and variables count more than NVIDIA's file: {said}"
+    assert output.splitlines()[-1] == f"  note: these flags and variables override NVIDIA's file: {said}"
 
 
 def test_the_file_that_the_unit_names(host: Path) -> None:
@@ -282,4 +282,4 @@ def test_what_criproxy_does_otherwise(host: Path) -> None:
 
     assert status == 0
     assert "flags.failOnInitError: true does not end criproxy" in output
-    assert "nvidia-ctk has to write one of the kind k8s.device-plugin.nvidia.com/gpu" in output
+    assert "nvidia-ctk must write one of the kind k8s.device-plugin.nvidia.com/gpu" in output

@@ -212,5 +212,5 @@ def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["check", "--host-root", str(made.root), str(POLICIES / "vgpu-node.yaml")])
 
     assert result.exit_code == 0, result.output
-    note = "the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+    note = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
     assert [line for line in result.stdout.splitlines() if "note:" in line] == [f"  note: {note}"]

@@ -159,7 +159,7 @@ def policy(tmp_path: Path, text: str) -> Path:
 def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None:
     """A section that says enforce and can enforce nothing is noted."""
     status, output = said("check", policy(tmp_path, text), "--no-machine")
-    assert (status, "note: devices.classes is empty: no card is known" in output) == (0, noted)
+    assert (status, "note: devices.classes is empty: criproxy knows no cards" in output) == (0, noted)
 
 
 @pytest.mark.parametrize(

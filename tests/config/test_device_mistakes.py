@@ -74,7 +74,7 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("{name: container, resources: [a.b/c], visibleEnv: X}"),
-            "devices.classes[0].name: 'container' has another meaning",
+            "devices.classes[0].name: 'container' is reserved",
             id="taken-name",
         ),
     ],

@@ -139,8 +139,8 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [{name: x, resources: [gpu]}]}",
-            "2:43: devices.classes[0].resources[0]: must be a resource such as vendor.com/gpu, in which * and ? may "
-            "stand, not 'gpu'",
+            "2:43: devices.classes[0].resources[0]: must be a resource such as vendor.com/gpu, with * and ? as "
+            "wildcards, not 'gpu'",
             id="resource",
         ),
         pytest.param(

@@ -154,13 +154,13 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
     [
         pytest.param(
             "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpuu, replicas: 2}]}}",
-            "sharing: no card is offered as nvidia.com/gpuu, so that this entry shares none; did you mean "
+            "sharing: no card is offered as nvidia.com/gpuu, so this entry shares nothing; did you mean "
             "nvidia.com/gpu?",
             id="no-such-resource",
         ),
         pytest.param(
             "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
-            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so that this entry shares none",
+            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so this entry shares nothing",
             id="mig-without-mixed",
         ),
         pytest.param(

@@ -106,13 +106,13 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
         pytest.param(
             _card(0, memory_mib=0),
             [Profile(name="g", kind="nvidia", memory_percent=50)],
-            "card GPU-a: its memory is not known, so that g cannot have 50 % of it; give its memory in MiB",
+            "card GPU-a: its memory is unknown, so g cannot have 50 % of it; give memory in MiB",
             id="percent-of-unknown-memory",
         ),
         pytest.param(
             _card(0, memory_mib=0),
             [Profile(name="g", kind="nvidia", memory_mib=1024)],
-            "card GPU-a: its memory is not known, so that count: auto of g cannot be computed; give a number",
+            "card GPU-a: its memory is unknown, so count: auto of g cannot be computed; give a number",
             id="auto-of-unknown-memory",
         ),
         pytest.param(

@@ -48,7 +48,7 @@ def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None
         pytest.param([], "a reading must be an object, not []", id="list"),
         pytest.param({"processes": {}}, "processes must be a list", id="processes"),
         pytest.param({"processes": [3]}, "processes[0] must be an object, not 3", id="process"),
-        pytest.param({"processes": [{"card": "a"}]}, "processes[0].pid must be the number of a process", id="no-pid"),
+        pytest.param({"processes": [{"card": "a"}]}, "processes[0].pid must be a process ID", id="no-pid"),
         pytest.param({"processes": [{"pid": 0, "card": "a"}]}, "processes[0].pid", id="pid-0"),
         pytest.param({"processes": [{"pid": True, "card": "a"}]}, "processes[0].pid", id="pid-true"),
         pytest.param({"processes": [{"pid": -4, "card": "a"}]}, "processes[0].pid", id="a-process-group"),

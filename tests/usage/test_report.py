@@ -62,7 +62,7 @@ def test_what_the_watcher_sends_is_read() -> None:
         pytest.param(of(cards=[{**CARD, "memory_mib": -1}]), "cards[0]: must be MiB", id="below-zero"),
         pytest.param(of(cards=[{**CARD, "total_mib": 1 << 80}]), "cards[0]: must be MiB", id="too-much"),
         pytest.param(of(cards=[{**CARD, "memory_mib": True}]), "memory_mib must be of the kind int", id="a-bool"),
-        pytest.param(of(cards=[{**CARD, "cores_percent": math.nan}]), "must be percent from 0 on", id="nan"),
+        pytest.param(of(cards=[{**CARD, "cores_percent": math.nan}]), "must be at least 0 percent", id="nan"),
         pytest.param(of(containers=[{**USE, "cores_percent": math.inf}]), "containers[0].cores_percent", id="inf"),
         pytest.param(of(containers=[OTHER]), "containers[0].container_id: belongs", id="container-without-id"),
         pytest.param(of(others=[USE]), "others[0].container_id: belongs", id="other-with-id"),

@@ -103,7 +103,7 @@ TELLING = (
     ),
     Measure(
         *("updates", "updates sent", lambda outcome: outcome.updates, _whole, min),
-        "Calls to the runtime that changed running containers, since others came or went: the work of keeping "
+        "Calls to the runtime that changed running containers because others started or ended: the work of keeping "
         "containers apart.",
     ),
 )

@@ -85,5 +85,5 @@ class CallFallback:
 
 
 def _refusal(error: Exception) -> Refuse:
-    """The status of a call that cannot go on because of *error*; the kubelet tries again."""
+    """The status of a call that cannot go on because of *error*; the kubelet retries."""
     return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, for_kubelet(error))
