@@ -15,7 +15,7 @@ from typing import TypeVar
 from criproxy.model.cpuset import MAX_ID, CpuSet
 
 T = TypeVar("T", dict, list, str)  # type: ignore[type-arg]
-_WORDS = {dict: "an object", list: "a list", str: "a text"}
+_WORDS = {dict: "an object", list: "a list", str: "a string"}
 
 Ids = Mapping[str, tuple[str, ...]]
 """Ids as the device plugin named them, by resource."""

@@ -172,12 +172,12 @@ def test_vgpus_are_judged_as_far_as_files_tell(host: Path, profiles: str, said: 
         ),
         pytest.param(
             "{name: a, class: nvidia, memory: 60%, count: 1}, {name: b, class: nvidia, memory: 50%, count: 1}",
-            "card GPU-0: 1 x a (60 % of the memory) + 1 x b (50 % of the memory) are 110 % of its memory",
+            "card GPU-0: 1 x a (60 % of the memory) + 1 x b (50 % of the memory) need 110 % of its memory",
             id="percentages",
         ),
         pytest.param(
             "{name: a, class: nvidia, memory: 1Gi, cores: 60, count: 1}, {name: b, class: nvidia, cores: 50, count: 1}",
-            "card GPU-0: 1 x a (1024 MiB and 60 % of the cores) + 1 x b (50 % of the cores) are 110 % of its cores",
+            "card GPU-0: 1 x a (1024 MiB and 60 % of the cores) + 1 x b (50 % of the cores) need 110 % of its cores",
             id="cores",
         ),
         pytest.param(
@@ -281,5 +281,5 @@ def test_what_criproxy_does_otherwise(host: Path) -> None:
     status, output = check(host, POLICY, "flags: {failOnInitError: true, plugin: {deviceListStrategy: cdi-cri}}\n")
 
     assert status == 0
-    assert "flags.failOnInitError: true does not end criproxy" in output
+    assert "flags.failOnInitError: true does not make criproxy exit" in output
     assert "nvidia-ctk must write one of the kind k8s.device-plugin.nvidia.com/gpu" in output

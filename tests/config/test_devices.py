@@ -119,7 +119,7 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [nvidia, amd, nvidia]}",
-            "2:34: devices.classes[2].name: the class 'nvidia' is given twice",
+            "2:34: devices.classes[2].name: the class 'nvidia' is listed twice",
             id="twice",
         ),
         pytest.param(

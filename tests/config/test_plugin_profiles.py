@@ -129,7 +129,7 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
         pytest.param(
             "{name: g, class: nvidia, cores: 5, enforce: [watch, watch]}",
             "",
-            "watch is given twice",
+            "watch is listed twice",
             id="enforce-twice",
         ),
         pytest.param(

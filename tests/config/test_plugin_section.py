@@ -115,7 +115,7 @@ ID = "GPU-" + 56 * "0"
             "devices.classes can add one",
             id="no-such-class",
         ),
-        pytest.param("advertise: [nvidia, nvidia]", "[1]: the class 'nvidia' is given twice", id="twice"),
+        pytest.param("advertise: [nvidia, nvidia]", "[1]: the class 'nvidia' is listed twice", id="twice"),
         pytest.param(
             "advertise: [ascend]",
             "advertise[0]: the class 'ascend' has huawei.com/Ascend*: add the resource to offer, such as "
@@ -199,7 +199,7 @@ ID = "GPU-" + 56 * "0"
                 "resource: aliyun.com/npu, replicas: 2, devices: [5, 1]",
                 "resource: aliyun.com/npu, replicas: 3, devices: 2",
             ),
-            "card 1 of aliyun.com/npu is shared by sharing[0], too",
+            "card 1 of aliyun.com/npu is also shared by sharing[0]",
             id="a-number-and-a-list",
         ),
         pytest.param(
@@ -207,7 +207,7 @@ ID = "GPU-" + 56 * "0"
                 "resource: aliyun.com/npu, replicas: 2, devices: [npu1, npu2]",
                 "resource: aliyun.com/npu, replicas: 2, devices: [npu2], rename: aliyun.com/x",
             ),
-            "card npu2 of aliyun.com/npu is shared by sharing[0], too",
+            "card npu2 of aliyun.com/npu is also shared by sharing[0]",
             id="two-lists",
         ),
         pytest.param(
@@ -266,7 +266,7 @@ ID = "GPU-" + 56 * "0"
         ),
         pytest.param(
             "health: {commands: [{class: ali-npu, command: [/x]}, {class: ali-npu, command: [/y]}]}",
-            "health.commands[1].class: the class 'ali-npu' has a command already",
+            "health.commands[1].class: the class 'ali-npu' already has a command",
             id="two-commands",
         ),
         pytest.param("health: {holdDown: 30}", "health.holdDown: must be text, not 30; in quotes", id="no-unit"),

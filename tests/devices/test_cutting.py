@@ -78,7 +78,7 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
         pytest.param(
             A,
             [Profile(name="g", kind="nvidia", memory_mib=8192, cores_percent=25, count=3)],
-            "card GPU-a has 16384 MiB, and 3 x g (8192 MiB and 25 % of the cores) are 24576 MiB",
+            "card GPU-a has 16384 MiB, but 3 x g (8192 MiB and 25 % of the cores) need 24576 MiB",
             id="too-much-memory",
         ),
         pytest.param(
@@ -87,7 +87,7 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
                 Profile(name="g", kind="nvidia", memory_mib=1, cores_percent=40, count=2),
                 Profile(name="h", kind="nvidia", cores_percent=30, count=1),
             ],
-            "card GPU-a: 2 x g (1 MiB and 40 % of the cores) + 1 x h (30 % of the cores) are 110 % of its cores",
+            "card GPU-a: 2 x g (1 MiB and 40 % of the cores) + 1 x h (30 % of the cores) need 110 % of its cores",
             id="too-many-cores",
         ),
         pytest.param(
@@ -99,8 +99,8 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
         pytest.param(
             A,
             [Profile(name="g", kind="nvidia", memory_mib=32768, cores_percent=50)],
-            "card GPU-a: no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, and 1 x g (32768 MiB and "
-            "50 % of the cores) is asked for",
+            "card GPU-a: no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, but it needs 1 x g "
+            "(32768 MiB and 50 % of the cores)",
             id="larger-than-the-card",
         ),
         pytest.param(

@@ -24,7 +24,7 @@ def notes(text: str = "version: v1", *args: str) -> list[str]:
         pytest.param(
             "flags: {failOnInitError: true}",
             [],
-            ["flags.failOnInitError: true does not end criproxy"],
+            ["flags.failOnInitError: true does not make criproxy exit"],
             id="ends-where-nvml-fails",
         ),
         pytest.param("version: v1", ["--fail-on-init-error"], ["flags.failOnInitError: true"], id="the-same-by-flag"),

@@ -66,12 +66,14 @@ def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None
             {"processes": [{"pid": 4, "card": "a", "cores_percent": 101}]}, "cores_percent must be between", id="cores"
         ),
         pytest.param({"cards": [{"card": "a", "total_mib": "8Gi"}]}, "cards[0].total_mib must be", id="a-text"),
-        pytest.param({"monotonic_s": 1.5}, "monotonic_s must be a time of the machine's monotonic clock", id="future"),
+        pytest.param(
+            {"monotonic_s": 1.5}, "monotonic_s must be a past time of the machine's monotonic clock", id="future"
+        ),
         pytest.param({"monotonic_s": -1}, "monotonic_s must be", id="before-the-boot"),
         pytest.param({"monotonic_s": "1"}, "monotonic_s must be", id="time-as-text"),
         pytest.param({"monotonic_s": float("nan")}, "monotonic_s must be", id="no-time"),
         pytest.param({"unread": ["a"]}, "unread must be an object", id="unread"),
-        pytest.param({"problem": 1}, "problem must be a text", id="problem"),
+        pytest.param({"problem": 1}, "problem must be a string", id="problem"),
     ],
 )
 def test_what_is_no_reading_is_named(said: object, sentence: str) -> None:
