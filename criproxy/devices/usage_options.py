@@ -27,7 +27,7 @@ class UsageOptions(BaseModel):
     """The name of an advertised class."""
     source: Literal["nvml", "command", "file"] = Field(alias="from")
     """Where the readings come from: NVIDIA's driver (nvml), a program that keeps running and prints them (command), or
-    a file that another program rewrites in each period (file)."""
+    a file that another program rewrites in every period (file)."""
     command: tuple[str, ...] = ()
     """The absolute path of the program, and its arguments. It prints one line of JSON for each reading."""
     file: HostPath = ""

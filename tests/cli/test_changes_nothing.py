@@ -135,4 +135,4 @@ async def test_bypass_takes_the_options_of_its_siblings(tmp_path: Path) -> None:
     store = Store(directory)
     result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
     store.close()
-    assert f"process {os.getpid()} has the state directory {directory}" in result.output
+    assert f"process {os.getpid()} uses the state directory {directory}" in result.output

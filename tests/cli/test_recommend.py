@@ -191,7 +191,7 @@ def test_vgpus_that_are_lacking(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        pytest.param(["-t", "gpu=50"], 2, "'gpu' is none of cpu, memory, vgpu-memory, vgpu-cores", id="metric"),
+        pytest.param(["-t", "gpu=50"], 2, "'gpu' is not one of cpu, memory, vgpu-memory, vgpu-cores", id="metric"),
         pytest.param(["-t", "cpu"], 2, "cpu needs a percentage of at least 0.01, such as cpu=70", id="no-target"),
         pytest.param(["-t", "cpu=0"], 2, "cpu needs a percentage of at least 0.01", id="zero"),
         pytest.param(["-t", "cpu=1e-320"], 2, "cpu needs a percentage of at least 0.01", id="nearly-zero"),

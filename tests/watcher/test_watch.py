@@ -379,7 +379,7 @@ async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
     os.mkfifo(stat)
     await node.daemon.start()
     async with node.watching():
-        await node.daemon.until_said("device-usage", "the kernel does not say in time")
+        await node.daemon.until_said("device-usage", "finding the containers of the processes in /proc took too long")
         stat.rename(folder / "fifo")
         (folder / "stat").rename(stat)
         os.close(os.open(folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))  # who waits to read it goes on

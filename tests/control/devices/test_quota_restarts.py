@@ -198,7 +198,7 @@ async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypa
     await world.rested()
 
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
-    said = [line for line in world.log.lines if "given up" in str(line)]
+    said = [line for line in world.log.lines if "dropped" in str(line)]
     assert "quota incident dropped" in str(said)
     assert "card no longer watched" not in str(said)
     sentences = [
@@ -262,7 +262,7 @@ async def test_an_end_that_is_not_stored(tmp_path: Path, stopped: Stopped) -> No
         await report(world, key, "observe")
         await world.rested()
         store.full = True
-        with pytest.raises(CriproxyError, match="not stored"):
+        with pytest.raises(CriproxyError, match="not be stored"):
             await within(world, key)
         assert [each.ended for each in incidents(world)] == [False]
 
