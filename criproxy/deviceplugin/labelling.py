@@ -121,7 +121,7 @@ class Labelling:
         if not is_held(file, self._held):
             self._let_go()
             self._held = hold(file)
-        return is_new, f"NVIDIA's cards have none: {problem}" if problem else ""
+        return is_new, f"NVIDIA's cards have no labels: {problem}" if problem else ""
 
     async def _remove(self) -> None:
         file, held = self._file, self._held

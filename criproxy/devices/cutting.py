@@ -88,7 +88,7 @@ def _word(model: str) -> str:
 
 
 def _nothing(profile: Profile) -> str:
-    return f"profile {profile.name}: select chooses none of the cards of class {profile.kind}"
+    return f"profile {profile.name}: select matches no card of class {profile.kind}"
 
 
 def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:

@@ -36,7 +36,7 @@ def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[M
         if node := next((node for node in NOT_SHARED if fnmatchcase(node, pattern)), ""):
             yield (
                 ("nodes", "shared", number),
-                f"would give every container with a card {node}: name the nodes of the vendor",
+                f"would give {node} to every container with a card: list only the vendor's device nodes",
             )
     rest = [other for other in others.values() if other.name != kind.name]
     for number, resource in enumerate(kind.resources):

@@ -143,7 +143,7 @@ def _of_both(path: tuple[str | int, ...], entry: SharedCards, place: str, other:
             f"{both} of {entry.name} {'is' if both.startswith('card ') else 'are'} also shared by {place}, but with "
             "different replicas or rename"
         )
-        yield Misfit((*path, "devices"), f"{text}: name other cards in one of them")
+        yield Misfit((*path, "devices"), f"{text}: list different cards in one of them")
 
 
 def _in_both(one: SharedCards, other: SharedCards) -> str:

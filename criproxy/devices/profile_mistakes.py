@@ -111,4 +111,4 @@ def _of_sharing(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misf
             both = [each for each in entry.devices if each in named] if isinstance(entry.devices, tuple) else []
             if both:
                 text = f"card {both[0]} is also in sharing: a card is either shared or divided into vGPUs"
-                yield Misfit((*path, "select"), f"{text}; name other cards in one of them")
+                yield Misfit((*path, "select"), f"{text}; list different cards in one of them")

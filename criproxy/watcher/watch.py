@@ -79,9 +79,9 @@ class Watcher:
 
     def start(self, tasks: Tasks) -> None:
         """Begin to watch."""
-        tasks.forever("use of cards", partial(self._run, Works(tasks)))
-        tasks.forever("incidents of quotas", self._incidents.run)
-        tasks.forever("reports of use", self._reports.run)
+        tasks.forever("card usage", partial(self._run, Works(tasks)))
+        tasks.forever("quota incidents", self._incidents.run)
+        tasks.forever("usage reports", self._reports.run)
 
     def use(self, plan: PluginPlan) -> None:
         """Watch as *plan* says from now on."""
@@ -132,9 +132,9 @@ class Watcher:
         for source in filter(self._is_used, self._plan.usage):
             watch = self._classes[source.kind]
             loop = partial(self._source, source, period_s, watch)
-            wanted[f"use of {source.kind}"] = Wanted(watch.run)
-            wanted[f"source of the use of {source.kind}"] = Wanted(loop, same=(source, period_s, watch.run))
-        return {**wanted, "grants of cards": Wanted(self._grants.run)} if wanted else {}
+            wanted[f"usage of {source.kind}"] = Wanted(watch.run)
+            wanted[f"usage source of {source.kind}"] = Wanted(loop, same=(source, period_s, watch.run))
+        return {**wanted, "card grants": Wanted(self._grants.run)} if wanted else {}
 
     def _is_used(self, source: UsageSource) -> bool:
         return source.source != "nvml" or self._has_nvml

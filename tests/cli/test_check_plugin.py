@@ -192,7 +192,7 @@ def test_vgpus_are_judged_as_far_as_files_tell(host: Path, profiles: str, said: 
         ),
         pytest.param(
             "{name: a, class: nvidia, memory: 1Gi, select: {ids: [GPU-9]}}",
-            "profile a: select chooses none of the cards of class nvidia",
+            "profile a: select matches no card of class nvidia",
             id="no-such-card",
         ),
     ],

@@ -51,8 +51,8 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("{name: nvidia, nodes: {shared: ['/dev/*']}}"),
-            "devices.classes[0].nodes.shared[0]: would give every container with a card /dev/mem: name the nodes of "
-            "the vendor",
+            "devices.classes[0].nodes.shared[0]: would give /dev/mem to every container with a card: list only the "
+            "vendor's device nodes",
             id="all-of-dev",
         ),
         pytest.param(

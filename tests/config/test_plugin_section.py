@@ -190,8 +190,7 @@ ID = "GPU-" + 56 * "0"
         pytest.param(
             shared("resource: aliyun.com/npu, replicas: 2", "resource: aliyun.com/npu, replicas: 3"),
             "sharing[1].devices: cards of aliyun.com/npu are also shared by sharing[0], but with different replicas "
-            "or rename: name other cards in "
-            "one of them",
+            "or rename: list different cards in one of them",
             id="all-twice",
         ),
         pytest.param(

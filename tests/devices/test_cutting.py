@@ -118,7 +118,7 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
         pytest.param(
             A,
             [Profile(name="g", kind="nvidia", cores_percent=50, select=CardChoice(ids=("GPU-x",)))],
-            "profile g: select chooses none of the cards of class nvidia",
+            "profile g: select matches no card of class nvidia",
             id="chooses-nothing",
         ),
     ],
