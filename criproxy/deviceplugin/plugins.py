@@ -169,7 +169,7 @@ class Plugins:
         """Log which cards cannot be allocated, and which can be again."""
         for (kind, card), holder in self.elsewhere.items():
             if (kind, card) not in self._told:
-                text = "a card cannot be allocated: a container has it under an ID that is no longer offered"
+                text = "a card cannot be allocated: a container has it under an ID that is not offered"
                 self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
         for kind, card in sorted(self._told - self.elsewhere.keys()):
             self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})

@@ -163,7 +163,7 @@ def _fails(known: Known | None) -> bool:
 def _card(key: Key, known: Known | None, holder: str, replicas: Mapping[str, int]) -> PublishedCard:
     kind, card = key
     if holder and not _fails(known):
-        text = f"a container has it as {holder}, which is no longer offered"
+        text = f"a container has it as {holder}, which is not offered"
         return PublishedCard(device_class=kind, id=card, healthy=False, reason=text, replicas=replicas)
     if known is None:
         return PublishedCard(device_class=kind, id=card, replicas=replicas)

@@ -57,7 +57,7 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("{name: nvidia, nodes: {shared: ['/dev/sd?']}}"),
-            "would give every container with a card /dev/sda",
+            "would give /dev/sda to every container with a card",
             id="disks",
         ),
         pytest.param(

@@ -72,7 +72,7 @@ async def test_what_it_says_is_told() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        pytest.param("exit 1", "has ended", id="ends"),
+        pytest.param("exit 1", "has exited", id="ends"),
         pytest.param("""echo '{"problem": "NVML: Driver Not Loaded"}'""", "NVML: Driver Not Loaded", id="says-why"),
         pytest.param("echo nonsense", "printed an invalid line", id="nonsense"),
         pytest.param("""echo '{"event": {"gpu": 3}}'""", "printed an invalid line", id="another-form"),

@@ -98,7 +98,7 @@ async def test_a_late_kubelet(node: Node) -> None:
     await node.kubelet.start()
     await node.kubelet.until_capacity(GPU, 1)
 
-    assert node.said("is missing; the kubelet makes it") == 1
+    assert node.said("is missing; the kubelet creates it") == 1
 
 
 async def test_a_refused_plugin(node: Node) -> None:

@@ -190,7 +190,7 @@ async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path)
         program.policy.write_text(policy(section))
         await program.until_said("the configuration cannot be used")
 
-        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing says")
+        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing requires")
         assert program.kubelet.capacity(NPU) == (1, 1)
 
 

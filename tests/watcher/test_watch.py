@@ -354,7 +354,7 @@ async def test_another_plan_is_followed(folder: Path) -> None:
     await node.daemon.stop()
 
 
-@pytest.mark.parametrize("problem", ["NVML does not know the cards", ""], ids=["not-known", "no-cards"])
+@pytest.mark.parametrize("problem", ["NVML does not list the cards", ""], ids=["not-known", "no-cards"])
 async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, problem: str) -> None:
     """It is nothing only where there are no such cards; before that is known, nothing is known of their use, either."""
     node = Node(folder)
