@@ -156,7 +156,8 @@ def test_a_shared_card_that_is_not_there(
     assert ids(served) == {NPU: offered}
     assert served.warnings == warnings
     if warnings:
-        with pytest.raises(ResourceError, match=r"aliyun\.com/npu cannot be shared as devices\.plugin\.sharing requires"):
+        sentence = r"aliyun\.com/npu cannot be shared as devices\.plugin\.sharing requires"
+        with pytest.raises(ResourceError, match=sentence):
             resources(config, npus(0, 0), strict=True)
 
 
