@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 
 LARGEST_BYTES = 4 << 20
 """Of a message that it takes: the default of grpc-go."""

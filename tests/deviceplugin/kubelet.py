@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
-from criproxy.deviceplugin import pluginregistration_pb2 as registry
+from criproxy.cri import deviceplugin_pb2 as api
+from criproxy.cri import pluginregistration_pb2 as registry
 from tests.allocations import Allocated, Allocations
 from tests.deviceplugin.device_manager import DeviceManager, Given, Key
 

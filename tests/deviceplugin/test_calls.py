@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin.settings import State
 from criproxy.devices.allocation import InvalidRequest
 from tests.deviceplugin.device_manager import AdmissionError
