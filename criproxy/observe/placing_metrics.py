@@ -225,7 +225,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(CounterMetricFamily, "device_incidents", ("device_class", "action")),
         lambda placing: placing.counters.device_incidents,
-        "Reports of unhealthy cards, by what the policy file says to do.",
+        "Reports of unhealthy cards, by action.",
     ),
     (
         *(CounterMetricFamily, "device_stops", ("device_class",)),
@@ -245,7 +245,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(CounterMetricFamily, "device_quota_incidents", ("device_class", "quantity", "action")),
         lambda placing: placing.counters.quota_incidents,
-        "Containers that were found over the quota of a vGPU, by what the policy file says to do.",
+        "Containers that were found over the quota of a vGPU, by action.",
     ),
     (
         *(CounterMetricFamily, "device_quota_stops", ("device_class", "quantity")),

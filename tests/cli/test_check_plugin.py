@@ -61,7 +61,7 @@ def test_without_a_machine(host: Path) -> None:
     missing = POLICY.replace("nvidia.yaml", "other.yaml")
     status, output = check(host, missing, "", "--no-machine")
     assert status == 0
-    assert f"note: {host}/etc/other.yaml is not there: NVIDIA's file was not checked" in output
+    assert f"note: {host}/etc/other.yaml does not exist: NVIDIA's file was not checked" in output
     assert check(host, missing, "")[0] == 1
 
 

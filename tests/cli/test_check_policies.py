@@ -38,7 +38,7 @@ OF_ALL = [
     ),
     pytest.param(
         'reservedCpus: 0\nreservedResources: {cpu: "cpuset:1"}\n',
-        "reservedCpus: says the same as reservedResources.cpu: give one of them",
+        "reservedCpus: means the same as reservedResources.cpu: set only one of them",
         id="twice",
     ),
     pytest.param(

@@ -77,8 +77,8 @@ def test_a_load_that_cannot_be_read(strange: Path, name: str, sentence: str) -> 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("binary.tgz", "it is neither a folder nor an archive that tar knows"),
-        ("empty.tgz", "it is neither a folder nor an archive that tar knows"),
+        ("binary.tgz", "it is neither a directory nor an archive that tar can read"),
+        ("empty.tgz", "it is neither a directory nor an archive that tar can read"),
         ("cut.tgz", "the archive ends too early: copy it once more"),
     ],
 )

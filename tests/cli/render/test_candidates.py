@@ -12,7 +12,7 @@ from criproxy.policy.candidates import Candidates, Measure, Row
 from criproxy.views.candidates import values
 
 MEASURES = (
-    Measure("it is there already"),
+    Measure("it is already there"),
     Measure("its memory fits"),
     Measure("it is smaller", Unit.FEWER),
     Measure("it has more memory", Unit.MORE_BYTES),
@@ -53,7 +53,7 @@ def test_criteria_in_which_they_differ_are_columns() -> None:
         "  the machine   no  2  4 GiB      9  lost on criterion 1",
         "  NUMA node 2                        lacks 2 CPUs",
         "  and 7 more",
-        "  the same for all: it is there already",
+        "  the same for all: it is already there",
     ]
 
 
