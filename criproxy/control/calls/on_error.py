@@ -54,9 +54,7 @@ class CallFallback:
         context, refused = self.context, isinstance(verdict, Refuse)
         # The notice about devices reports the former; in the latter case, the runtime has not answered.
         if not isinstance(error, DeviceFault | NotReady):
-            shares = (
-                "the call continues, and the container gets no place of its own" if container else "the call continues"
-            )
+            shares = "the call continues, without a place for the container" if container else "the call continues"
             note_failed(context, call, error, "it was refused" if refused else shares)
         counters = context.counters
         counters.fallbacks["refuse" if refused else context.settings.on_error.value] += 1
@@ -65,11 +63,7 @@ class CallFallback:
         if container and refused:
             context.state.note(container, Kind.REFUSED, for_kubelet(error))
         elif container:
-            context.state.note(
-                container,
-                Kind.PASSED,
-                f"{for_kubelet(error)}; the call continues, and criproxy adopts the container afterwards",
-            )
+            context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; criproxy adopts it afterwards")
         is_ours = isinstance(error, CriproxyError)
         text, traceback = (str(error), {}) if is_ours else (f"criproxy failed: {error!r}", {"exc_info": error})
         context.log.error("call not handled", method=call.method, error=text, refused=refused, **traceback)
