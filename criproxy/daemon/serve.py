@@ -20,6 +20,7 @@ from criproxy.daemon.options import MAIN, Endpoints, Options
 from criproxy.errors import UsageError
 from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.observe.control_socket import ControlServer
+from criproxy.observe.ending import end_process_soon
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier, adopt_sockets
@@ -277,6 +278,7 @@ class Daemon:
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
+        end_process_soon()
         self._stop.set()
 
 

@@ -30,6 +30,7 @@ from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
 from criproxy.nvidia.xids import xid_filter
 from criproxy.observe.descendants import adopt
+from criproxy.observe.ending import PART_S, end_process_soon
 from criproxy.observe.failures import Failures
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
@@ -98,6 +99,7 @@ class DevicePlugin:
                 starting.result()
                 await stopping
             starting.cancel()
+            await asyncio.wait({starting}, timeout=PART_S)
             self._notifier.stopping()
         log.info("stopped")
 
@@ -105,6 +107,7 @@ class DevicePlugin:
         """The parts, of which those that talk to the kubelet begin."""
         options = self._options
         self._machine = self._machine_for(loaded)
+        stack.push_async_callback(self._machine.close)
         way = options.register or loaded.plan.register
         place = Place(
             kubelet_dir=options.kubelet_folder,
@@ -282,4 +285,5 @@ class DevicePlugin:
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
+        end_process_soon()
         self._stop.set()

@@ -39,12 +39,12 @@ async def in_full(work: Coroutine[object, object, T], timeout_s: float | None, l
     return task.result()
 
 
-def end_process_within(timeout_s: float = LONGEST_STOP_S) -> None:
-    """End this process after *timeout_s*, whatever hangs: a thread that reads a file can be ended in no other way.
+def end_process_soon() -> None:
+    """End this process after `LONGEST_STOP_S`, whatever hangs: a thread that reads a file can be ended in no other way.
 
     Where each thread was at that moment is printed to standard error.
     """
-    faulthandler.dump_traceback_later(timeout_s, exit=True)
+    faulthandler.dump_traceback_later(LONGEST_STOP_S, exit=True)
 
 
 def _look_at(task: "asyncio.Task[T]") -> None:
