@@ -127,6 +127,7 @@ class DevicePlugin:
                 self._status_text,
                 self._reloaded,
                 self._look,
+                self._await_cards,
                 self._tasks,
                 log,
             ),
@@ -191,6 +192,14 @@ class DevicePlugin:
         """The cards of the classes that *loaded* advertises."""
         other = self._machine_for(loaded)
         return self._publisher.inventory if other.classes == self._machine.classes else await other.look()
+
+    def _await_cards(self, loaded: Loaded) -> None:
+        """Look for cards of the classes of *loaded*, too; what files in force say of a class counts."""
+        kinds = {
+            each.kind.name: each.kind for each in (*loaded.plan.advertised, *self._publisher.loaded.plan.advertised)
+        }
+        if kinds.keys() != {kind.name for kind in self._machine.classes}:
+            self._machine.use(kinds.values())
 
     def _machine_for(self, loaded: Loaded) -> Machine:
         nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
