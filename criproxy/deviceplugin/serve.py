@@ -195,9 +195,8 @@ class DevicePlugin:
 
     def _await_cards(self, loaded: Loaded) -> None:
         """Look for cards of the classes of *loaded*, too; what files in force say of a class counts."""
-        kinds = {
-            each.kind.name: each.kind for each in (*loaded.plan.advertised, *self._publisher.loaded.plan.advertised)
-        }
+        advertised = (*loaded.plan.advertised, *self._publisher.loaded.plan.advertised)
+        kinds = {each.kind.name: each.kind for each in advertised}
         if kinds.keys() != {kind.name for kind in self._machine.classes}:
             self._machine.use(kinds.values())
 
