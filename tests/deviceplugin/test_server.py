@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
+from typing import Any
 
 import grpc
 import pytest
@@ -87,11 +88,12 @@ async def busy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[t
     """A server with a call under way that does not end by itself."""
     monkeypatch.setattr(server_module, "STOP_S", 0.01)
     handler = Handler()
-    methods = {"Wait": grpc.unary_unary_rpc_method_handler(handler.wait)}
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Wait": grpc.unary_unary_rpc_method_handler(handler.wait)}
     server = Server(folder / "a.sock", [grpc.method_handlers_generic_handler("a.B", methods)])
     await server.start()
     async with grpc.aio.insecure_channel(f"unix://{folder}/a.sock") as channel:
-        call = asyncio.ensure_future(channel.unary_unary("/a.B/Wait")(b""))
+        method: Any = channel.unary_unary("/a.B/Wait")
+        call = asyncio.ensure_future(method(b""))
         async with asyncio.timeout(PATIENT_S):
             await handler.called.wait()
         yield server, handler
