@@ -278,8 +278,8 @@ class Daemon:
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
-        end_process_soon()
         self._stop.set()
+        end_process_soon()
 
 
 def _deciding(controller: "Controller") -> tuple[str, str]:

@@ -293,5 +293,5 @@ class DevicePlugin:
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
-        end_process_soon()
         self._stop.set()
+        end_process_soon()

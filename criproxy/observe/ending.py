@@ -3,6 +3,7 @@
 import asyncio
 import faulthandler
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -44,7 +45,8 @@ def end_process_soon() -> None:
 
     Where each thread was at that moment is printed to standard error.
     """
-    faulthandler.dump_traceback_later(LONGEST_STOP_S, exit=True)
+    with suppress(RuntimeError, ValueError, OSError):  # there is no standard error: nothing can be told
+        faulthandler.dump_traceback_later(LONGEST_STOP_S, exit=True)
 
 
 def _look_at(task: "asyncio.Task[T]") -> None:
