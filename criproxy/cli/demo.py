@@ -179,7 +179,7 @@ class Demo:
 def command() -> None:
     """Run sample pods through criproxy on a private containerd, and read their cgroups.
 
-    The demo also divides a made-up card into two vGPUs, and shows what happens to a container that exceeds its quota.
+    The demo also divides a simulated card into two vGPUs, and shows what happens to a container that exceeds its quota.
 
     Without root or containerd, the demo uses an embedded runtime. It leaves nothing behind. The exit status is 1 if a
     container is not where it should be.

@@ -35,9 +35,9 @@ class Running:
 
 async def vgpus(stage: Stage, teller: Teller) -> None:
     """Cut the card, run two pods on it, and let one take more than it may."""
-    teller.title(f"A card of {CARD_MIB} MiB is cut in two, for two pods; {OVER} takes more than its half.")
+    teller.title(f"A card of {CARD_MIB} MiB is divided between two pods; {OVER} uses more than its half.")
     if stage.card is None:
-        teller.line("Left out: nothing can be written below /dev on this machine, so there is no card.")
+        teller.line("Skipped: this process cannot create files in /dev, so there is no card.")
         return
     async with AsyncExitStack() as stack:
         kubelet = await stack.enter_async_context(DeviceKubelet(stage.card.kubelet))
@@ -48,7 +48,9 @@ async def vgpus(stage: Stage, teller: Teller) -> None:
             async with asyncio.timeout(LIMIT_S):
                 await act.play()
         except TimeoutError as error:
-            raise CriproxyError(f"the act took longer than {LIMIT_S:g} s:\n{stage.log('device-plugin')}") from error
+            raise CriproxyError(
+                f"this part of the demo took longer than {LIMIT_S:g} s:\n{stage.log('device-plugin')}"
+            ) from error
 
 
 @dataclass(slots=True)
@@ -75,8 +77,8 @@ class Act:
         """The kubelet hears of the vGPUs."""
         await self.kubelet.until(lambda: bool(self.kubelet.healthy(RESOURCE)), LIMIT_S)
         ids = self.kubelet.healthy(RESOURCE)
-        by = "" if self.stage.runtime.has_processes else ", by processes that are made up, too"
-        self.teller.line(f"Made up are the card, whose node {self.card.node} is another /dev/null, and its use{by}.")
+        by = "" if self.stage.runtime.has_processes else ", and so are the processes"
+        self.teller.line(f"The card and its usage are simulated{by}; {self.card.node} is a copy of /dev/null.")
         self.teller.check(f"the kubelet is offered {len(ids)} {RESOURCE}: {', '.join(ids)}", len(ids) == len(USED_MIB))
 
     async def run(self) -> None:
@@ -110,9 +112,9 @@ class Act:
         self._describe(ended, await self._state(over))
         said = f"{USED_MIB[OVER]} MiB used, {ALLOWED_MIB} MiB allowed on {CARD}"
         right = (ended.reason, ended.message) == ("GPUMemoryQuotaExceeded", said)
-        self.teller.check(f"{OVER} was stopped, and the kubelet is told why", right)
+        self.teller.check(f"{OVER} was stopped, and the kubelet gets the reason", right)
         for name in self.pods.keys() - {OVER}:
-            self.teller.check(f"{name} runs on", await self._state(self.pods[name]) == "Running")
+            self.teller.check(f"{name} keeps running", await self._state(self.pods[name]) == "Running")
 
     async def leave(self) -> None:
         """The pods are removed."""

@@ -189,4 +189,6 @@ async def _start_runtime(stack: AsyncExitStack, directory: Path, topology: Topol
     options = runtime.RuntimeOptions(cpus=cpus, mems=mems, host_root=host_root)
     embedded = await stack.enter_async_context(runtime.EmbeddedRuntime(directory / "runtime.sock", options))
     name = f"the embedded runtime ({reason})"
-    return Runtime(name, f"unix://{embedded.path}", runtime.IMAGE, "what that runtime was told, and tells", host_root)
+    return Runtime(
+        name, f"unix://{embedded.path}", runtime.IMAGE, "the calls to that runtime, and its answers", host_root
+    )

@@ -45,7 +45,7 @@ async def start(directory: Path, command: str, *arguments: str) -> asyncio.subpr
         try:
             if not await _ready(notify, process):
                 raise CriproxyError(
-                    f"criproxy {command} did not get ready:\n{log_file(directory, command).read_text()}"
+                    f"criproxy {command} did not become ready:\n{log_file(directory, command).read_text()}"
                 )
         except BaseException:
             await end(process, signal.SIGTERM)

@@ -248,7 +248,7 @@ class Daemon:
                 unusual.append(f"RELEASED, so no container is placed: {released}")
             in_force = controller.context.in_force
             if in_force.problem is not None:
-                instead = in_force.instead or "the one before is in force"
+                instead = in_force.instead or "the previous one stays in effect"
                 unusual.append(f"POLICY FILE NOT USED, {instead}: {in_force.problem}")
         return "; ".join(unusual) or self._serving
 

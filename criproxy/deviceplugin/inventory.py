@@ -210,7 +210,7 @@ class Machine:
     async def _seen(self, problems: list[str]) -> Names | None:
         work = partial(names_of_cards, self.classes, self._host_root)
         try:
-            return await self._patience.wait("the folders of devices", work, self._limits.files_s)
+            return await self._patience.wait("the device directories", work, self._limits.files_s)
         except Hangs as error:
             problems.append(str(error))
             return None

@@ -52,7 +52,7 @@ class NvmlProgram:
         """What it reports; a report with a *problem* where it cannot.
 
         Raises:
-            Hangs: it has not answered in time, or a former one still hangs.
+            Hangs: it has not answered in time, or a previous one still hangs.
         """
         return await self._patience.wait("NVML", self._run, self._timeout_s + 5.0)
 
@@ -87,7 +87,7 @@ def _report(output: bytes, status: int) -> NvmlReport:
     try:
         return from_plain(NvmlReport, json.loads(output))
     except ValueError:
-        return NvmlReport(problem=f"NVML: the program that asks it has ended with {status}, and without an answer")
+        return NvmlReport(problem=f"NVML: the program that queries it exited with {status} before it answered")
 
 
 def with_places(gpus: Sequence[Gpu], host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:

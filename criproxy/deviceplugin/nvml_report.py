@@ -190,7 +190,9 @@ def main() -> int:
 
         report = read(pynvml)
     except ImportError:
-        report = NvmlReport(problem="the Python package nvidia-ml-py, which asks NVML, is not installed")
+        report = NvmlReport(
+            problem="the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"
+        )
     except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
         report = NvmlReport(problem=f"NVML: {error}")
     json.dump(to_plain(report), sys.stdout)

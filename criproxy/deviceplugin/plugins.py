@@ -76,7 +76,7 @@ class Plugins:
     def start(self) -> None:
         """Begin to watch folders, and what is in use; plugins start when they are published."""
         for watch in self._watches:
-            self._tasks.forever("watch the kubelet's folder", watch.run)
+            self._tasks.forever("watch the kubelet's directory", watch.run)
         self._tasks.forever("follow ids in use", self._follow)
 
     async def learn(self) -> None:
@@ -171,7 +171,7 @@ class Plugins:
         """Log which cards cannot be allocated, and which can be again."""
         for (kind, card), holder in self.elsewhere.items():
             if (kind, card) not in self._told:
-                text = "a card is not allocated: a container has it under an id that is not offered"
+                text = "a card cannot be allocated: a container has it under an ID that is not offered"
                 self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
         for kind, card in sorted(self._told - self.elsewhere.keys()):
             self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
@@ -248,7 +248,7 @@ class Plugins:
     def _end(self, name: str) -> None:
         self._ending[name] = plugin = self._plugins.pop(name)
         self._tasks.spawn(f"end of {name}", self._ended(name, plugin))
-        self._tasks.log.info("the resource is offered no more", resource=name)
+        self._tasks.log.info("the resource is no longer offered", resource=name)
 
     async def _ended(self, name: str, plugin: Plugin) -> None:
         await plugin.end()

@@ -123,5 +123,5 @@ class RegistryEntry:
         self, request: registry.RegistrationStatus, context: "Context"
     ) -> registry.RegistrationStatusResponse:
         """What came of it."""
-        self._notified("" if request.plugin_registered else request.error or "the kubelet does not say why")
+        self._notified("" if request.plugin_registered else request.error or "the kubelet gave no reason")
         return registry.RegistrationStatusResponse()

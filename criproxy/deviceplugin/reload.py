@@ -19,9 +19,9 @@ from criproxy.observe.tasks import Tasks
 
 _LOGGED = 10
 """Mistakes that are logged, a line each."""
-OLD = "what was in force before stays"
-EMPTIED = "is empty, as a file is that is just being written; for NVIDIA's defaults write 'version: v1'"
-REST = "what is not concerned is offered"
+OLD = "the previous configuration stays in effect"
+EMPTIED = "is empty, perhaps because it is still being written; for NVIDIA's defaults write 'version: v1'"
+REST = "all other resources are offered"
 
 
 @dataclass(slots=True, repr=False)
@@ -67,7 +67,7 @@ class Reload:
     def begin(self, inventory: Inventory) -> None:
         """Say whether what is in force goes together with the cards of the start.
 
-        If not, what is not concerned is offered: a card that is broken at boot does not take all others away.
+        If not, all other resources are offered: a card that is broken at boot does not take all others away.
         """
         self._agrees(self.publisher.loaded, inventory, REST, asked=False)
 
@@ -141,7 +141,7 @@ class Reload:
         if not self._agrees(self.publisher.loaded, self.publisher.inventory, REST, asked=asked):
             return
         if asked or self.problem:
-            self.log.info("the files say what is in force", file=self.publisher.loaded.source)
+            self.log.info("the files match the configuration in effect", file=self.publisher.loaded.source)
         self.problem = ""
         self.await_cards(self.publisher.loaded)
 
@@ -149,4 +149,4 @@ class Reload:
 def tell(log: Log, loaded: Loaded) -> None:
     """Log what of the files has no effect."""
     for note in loaded.notes:
-        log.warning("the configuration has a note", note=note)
+        log.warning("note about the configuration", note=note)

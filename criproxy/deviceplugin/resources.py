@@ -115,7 +115,7 @@ def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: b
 
 def _check_new(cards: Offers, classes: Mapping[str, str]) -> None:
     if twice := next((name for name in cards if name in classes), ""):
-        raise ResourceError(f"{twice} is offered by the class {classes[twice]!r}, too: rename one of them")
+        raise ResourceError(f"{twice} is also offered by the class {classes[twice]!r}: rename one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class _Nvidia(_Maker):
             offers = _without(offers, unable, said, strict=pins is None)
         for name in offers:
             if not self.advertised.kind.serves(name):
-                said.warn(f"{name} is not among resources of the class nvidia: criproxy hides its cards; add it there")
+                said.warn(f"{name} is not in resources of the class nvidia, so criproxy hides its cards: add it there")
         return offers
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
@@ -261,7 +261,7 @@ class _Nvidia(_Maker):
             if number in self.inventory.imex_channels:
                 yield number
             elif imex.required:
-                raise ResourceError(f"the IMEX channel {number}, which imex of NVIDIA's file requires, is not there")
+                raise ResourceError(f"the IMEX channel {number}, which imex of NVIDIA's file requires, does not exist")
 
     def scores(self) -> PairScores:
         known = {card.id: card for card in self.stock.cards}

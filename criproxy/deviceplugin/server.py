@@ -49,7 +49,7 @@ class Server:
             await in_full(self._start(), None, END_S)
         except RuntimeError as error:  # gRPC's own log has why
             await self.stop()
-            raise SocketTrouble(f"{self.path.parent}: no socket can be made in it") from error
+            raise SocketTrouble(f"{self.path.parent}: no socket can be created in it") from error
         except BaseException:
             await self.stop()
             raise

@@ -11,7 +11,7 @@ from criproxy.deviceplugin.sockets import Identity
 from criproxy.observe.logger import Log
 
 _EVENTS = {
-    State.REGISTERED: "the kubelet has the resource",
+    State.REGISTERED: "the resource is registered",
     State.NO_SOCKET: "the resource cannot be served",
     State.NO_KUBELET: "the resource is served; waiting for the kubelet",
     State.UNREGISTERED: "the resource is served; waiting for the kubelet",

@@ -19,7 +19,7 @@ from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import gpu_paths
 from criproxy.nvidia.resources import ResourceError, shown
 
-_MEMORY_UNKNOWN = "the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+_MEMORY_UNKNOWN = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
 
 
 def vgpus_of(

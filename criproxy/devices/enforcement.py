@@ -112,7 +112,7 @@ def enforced_by(profile: Profile, vgpu: Vgpu, makers: "Makers", exists: Callable
     for way in profile.enforce:
         each = makers.make(way, vgpu)
         if missing := [path for path in each.needs if not exists(path)]:
-            lacking.append(f"{way} needs {missing[0]}, which is not on this node")
+            lacking.append(f"{way} needs {missing[0]}, which does not exist on this node")
         else:
             found = found.joined(each)
     if lacking and (profile.when_missing == "refuse" or not found.by):

@@ -146,7 +146,7 @@ class _Case:
         by = ", ".join(self._tampered(asked, None))
         text = f"it is unknown whether a card is allocated to it, and it asks for one with {by}"
         if self.rules.on_no_evidence == "fail":
-            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet tries again")
+            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet retries")
             return Boundary(asked, refusal=refusal)
         return Boundary(asked, (self._found(Word.NO_EVIDENCE, f"{text}, which criproxy leaves unchanged"),))
 
@@ -177,7 +177,7 @@ class _Case:
     def _allocated(self, asked: Asked) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)
         if by_cdi and not ids:
-            text = "one of its CDI devices does not say which card it is: criproxy changes nothing"
+            text = "one of its CDI devices does not identify its card: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
         cards = ids_text(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]

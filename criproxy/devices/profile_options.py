@@ -30,7 +30,7 @@ ShareOfCards = Annotated[str, Text(r"[1-9][0-9]?%|100%", "a share such as 50%")]
 
 def _number_or_auto(value: object) -> object:
     if isinstance(value, bool) or (isinstance(value, str) and value != "auto"):
-        raise ValueError(f"must be auto, or a number of parts of each card, not {value!r:.60}")
+        raise ValueError(f"must be auto, or the number of vGPUs of each card, not {value!r:.60}")
     return value
 
 

@@ -94,7 +94,7 @@ class Tasks:
 
     def failed(self, kind: str, name: str, error: BaseException) -> None:
         """Count, show and, where it is news, log that *name* has failed with *error*; *kind* as in `Failures`."""
-        after = "; criproxy has started it again" if kind == "watcher" else ""
+        after = "; criproxy has restarted it" if kind == "watcher" else ""
         if self.failures.add(kind, f"criproxy failed at '{name}': {error!r}{after}"):
             self.log.error("background work failed", work=name, error=str(error), exc_info=error)
 

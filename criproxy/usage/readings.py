@@ -43,7 +43,7 @@ def _taken_s(fields: Mapping[str, Any], came_s: float) -> float:
     """When it was taken; what waited in a pipe or file is not of now."""
     value = fields.get("monotonic_s", came_s)
     if type(value) not in {int, float} or not 0 <= value <= came_s + AHEAD_S:
-        raise NoReading(f"monotonic_s must be a time of the machine's monotonic clock that has been, not {value!r:.60}")
+        raise NoReading(f"monotonic_s must be a past time of the machine's monotonic clock, not {value!r:.60}")
     return min(float(value), came_s)
 
 
@@ -59,7 +59,7 @@ def _process(said: object, where: str) -> ProcessUse:
     fields = _object(said, where)
     pid = fields.get("pid")
     if type(pid) is not int or not 0 < pid < MAX_PID:
-        raise NoReading(f"{where}.pid must be the number of a process, not {pid!r:.60}")
+        raise NoReading(f"{where}.pid must be a process ID, not {pid!r:.60}")
     return ProcessUse(
         process=Process(pid=pid, start_ticks=0),
         card=_name(fields, where),
@@ -86,7 +86,7 @@ def _object(said: object, where: str) -> Mapping[str, Any]:
 
 def _text(said: object, where: str) -> str:
     if not isinstance(said, str):
-        raise NoReading(f"{where} must be a text, not {said!r:.60}")
+        raise NoReading(f"{where} must be a string, not {said!r:.60}")
     return said[:500]
 
 

@@ -11,7 +11,7 @@ from criproxy.usage.quota import Judgement, Key, Verdict, Within
 from criproxy.usage.values import ContainerUse, ProcessUse, Reading
 from criproxy.watcher.grants import Granted, OpenIncident
 
-UNLISTED = "it is not among the cards that there are"
+UNLISTED = "it is not one of the existing cards"
 
 
 @dataclass(slots=True, repr=False)

@@ -79,7 +79,7 @@ async def test_the_demo_shows_every_step_and_cleans_up(environ: dict[str, str], 
     assert "because default/trader/main was created; read back" in text, "the story of the one that was moved"
     assert re.search(r"default/train/main +card0 +half-card +6144 of 4096", text), "criproxy usage"
     assert re.search(DESCRIBED, text), "kubectl describe"
-    assert "✓ chat runs on" in text
+    assert "✓ chat keeps running" in text
     assert text.count("✓") >= 17
     assert "✗" not in text
     assert left_behind(short_path, text) == []

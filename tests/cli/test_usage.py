@@ -111,7 +111,7 @@ def test_a_wide_terminal_has_whole_ids() -> None:
     [
         pytest.param(
             answer(watcher={"state": "none", "reported": None, "stale_after_s": None, "classes": []}, cards=[]),
-            "the use of cards is not known: no watcher has reported since the daemon's start.",
+            "the use of cards is not known: no watcher has reported since the daemon started.",
             id="no-watcher",
         ),
         pytest.param(

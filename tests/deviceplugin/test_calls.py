@@ -190,7 +190,7 @@ async def test_a_preference_that_hangs(node: Node) -> None:
         goes_on.set()
 
     assert node.status().counts.preferences_late == 2
-    assert node.said("the choice of devices takes too long") == 1
+    assert node.said("choosing devices took too long") == 1
 
 
 async def test_a_call_before_each_start(node: Node) -> None:

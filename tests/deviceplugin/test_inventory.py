@@ -166,7 +166,7 @@ async def test_a_program_that_says_nothing(tmp_path: Path) -> None:
     """It is a problem, and no failure."""
     found = await Machine([NVIDIA], tmp_path, MISSING, PATIENT).look()
 
-    assert found.problems == ("NVML: the program that asks it has ended with 0, and without an answer",)
+    assert found.problems == ("NVML: the program that queries it exited with 0 before it answered",)
 
 
 async def test_a_program_that_is_not_there(tmp_path: Path) -> None:

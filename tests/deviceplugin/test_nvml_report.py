@@ -1,4 +1,4 @@
-"""What the program that asks NVML reports, with the driver of a made-up machine."""
+"""What the program that queries NVML reports, with the driver of a made-up machine."""
 
 import json
 import subprocess
@@ -73,7 +73,7 @@ def test_no_nvml(tmp_path: Path) -> None:
     )
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
 
-    assert "nvidia-ml-py, which asks NVML, is not installed" in done.stdout
+    assert "nvidia-ml-py, which criproxy needs to query NVML, is not installed" in done.stdout
 
 
 def test_attributes_are_named_as_labels_end(tmp_path: Path) -> None:

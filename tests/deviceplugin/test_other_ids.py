@@ -81,14 +81,14 @@ async def test_a_card_that_is_shared_while_a_container_has_it_whole(node: Node) 
     node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1"))
     await node.kubelet.until_capacity(GPU, 5, healthy=2)
     assert node.kubelet.healthy(GPU) == {"b::0", "b::1"}
-    await node.log.until(lambda: node.said("a container has it under an id that is not offered") == 1)
+    await node.log.until(lambda: node.said("a container has it under an ID that is not offered") == 1)
     node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1", bad=["b::0"]))
     await node.kubelet.until_capacity(GPU, 5, healthy=1)
     node.kubelet.remove(WEB)
     await node.kubelet.until_capacity(GPU, 4, healthy=3)
 
     await node.log.until(lambda: node.said("a card can be allocated again") == 1)
-    assert node.said("a container has it under an id that is not offered") == 1
+    assert node.said("a container has it under an ID that is not offered") == 1
     assert node.plugins.elsewhere == {}
 
 
@@ -240,7 +240,7 @@ async def test_a_changed_file_gives_no_card_twice(folder: Path) -> None:
 
         program.policy.write_text(policy(shared))
         await program.kubelet.until_capacity(f"{NPU}.shared", 2, healthy=0)
-        await program.until_said("a container has it under an id that is not offered")
+        await program.until_said("a container has it under an ID that is not offered")
         daemon = Daemon(program.control)
         server = await daemon.start()
         report = await daemon.until_report(lambda report: any("reason" in each for each in report.get("cards", ())))

@@ -190,7 +190,7 @@ async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path)
         program.policy.write_text(policy(section))
         await program.until_said("the configuration cannot be used")
 
-        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing says")
+        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing requires")
         assert program.kubelet.capacity(NPU) == (1, 1)
 
 
@@ -208,7 +208,7 @@ async def test_what_contradicts_the_machine_at_the_start_stays_a_problem(folder:
         await program.ready()
         await program.kubelet.until_capacity(NPU, 1)
 
-        agrees = "the files say what is in force"
+        agrees = "the files match the configuration in effect"
         program.signal(SIGHUP)
         await program.until(lambda: program.said("the configuration cannot be used") > 1 or program.said(agrees) > 0)
         assert not program.said(agrees)
@@ -253,7 +253,7 @@ async def test_an_index_means_the_same_gpu_until_the_file_is_read_anew(folder: P
 
         program.host.use(Driver(gpus=(replace(t4(1), index=0),)))
         program.host.unplug("/dev/nvidia0")
-        await program.until_said("the card GPU-0, which is to be shared, is not there")
+        await program.until_said("the card GPU-0, which should be shared, does not exist")
         await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {"GPU-1"})
 
         (folder / "nvidia.yaml").write_text(FIRST.replace("2", "3") % 0)

@@ -183,7 +183,7 @@ class Play:
             expected.append(Wrong(frozenset(), "the disk is full"))
         excused = scene.ledger.excused
         if self.case.plugin != "no plugin":
-            excused |= {"is unhealthy since", "no answer from"}
+            excused |= {"has been unhealthy since", "no answer from"}
         if "bypass on" in self.case.moments:
             excused.add(UNNAMED)
         if FAILURES & set(self.case.moments):

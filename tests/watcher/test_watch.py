@@ -354,7 +354,7 @@ async def test_another_plan_is_followed(folder: Path) -> None:
     await node.daemon.stop()
 
 
-@pytest.mark.parametrize("problem", ["NVML does not know the cards", ""], ids=["not-known", "no-cards"])
+@pytest.mark.parametrize("problem", ["NVML does not list the cards", ""], ids=["not-known", "no-cards"])
 async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, problem: str) -> None:
     """It is nothing only where there are no such cards; before that is known, nothing is known of their use, either."""
     node = Node(folder)
@@ -379,7 +379,7 @@ async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
     os.mkfifo(stat)
     await node.daemon.start()
     async with node.watching():
-        await node.daemon.until_said("device-usage", "the kernel does not say in time")
+        await node.daemon.until_said("device-usage", "finding the containers of the processes in /proc took too long")
         stat.rename(folder / "fifo")
         (folder / "stat").rename(stat)
         os.close(os.open(folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))  # who waits to read it goes on
@@ -401,7 +401,7 @@ async def test_a_program_that_hangs_is_not_started_again_by_another_plan(folder:
         await child.start(("/bin/sleep", "1000"))  # as if it could not be killed
         node.say(p10=100)
         watcher.use(node.plan)
-        await node.daemon.until_said("device-usage", "a former one still hangs")
+        await node.daemon.until_said("device-usage", "a previous one still hangs")
         await node.daemon.until_said("device-usage", "'memory_mib': 100")
     await node.daemon.stop()
 
@@ -433,7 +433,7 @@ async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) 
     node.say(p10=9000)
     await node.daemon.start()
     async with node.watching() as watcher:
-        told = await node.daemon.until_said("device-usage", "nobody is judged: readings are more than 0.03 s")
+        told = await node.daemon.until_said("device-usage", "quotas are not checked: readings are more than 0.03 s")
         assert told["classes"][0]["containers"][0]["memory_mib"] == 9000
         watcher.use(replace(node.plan, quota=QuotaPlan(period_s=60.0)))
         await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))

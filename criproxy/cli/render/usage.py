@@ -22,7 +22,7 @@ BARS = "▁▂▃▄▅▆▇█"
 MOST_UNKNOWN = 5
 UNGUARDED = "the policy file has no devices section: criproxy does not know which container has which card"
 NO_WATCHER = (
-    "the use of cards is not known: no watcher has reported since the daemon's start. It runs in criproxy "
+    "the use of cards is not known: no watcher has reported since the daemon started. The watcher runs in criproxy "
     "device-plugin, for the classes that the policy file lists under devices.plugin.usage"
 )
 

@@ -137,5 +137,5 @@ class PodFiles:
         """Let the log say of which pods there can be no file: the kubelet sends no such UID."""
         nameless = {row.container.pod for row in found if not is_uid(row.grant.pod_uid)}
         for pod in nameless - self._nameless:
-            self.context.log.warning("no file for a pod: its UID is none", sandbox=pod)
+            self.context.log.warning("no file for a pod: its UID is invalid", sandbox=pod)
         self._nameless = nameless
