@@ -20,6 +20,7 @@ from criproxy.daemon.options import MAIN, Endpoints, Options
 from criproxy.errors import UsageError
 from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.observe.control_socket import ControlServer
+from criproxy.observe.ending import end_process_soon
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier, adopt_sockets
@@ -278,6 +279,7 @@ class Daemon:
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
         self._stop.set()
+        end_process_soon()
 
 
 def _deciding(controller: "Controller") -> tuple[str, str]:

@@ -27,6 +27,7 @@ from criproxy.discovery.cards import DRIVER_TIMEOUT_S, DriverFiles, find_cards
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import MigMinors, Platform
+from criproxy.observe.ending import PART_S
 
 POLL_S = 0.5
 """How often names are looked at."""
@@ -137,7 +138,7 @@ class Machine:
         """Wait for NVML no more."""
         if self._asking is not None:
             self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+            await asyncio.wait({self._asking}, timeout=PART_S)
 
     async def look(self) -> Inventory:
         """All cards; asks NVML, too."""
@@ -260,7 +261,7 @@ def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles,
         peers=report.peers,
         lost=report.lost,
         minors=minors_of(host_root, files),
-        platform=platform_of(host_root, has_nvml=not report.problem),
+        platform=platform_of(host_root, files, has_nvml=not report.problem),
         imex_channels=imex_channels(host_root),
         driver_version=report.driver_version,
         cuda_version=report.cuda_version,

@@ -63,6 +63,7 @@ class Plugins:
         self.elsewhere: Mapping[Key, str] = {}
         """Cards that containers have, or may have, under other ids than those that are published: who has them."""
         self._told: frozenset[Key] = frozenset()
+        self._stopped = False
         self._news = asyncio.Event()
         self._folders_news = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
@@ -102,7 +103,8 @@ class Plugins:
             plugin.retry()
 
     async def stop(self) -> None:
-        """End all plugins: the kubelet sees their devices as unhealthy."""
+        """End all plugins: the kubelet sees their devices as unhealthy. What is published after that is not offered."""
+        self._stopped = True
         plugins, self._plugins = self._plugins, {}
         await asyncio.gather(*(plugin.end(flush=False) for plugin in (*plugins.values(), *self._ending.values())))
 
@@ -202,6 +204,8 @@ class Plugins:
 
     def _list(self, held: Mapping[str, Collection[Device]]) -> None:
         """List what is published, and beside it what is *held*, by resource."""
+        if self._stopped:  # health and files may change until all parts have ended
+            return
         former = {name: plugin.published for name, plugin in self._plugins.items()}
         in_use = [self._in_use]
         changed = {name: {each.id for each in devices if self._now(name, each.id)} for name, devices in held.items()}

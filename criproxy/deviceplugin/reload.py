@@ -36,6 +36,8 @@ class Reload:
     """Called with what has come into force, before it is published."""
     look: Callable[[Loaded], Awaitable[Inventory]]
     """Finds the cards of the classes that the files advertise."""
+    await_cards: Callable[[Loaded], None]
+    """Called with files that are not in force: when cards of their classes come, they are tried again."""
     tasks: Tasks
     log: Log
     register: Register
@@ -112,6 +114,7 @@ class Reload:
             return
         inventory = await self.look(new)
         if not self._agrees(new, inventory, OLD, asked=asked):
+            self.await_cards(new)
             return
         self.problem = ""
         self.reloads += 1
@@ -140,6 +143,7 @@ class Reload:
         if asked or self.problem:
             self.log.info("the files match the configuration in effect", file=self.publisher.loaded.source)
         self.problem = ""
+        self.await_cards(self.publisher.loaded)
 
 
 def tell(log: Log, loaded: Loaded) -> None:

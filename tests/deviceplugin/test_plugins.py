@@ -337,3 +337,13 @@ async def test_a_stop_while_nothing_works(node: Node) -> None:
     await started(node, "a")
     await node.stop_plugins()
     assert [each.name for each in node.kubelet.plugins_dir.iterdir() if each != node.kubelet.socket] == []
+
+
+async def test_nothing_is_offered_after_the_end(node: Node) -> None:
+    """What is published then, as when a card recovers at that moment, begins no plugin anew."""
+    await started(node, "a")
+    await node.plugins.stop()
+
+    node.plugins.publish(offer("a"))
+
+    assert node.plugins.status == []

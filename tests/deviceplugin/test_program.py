@@ -281,6 +281,22 @@ async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> No
         assert program.kubelet.registered[:2] == [GPU, NPU]
 
 
+async def test_a_file_that_waits_for_a_card(folder: Path) -> None:
+    """It was refused since a card was not there, of a class that no file in force has: it counts when that comes."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+
+        sharing = "sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]"
+        program.policy.write_text(policy(f"{{advertise: [nvidia, ali-npu], {sharing}}}"))
+        await program.until_said("the configuration cannot be used")
+        assert NPU not in program.kubelet.registered
+        program.host.plug("/dev/npu1")
+        await program.kubelet.until_capacity(NPU, 5)
+
+
 async def test_what_pods_have_survives_a_restart_of_the_program(folder: Path) -> None:
     """A card that went meanwhile stays listed as unhealthy, and no other id is given twice."""
     async with Program(folder) as program:
