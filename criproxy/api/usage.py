@@ -35,7 +35,7 @@ class UsageCommands:
             UsageError: it is none.
         """
         try:
-            report = read_usage(arguments)
+            report = await asyncio.to_thread(read_usage, arguments)  # its time grows with the containers
         except BadUsage as error:
             raise UsageError(str(error)) from error
         self.controller.card_usage.publish(report)
