@@ -321,6 +321,24 @@ async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None
             "the unit lacks CAP_KILL",
             id="may-not-kill",
         ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu", enforce=("hami-core", "watch")),
+            QuotaPlan(actions=QuotaActions(cores="kill-process")),
+            "the unit lacks CAP_KILL",
+            id="may-not-kill-beside-another-method",
+        ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu", enforce=("hami-core",)),
+            QuotaPlan(actions=QuotaActions(memory="kill-process")),
+            "",
+            id="kills-nobody-of-a-profile-without-watch",
+        ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu"),
+            QuotaPlan(actions=QuotaActions(memory="kill-process"), by_class={"ali-npu": QuotaActions(memory="stop")}),
+            "",
+            id="kills-nobody-of-this-class",
+        ),
         pytest.param(Profile(name="g", kind="ali-npu"), QUOTA, "", id="all-is-well"),
     ],
 )
