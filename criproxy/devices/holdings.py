@@ -76,14 +76,19 @@ class Holdings:
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
 
     def ids_given(self, node: Node, kinds: Iterable[str], known: Collection[str]) -> Counter[tuple[str, str]]:
-        """By class and resource, of those *known*, how many ids containers have that are there."""
-        found: Counter[tuple[str, str]] = Counter()
+        """By class and resource, of those *known*, how many ids containers have that are there.
+
+        Containers of one pod may have the same id: it counts once. Of many ids of a container, only the first are known
+        by name: the others count as its own.
+        """
+        named, others = set[tuple[str, str, str]](), Counter[tuple[str, str]]()
         held = [self.of(container) or NOTHING for container in alive(node)]
         for kind in kinds:
             for share in (share for facts in held for share in allocated_of(facts, kind)):
-                if share["resource"] in known:
-                    found[kind, share["resource"]] += share["count"]
-        return found
+                if (resource := share["resource"]) in known:
+                    named |= {(kind, resource, each) for each in share["ids"]}
+                    others[kind, resource] += share["count"] - len(share["ids"])
+        return Counter((kind, resource) for kind, resource, _ in named) + others
 
     def holders(self, node: Node, kind: str, id: str) -> Iterator[Container]:
         """The containers that may have what the kubelet allocates under *id*, which is a vGPU of a class."""

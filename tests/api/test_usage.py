@@ -55,6 +55,12 @@ class Asked:
         use = {"container_id": container_id, "kind": "nvidia", "card": "GPU-a", "memory_mib": memory_mib}
         return await self("device-usage", **report(containers=[{**use, "cores_percent": 20.0}]))
 
+    async def given(self) -> tuple[set[str], int, int]:
+        """The ids of the vGPUs that containers hold, and how many are given and free."""
+        values = await self("usage")
+        (profile,) = values["profiles"]
+        return {id for each in values["containers"] for id in each["ids"]}, profile["given"], profile["free"]
+
     def metrics(self) -> dict[str, Any]:
         """What a scrape has of the use of vGPUs: labels and value by name."""
         registry = CollectorRegistry()
@@ -195,6 +201,26 @@ async def test_free_vgpus(tmp_path: Path) -> None:
         "free": 2,
     }
     assert metrics["vgpu_free"] == ({"device_class": "nvidia", "profile": "gpu-8g"}, 2.0)
+
+
+async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
+    """Containers of one pod share it; what is given agrees with who holds what, also right after a holder has left."""
+    pod = pod_with("GPU-a/gpu-8g/0", "one")
+    both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
+    async with asked(tmp_path) as node:
+        await node("device-inventory", **OFFERED)
+        sandbox, _ = await node.world.kubelet.run_pod(both)
+        last = await node.world.run(pod_with("GPU-a/gpu-8g/1", "two"))
+        told = [await node.given()]
+        await node.world.kubelet.stop_sandbox(sandbox)
+        told.append(await node.given())
+        node.world.runtime.exit_container(last)
+        async with asyncio.timeout(60):
+            while (now := await node.given())[0]:
+                await asyncio.sleep(0.01)
+        told.append(now)
+
+    assert told == [({"GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"}, 2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2), (set(), 0, 3)]
 
 
 async def test_metrics_of_a_vgpu(tmp_path: Path) -> None:
