@@ -59,7 +59,7 @@ class Asked:
         """The ids of the vGPUs that containers hold, and how many are given and free."""
         values = await self("usage")
         (profile,) = values["profiles"]
-        return {id for each in values["containers"] for id in each["ids"]}, profile["given"], profile["free"]
+        return {vgpu for each in values["containers"] for vgpu in each["ids"]}, profile["given"], profile["free"]
 
     def metrics(self) -> dict[str, Any]:
         """What a scrape has of the use of vGPUs: labels and value by name."""
@@ -216,7 +216,7 @@ async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
         told.append(await node.given())
         node.world.runtime.exit_container(last)
         async with asyncio.timeout(60):
-            while (now := await node.given())[0]:
+            while (now := await node.given())[0]:  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.01)
         told.append(now)
 
