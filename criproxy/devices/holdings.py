@@ -70,6 +70,10 @@ class Holdings:
         """What was found at its create; None where that is not known."""
         return self._found.get((container.pod, container.name))
 
+    def having_cards(self, node: Node) -> list[str]:
+        """The keys of the containers to which a device plugin has given something, as far as they are there."""
+        return [each.key for each in alive(node) if has_cards(self.of(each) or NOTHING)]
+
     def cards_given(self, node: Node, kind: DeviceClass, stock: Stock) -> int:
         """How many of the cards in *stock* containers have that are there."""
         held = (self.of(container) or NOTHING for container in alive(node))
@@ -206,6 +210,11 @@ def by_kind(findings: Iterable[Finding]) -> dict[str, str]:
 def alive(node: Node) -> Iterator[Container]:
     """The containers that may use a card."""
     return (container for container in node.containers.values() if container.state is not ContainerState.EXITED)
+
+
+def has_cards(facts: Facts) -> bool:
+    """Whether anything was allocated: most containers of a node have none of its cards."""
+    return any(key.endswith("_allocated") for key in facts)
 
 
 def source_of(facts: Facts, kind: str) -> str:
