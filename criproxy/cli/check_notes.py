@@ -97,6 +97,6 @@ def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
     if missing:
         yield (
             f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), and this policy "
-            f"{format_cpuset(reserved)}: unless a kubelet flag reserves them, the scheduler sends pods that do "
-            "not fit and hang"
+            f"{format_cpuset(reserved)}: unless a kubelet flag reserves them, the scheduler sends pods that "
+            "do not fit and never start"
         )

@@ -77,7 +77,7 @@ def load(options: Options) -> Loaded:
         plan = NVIDIA_ALONE
     if plan is None:
         plan = PluginPlan(advertised=())
-        notes.append(f"{source} has no section devices.plugin: no card is offered")
+        notes.append(f"{source} has no devices.plugin section: no cards are offered")
     plan = replace(plan, nvidia_config=asked or _below(options, plan.nvidia_config))
     nvidia, features = _nvidia_files(options, plan)
     return Loaded(

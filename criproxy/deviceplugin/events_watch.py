@@ -104,12 +104,12 @@ class EventsWatch:
             case {"problem": str(problem)}:
                 return problem
         if self.problem:
-            self.log.info("events of cards are seen again")
+            self.log.info("NVML events are received again")
         self.problem = ""
         self._backoff.reset()
         return ""
 
     def _say(self, problem: str) -> None:
         if problem != self.problem:
-            self.log.warning("events of cards are not seen", reason=problem)
+            self.log.warning("NVML events are not received", reason=problem)
         self.problem = problem

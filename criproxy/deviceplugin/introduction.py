@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
 from criproxy.deviceplugin.registration import KubeletSocket, RegistrationRefused
 from criproxy.deviceplugin.servicer import Servicer

@@ -147,7 +147,7 @@ class Labelling:
 
     def _note(self, text: str) -> None:
         if text and text != self._noted:
-            self.log.warning("the labels of the node do not tell all", reason=text)
+            self.log.warning("the labels of the node leave out GPU models", reason=text)
         self._noted = text
 
     def _say(self, problem: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import Counts, Times
 from criproxy.devices.allocation import InvalidRequest

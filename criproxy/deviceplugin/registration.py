@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
+from criproxy.cri import pluginregistration_pb2 as registry
 from criproxy.deviceplugin import messages
-from criproxy.deviceplugin import pluginregistration_pb2 as registry
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.server import Handlers, unary
 from criproxy.deviceplugin.sockets import Identity, identity, is_alive

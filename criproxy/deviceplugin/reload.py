@@ -120,7 +120,7 @@ class Reload:
         self.publisher.use(new, inventory)
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
         if self.options.register is None and new.plan.register != self.register:
-            text = "devices.plugin.register is not in force: restart the device plugin"
+            text = "devices.plugin.register is not in effect yet: restart the device plugin"
             self.log.warning(text, file=new.source, said=new.plan.register, in_force=self.register)
         tell(self.log, new)
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import sockets
 from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.sockets import Identity, SocketTrouble

@@ -111,8 +111,9 @@ def exceptions(rules: DeviceRules, who: Who) -> tuple[Finding, ...]:
 
 _NONE = Stock()
 DENIED = (
-    "it is privileged and would see every device of the host, which devices.privileged in the policy file of this node "
-    "denies: leave securityContext.privileged out, or let devices.exempt name its namespace or image"
+    "it is privileged and would see every device of the host, and this node's policy file does not allow that "
+    "(devices.privileged: deny): leave securityContext.privileged out, or let devices.exempt name its namespace or "
+    "image"
 )
 
 

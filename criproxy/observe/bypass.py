@@ -38,7 +38,7 @@ class BypassMode(Enum):
 
 _SENTENCES = {
     BypassMode.OFF: "bypass is off: containers are placed",
-    BypassMode.AUTOMATIC: "bypass is on: new containers are shared, and none gets exclusive CPUs",
+    BypassMode.AUTOMATIC: "bypass is on: new containers share CPUs, and none gets exclusive CPUs",
     BypassMode.ORDERED: "bypass is on: every call passes, and exclusive CPUs are not guarded",
 }
 

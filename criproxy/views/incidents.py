@@ -55,7 +55,7 @@ def over_quota(node: Node) -> Iterator[str]:
         for container, use in _users(node, incident) if incident.excess else ():
             if container.state is not ContainerState.EXITED:
                 since, done = timestamp(incident.since_s), _DONE.get(use, "")
-                text = f"{container.title} is over its quota since {since}: {incident.sentence}"
+                text = f"{container.title} has been over its quota since {since}: {incident.sentence}"
                 yield f"{text} (quota: {incident.action_word}{done})"
 
 

@@ -49,7 +49,7 @@ def test_a_file_without_the_section_offers_nothing(tmp_path: Path) -> None:
 
     loaded = load(options(tmp_path))
     assert loaded.plan.advertised == ()
-    assert "has no section devices.plugin" in loaded.notes[0]
+    assert "has no devices.plugin section" in loaded.notes[0]
     assert load(options(tmp_path, nvidia_config=nvidia)).configuration.nvidia.flags.mig_strategy == "single"
 
 

@@ -101,7 +101,7 @@ async def test_one_that_is_silent_is_replaced(tmp_path: Path) -> None:
         await watched.until(lambda: bool(watched.told))
         with pytest.raises(ProcessLookupError):
             os.kill(int((first / "pid").read_text()), 0)
-        assert "events of cards are not seen" in str(watched.log.lines[0])
+        assert "NVML events are not received" in str(watched.log.lines[0])
 
 
 async def test_it_runs_only_while_there_are_gpus(tmp_path: Path) -> None:

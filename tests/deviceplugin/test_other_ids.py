@@ -9,7 +9,7 @@ import pytest
 
 from criproxy.deviceplugin.other_ids import classes_of, under_other_ids, without_cards
 from criproxy.deviceplugin.resource import Device, Resource
-from tests.deviceplugin.device_manager import AdmissionError
+from criproxy.emulator.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, Named, Node, changed, offer, started
 from tests.deviceplugin.program import NPU, Program, policy

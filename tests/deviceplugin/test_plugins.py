@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.deviceplugin.settings import State, Way
-from tests.deviceplugin.device_manager import AdmissionError
+from criproxy.emulator.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 

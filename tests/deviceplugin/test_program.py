@@ -173,7 +173,7 @@ async def test_another_way_to_register_needs_a_restart(folder: Path) -> None:
             await program.until_said("configuration reloaded", times=number)
 
         await program.kubelet.until_capacity(NPU, 1)
-        assert program.said("devices.plugin.register is not in force: restart the device plugin") == 2
+        assert program.said("devices.plugin.register is not in effect yet: restart the device plugin") == 2
         assert list(program.kubelet.registry_dir.iterdir()) == []
 
 

@@ -13,10 +13,10 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.enforcement import HAMI
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
 from criproxy.devices.vgpus import Enforcement, Profile, WhenMissing
+from criproxy.emulator.device_endpoint import AdmissionError
 from criproxy.errors import StatusCode
 from tests.control.devices.test_hints import place
 from tests.control.devices.test_joined import NODE_0, visible
-from tests.deviceplugin.device_manager import AdmissionError
 from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, with_shared
 
 PROFILE = Profile(name="gpu-8g", kind=NVIDIA.name, memory_mib=8192, cores_percent=25)

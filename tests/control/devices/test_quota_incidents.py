@@ -41,7 +41,10 @@ from tests.control.devices.test_joined import allocated
 from tests.control.world import World, situation
 
 LIMIT_S = 30.0
-OVER = "default/greedy/main is over its quota since 2023-11-14T22:13:20.500Z: 9000 MiB used, 8192 MiB allowed on GPU-a"
+OVER = (
+    "default/greedy/main has been over its quota since 2023-11-14T22:13:20.500Z: "
+    "9000 MiB used, 8192 MiB allowed on GPU-a"
+)
 
 
 @pytest.fixture
