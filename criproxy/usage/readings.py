@@ -1,6 +1,7 @@
 """A reading as programs and files say it, in JSON; docs/vgpu.md describes the format for people who write them."""
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
@@ -36,6 +37,7 @@ def reading_in(said: object, kind: str, at_s: float) -> Reading:
         cards=tuple(_card(each, where) for each, where in _items(fields, "cards")),
         problem=_text(fields.get("problem", ""), "problem"),
         unread={card: _text(reason, f"unread.{card}") for card, reason in unread.items()},
+        sampled_s=dict(_sampled(each, where) for each, where in _items(fields, "cards") if "sampled_s" in each),
     )
 
 
@@ -76,6 +78,14 @@ def _card(said: object, where: str) -> CardUse:
         total_mib=_mib(fields, "total_mib", where),
         cores_percent=_percent(fields, where),
     )
+
+
+def _sampled(fields: Mapping[str, Any], where: str) -> tuple[str, float]:
+    """A card that has a time of its newest sample, and that time."""
+    value = fields["sampled_s"]
+    if type(value) not in {int, float} or not isfinite(value):
+        raise NoReading(f"{where}.sampled_s must be a number of seconds, not {value!r:.60}")
+    return _name(fields, where), float(value)
 
 
 def _object(said: object, where: str) -> Mapping[str, Any]:

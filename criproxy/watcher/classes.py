@@ -87,8 +87,8 @@ class ClassWatch:
                     raise
 
     def fail(self, problem: str) -> None:
-        """Nothing is known now; what was known last stays."""
-        self.use = replace(self.use, problem=problem)
+        """Nothing is known now; what was known last stays, but for why some cards were not read then."""
+        self.use = replace(self.use, problem=problem, unread={})
         self._tell({"": problem})
 
     async def see(self, reading: Reading) -> None:
@@ -96,7 +96,7 @@ class ClassWatch:
         if self.source != "nvml":  # whose cards are there, even if nobody has looked at them yet
             reading = complete(reading, self.names)
         if reading.problem:
-            self.use = replace(self.use, problem=reading.problem)
+            self.use = replace(self.use, problem=reading.problem, unread=reading.unread)
             self._tell({**reading.unread, "": reading.problem})
             return
         try:

@@ -69,7 +69,7 @@ class ClassJudge:
                 judgement = self._card(card)
                 grants = granted.by_card.get((self.kind, card), ())
                 self._cards[card], found = judgement.after(
-                    reading.at_s, grants, by_card.get(card, ()), lost.get(card, ())
+                    reading.at_s, grants, by_card.get(card, ()), lost.get(card, ()), reading.sampled_s.get(card)
                 )
                 verdicts += found
                 if not grants:

@@ -13,6 +13,7 @@ from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 from criproxy.usage.totals import ClassUse
+from criproxy.usage.values import Quantity
 from criproxy.watcher import nvml_usage
 from criproxy.watcher.classes import ClassWatch, Names
 from criproxy.watcher.daemon import Daemon
@@ -191,10 +192,9 @@ class Watcher:
         for kind in unwatched(plan):
             text = "quotas of a class are not enforced: it has no source of usage data"
             self._log.warning(text, **{"class": kind}, hint="add the class to devices.plugin.usage")
-        kinds = [profile.kind for profile in plan.profiles]
-        wanted = any(plan.quota.action(kind, "memory") == KILL for kind in kinds) or any(
-            plan.quota.action(kind, "cores") == KILL for kind in kinds
-        )
-        if wanted and not may_kill():
+        kinds = {profile.kind for profile in plan.profiles if "watch" in profile.enforce}
+        quantities: tuple[Quantity, ...] = ("memory", "cores")
+        actions = {plan.quota.action(kind, quantity) for kind in kinds for quantity in quantities}
+        if KILL in actions and not may_kill():
             text = "kill-process can only kill processes of root: the unit lacks CAP_KILL"
             self._log.warning(text, hint="see docs/vgpu.md for a drop-in")

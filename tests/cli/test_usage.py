@@ -131,6 +131,20 @@ def test_a_wide_terminal_has_whole_ids() -> None:
         pytest.param(
             answer(
                 watcher={
+                    "state": "silent",
+                    "reported": "2026-11-20T09:00:00.000Z",
+                    "stale_after_s": 8.0,
+                    "classes": [{"class": "x", "source": "file", "problem": "old", "unread_cards": {"c": "lost"}}],
+                },
+                cards=[],
+                containers=[],
+            ),
+            "is criproxy device-plugin running?  no container has a card gpu-8g: 4 vGPUs",
+            id="no-reason-of-a-report-that-is-stale",
+        ),
+        pytest.param(
+            answer(
+                watcher={
                     "state": "reporting",
                     "reported": "2026-11-20T09:00:00.000Z",
                     "stale_after_s": 8.0,

@@ -33,6 +33,7 @@ def test_all_that_a_reading_may_have() -> None:
         unread={"npu1": "it is being reset"},
     )
     assert reading_in({}, "x", 1.0) == Reading(kind="x", at_s=1.0)
+    assert reading_in({"cards": [{"card": 0, "sampled_s": 3}, {"card": "b"}]}, "x", 1.0).sampled_s == {"0": 3.0}
     assert reading_in({"problem": "no driver"}, "x", 1.0).problem == "no driver"
 
 
@@ -47,6 +48,8 @@ def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None
     [
         pytest.param([], "a reading must be an object, not []", id="list"),
         pytest.param({"processes": {}}, "processes must be a list", id="processes"),
+        pytest.param({"cards": [{"card": "a", "sampled_s": "now"}]}, "cards[0].sampled_s must be", id="sampled-text"),
+        pytest.param({"cards": [{"card": "a", "sampled_s": float("inf")}]}, "cards[0].sampled_s", id="sampled-inf"),
         pytest.param({"processes": [3]}, "processes[0] must be an object, not 3", id="process"),
         pytest.param({"processes": [{"card": "a"}]}, "processes[0].pid must be a process ID", id="no-pid"),
         pytest.param({"processes": [{"pid": 0, "card": "a"}]}, "processes[0].pid", id="pid-0"),

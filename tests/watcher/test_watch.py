@@ -321,6 +321,24 @@ async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None
             "the unit lacks CAP_KILL",
             id="may-not-kill",
         ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu", enforce=("hami-core", "watch")),
+            QuotaPlan(actions=QuotaActions(cores="kill-process")),
+            "the unit lacks CAP_KILL",
+            id="may-not-kill-beside-another-method",
+        ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu", enforce=("hami-core",)),
+            QuotaPlan(actions=QuotaActions(memory="kill-process")),
+            "",
+            id="kills-nobody-of-a-profile-without-watch",
+        ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu"),
+            QuotaPlan(actions=QuotaActions(memory="kill-process"), by_class={"ali-npu": QuotaActions(memory="stop")}),
+            "",
+            id="kills-nobody-of-this-class",
+        ),
         pytest.param(Profile(name="g", kind="ali-npu"), QUOTA, "", id="all-is-well"),
     ],
 )
@@ -423,6 +441,31 @@ async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
         await node.daemon.until_said("device-usage", "the driver is gone")
         assert begun.read_text() == "\n"
     await node.daemon.stop()
+
+
+@pytest.mark.parametrize(
+    ("ends", "problem"),
+    [
+        pytest.param("""echo '{"problem": "NVML: unknown error"}'; sleep 1000""", "NVML: unknown error", id="reading"),
+        pytest.param("exit 1", "/bin/sh has exited", id="program"),
+        pytest.param("echo no json", "printed a line that is not JSON", id="no-reading"),
+    ],
+)
+async def test_a_new_reason_takes_the_place_of_an_older_one(folder: Path, ends: str, problem: str) -> None:
+    """Where nothing is known of all cards, nobody is told why one of them was not read before."""
+    node, gate = Node(folder), folder / "gate"
+    first = """echo '{"unread": {"npu0": "hot"}}'"""
+    command = ("/bin/sh", "-c", f"{first}; while [ ! -e {gate} ]; do sleep 0.01; done; {ends}")
+    node.plan = replace(node.plan, usage=(UsageSource(kind="ali-npu", source="command", command=command),))
+    await node.daemon.start()
+    async with node.watching():
+        await node.daemon.until_said("device-usage", "'unread': {'npu0': 'hot'}")
+        gate.touch()
+        (use,) = (await node.daemon.until_said("device-usage", problem))["classes"]
+    await node.daemon.stop()
+
+    assert problem in use["problem"]
+    assert "unread" not in use
 
 
 async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) -> None:

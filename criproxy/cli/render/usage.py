@@ -65,7 +65,7 @@ def _state(values: Values) -> Iterator[Text]:
     elif watcher["state"] == "silent":
         text = f"the use of cards is not known: the watcher has not reported since {watcher['reported'][:19]}Z"
         yield Text(f"{text}; is criproxy device-plugin running?", style=TROUBLE)
-    for each in watcher["classes"]:
+    for each in watcher["classes"] if watcher["state"] == "reporting" else ():  # else it is why, not what was last
         if each["problem"]:
             yield Text(f"the use of {each['class']} is not known: {each['problem']}", style=NOTE)
         for card, problem in each["unread_cards"].items():
