@@ -32,14 +32,28 @@ def under_other_ids(
         former: of these, what they have with another quota than the published one.
     """
     found: dict[Key, str] = {}
-    cards = {(each.kind, card_of(device)) for each in published.values() for device in each.devices}
+    cards = _by_what_has_them(published)
     held = ((name, device) for those in in_use for name, ids in those.items() for device in sorted(ids))
     for name, device in held:
         is_former = device in former.get(name, ())
         if is_former or name not in published or device not in published[name].devices:
-            keys = {(kind, card_of(device)) for kind in classes(name)} & cards
+            keys = set[Key]().union(*(cards.get((kind, card_of(device)), ()) for kind in classes(name)))
             quota = ", with its former quota" if is_former else ""
             found |= dict.fromkeys(keys - found.keys(), f"{device} of {name}{quota}")
+    return found
+
+
+def _by_what_has_them(published: Mapping[str, Resource]) -> dict[Key, set[Key]]:
+    """The cards that are offered, by whatever id means one of them: its own, that of its card, or of one of its parts.
+
+    How cards are divided may change: then containers have a card of which parts are offered, or parts of one.
+    """
+    found: dict[Key, set[Key]] = {}
+    for resource in published.values():
+        for device in resource.devices.values():
+            card = card_of(device.id)
+            for each in (card, *device.related):
+                found.setdefault((resource.kind, each), set()).add((resource.kind, card))
     return found
 
 

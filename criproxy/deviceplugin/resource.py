@@ -18,6 +18,8 @@ class Device:
     healthy: bool = True
     quota: tuple[int, int] = (0, 0)
     """Of a vGPU: memory in MiB, and cores in percent."""
+    related: tuple[str, ...] = field(default=(), compare=False)
+    """See `Offered.related`."""
 
 
 class Allocator(Protocol):
@@ -88,6 +90,7 @@ def devices_of(offered: Mapping[str, Offered], unhealthy: Iterable[str] = ()) ->
             numa_nodes=() if each.numa_node is None else (each.numa_node,),
             healthy=not bad & {each.id, each.card},
             quota=(each.vgpu.memory_mib, each.vgpu.cores_percent) if each.vgpu else (0, 0),
+            related=each.related,
         )
         for each in offered.values()
     }

@@ -130,7 +130,7 @@ class _Maker:
 
     def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
         """By resource, who makes it, and what is offered: cards, and the vGPUs of those that are cut."""
-        parts, left = vgpus_of(self.advertised, self.config.plan, self.inventory, said, pins)
+        parts, left = vgpus_of(self.advertised, self.config, self.inventory, said, pins)
         whole = replace(self, inventory=left)
         found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
         return {**found, **{name: (self, offered) for name, offered in parts.items()}}
