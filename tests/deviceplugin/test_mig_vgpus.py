@@ -94,7 +94,7 @@ def test_a_container_gets_its_mig_device_with_its_size() -> None:
     (response,) = found.resources[RESOURCE].allocator.allocate([["MIG-1/small/0"]])
 
     assert response.envs == {"NVIDIA_VISIBLE_DEVICES": "MIG-1"}
-    assert [each.host_path for each in response.devices ] == [
+    assert [each.host_path for each in response.devices] == [
         "/dev/nvidiactl",
         "/dev/nvidia0",
         "/dev/nvidia-caps/nvidia-cap12",
