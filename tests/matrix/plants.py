@@ -241,7 +241,9 @@ PLANTS: Mapping[str, Plant] = {
         ("adoption", OVER),
         "what stranger was given is not known",
     ),
-    "pods-switch-limits-off": Plant(pods_switch_limits_off, ("in default", OVER), "GPU_CORE_UTILIZATION_POLICY of card"),
+    "pods-switch-limits-off": Plant(
+        pods_switch_limits_off, ("in default", OVER), "GPU_CORE_UTILIZATION_POLICY of card"
+    ),
     "check-says-nothing": Plant(check_says_nothing, ("static", "disk full", "nothing"), "--check is silent"),
     "check-complains": Plant(check_complains, ("static", "nothing"), "--check complains, and nothing is wrong"),
     "updates-go-nowhere": Plant(updates_go_nowhere, ("static", "adoption", "nothing"), r"shall own .*, and there are"),
