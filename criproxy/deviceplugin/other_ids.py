@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.seen import Key
-from criproxy.devices.offers import card_of
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.offers import card_of, unique
 from criproxy.devices.vgpus import DOMAIN
 
 Ids = Mapping[str, Collection[str]]
@@ -82,13 +83,19 @@ def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str
         name: of any resource that containers have ids of.
         published: what is offered.
         former: what is offered no more. Of what was offered before the plugin started nothing is known: then it may
-            be any class with a resource of the same domain.
+            be any class with a resource of the same domain, now or before its cards were cut.
     """
     known = published.get(name) or former.get(name)
     if known is not None and known.kind:
         return {known.kind}
     is_profile = _domain(name) == DOMAIN  # a profile that is gone may have been of any class
-    return {each.kind for each in published.values() if is_profile or _domain(each.name) == _domain(name)}
+    domain = _domain(name)
+    return {each.kind for each in published.values() if is_profile or domain in (_domain(each.name), *each.domains)}
+
+
+def domains_of(kind: DeviceClass) -> tuple[str, ...]:
+    """Those of all resources of a class."""
+    return unique(map(_domain, kind.resources))
 
 
 def _domain(name: str) -> str:

@@ -60,6 +60,8 @@ class Resource:
     """With its domain."""
     kind: str = ""
     """The name of the class of its cards."""
+    domains: tuple[str, ...] = ()
+    """Those of the resources as which cards of the class may have been offered before."""
     devices: Mapping[str, Device] = field(default_factory=dict)
     """By id, in the order in which they are allocated where nothing else decides."""
     allocator: Allocator

@@ -17,6 +17,7 @@ from criproxy.deviceplugin.offering import (
     platform_for,
     warn_of_ids,
 )
+from criproxy.deviceplugin.other_ids import domains_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
@@ -160,6 +161,7 @@ class _Maker:
         return Resource(
             name=name,
             kind=self.advertised.kind.name,
+            domains=domains_of(self.advertised.kind),
             devices=devices_of(offered, unhealthy),
             allocator=Joined(name, self._allocator(name, offered)),
             preference=prefer,

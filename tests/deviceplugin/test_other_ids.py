@@ -92,6 +92,15 @@ def test_the_class_of_a_resource_that_is_offered_no_more() -> None:
     assert classes_of("criproxy.io/gone", offers, former) == {"npu", "b"}
 
 
+def test_the_class_of_a_card_that_is_only_cut() -> None:
+    """After a start, a container may have a whole card of a class of which only vGPUs are offered by now."""
+    profile = "criproxy.io/half"
+    offers = {profile: replace(resource(profile, "npu0/half/0"), domains=("aliyun.com",))}
+
+    assert classes_of(NPU, offers, {}) == {"npu"}
+    assert classes_of("example.com/npu", offers, {}) == set()
+
+
 def test_ids_of_cards_that_are_taken() -> None:
     """They are unhealthy, but for those that containers have themselves, and those of cards of other classes."""
     offered = resource(NPU, "npu0::0", "npu0::1", "npu1")
