@@ -158,8 +158,8 @@ def _nothing(profile: Profile, found: _Found) -> str:
 def _reasons(profile: Profile, found: _Found) -> Iterator[str]:
     own = Counter(each.size for each in found.instances if each.card.id in found.chosen)
     if found.more:
-        owners = " and ".join(dict.fromkeys(found.more))
-        yield f"{len(found.more)} that would serve it are of {owners}, for more is asked for there"
+        owners = ", ".join(dict.fromkeys(found.more))
+        yield f"{len(found.more)} that would serve it belong to profiles that ask for more: {owners}"
     elif own:
         yield f"there are {', '.join(f'{count} x {size}' for size, count in own.items())}"
     elif found.chosen:

@@ -134,8 +134,8 @@ def test_devices_of_the_chosen_cards(choice: CardChoice, expected: list[str]) ->
         pytest.param(
             ["2g.20gb", "3g.40gb"],
             [SMALL, LARGE],
-            "profile small (8192 MiB) has no MIG device; 2 that would serve it are of large, for more is asked for "
-            "there; without MIG: GPU-b",
+            "profile small (8192 MiB) has no MIG device; 2 that would serve it belong to profiles that ask for "
+            "more: large; without MIG: GPU-b",
             id="another-asks-for-more",
         ),
         pytest.param(
