@@ -195,7 +195,7 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
         pytest.param(
             "{name: g, class: ali-npu, cores: 5, enforce: [mig]}",
             "",
-            "profiles[0].enforce: mig holds only NVIDIA's cards to a quota: use watch",
+            "profiles[0].enforce: mig works only for NVIDIA's cards: use watch",
             id="mig-of-another-class",
         ),
         *(

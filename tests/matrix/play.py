@@ -213,11 +213,8 @@ class Play:
             expected.append(Wrong(frozenset(), "the disk is full"))
         excused = scene.ledger.excused
         if self.case.plugin != "no plugin":
-            excused |= {
-                "has been unhealthy since",
-                "no answer from",
-                f"{self._namespace}/holder/main has been over its quota",
-            }
+            about_quota = f"{self._namespace}/holder/main has been over its quota"
+            excused |= {"has been unhealthy since", "no answer from", about_quota}
         if "bypass on" in self.case.moments:
             excused.add(UNNAMED)
         if FAILURES & set(self.case.moments):
