@@ -17,6 +17,7 @@ from criproxy.deviceplugin.offering import (
     platform_for,
     warn_of_ids,
 )
+from criproxy.deviceplugin.other_ids import domains_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
@@ -130,7 +131,7 @@ class _Maker:
 
     def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
         """By resource, who makes it, and what is offered: cards, and the vGPUs of those that are cut."""
-        parts, left = vgpus_of(self.advertised, self.config.plan, self.inventory, said, pins)
+        parts, left = vgpus_of(self.advertised, self.config, self.inventory, said, pins)
         whole = replace(self, inventory=left)
         found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
         return {**found, **{name: (self, offered) for name, offered in parts.items()}}
@@ -160,6 +161,7 @@ class _Maker:
         return Resource(
             name=name,
             kind=self.advertised.kind.name,
+            domains=domains_of(self.advertised.kind),
             devices=devices_of(offered, unhealthy),
             allocator=Joined(name, self._allocator(name, offered)),
             preference=prefer,

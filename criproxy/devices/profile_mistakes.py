@@ -9,7 +9,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.cutting import ALL_CORES_PERCENT
 from criproxy.devices.enforcement import PLACEHOLDERS, SWITCHES, is_among
 from criproxy.devices.plan import PluginPlan
-from criproxy.devices.vgpus import CardChoice, Profile
+from criproxy.devices.vgpus import MIG, CardChoice, Profile
 from criproxy.policy.options import Misfit
 
 Path = tuple[str | int, ...]
@@ -31,6 +31,7 @@ def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> It
         yield from _of_quota(path, profile)
         yield from _of_count(path, profile, plan.profiles[:number])
         yield from _of_enforcement(path, profile)
+        yield from _of_mig(path, profile)
         yield from _of_env(path, profile, classes.get(profile.kind))
         yield from _of_sharing(path, profile, plan)
 
@@ -54,7 +55,7 @@ def _of_class(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misfit
 
 
 def _of_quota(path: Path, profile: Profile) -> Iterator[Misfit]:
-    if not (profile.memory_mib or profile.memory_percent or profile.cores_percent):
+    if not (profile.memory_mib or profile.memory_percent or profile.cores_percent or profile.select.mig):
         yield Misfit(path, "needs memory, cores, or both: every profile must have a quota")
     count = profile.count or 1
     for word, percent in (("memory", profile.memory_percent), ("cores", profile.cores_percent)):
@@ -73,9 +74,10 @@ def _unknown_memory(profile: Profile) -> str:
 
 def _of_count(path: Path, profile: Profile, before: Sequence[Profile]) -> Iterator[Misfit]:
     """Of profiles of all cards; which cards other ones mean, only the machine knows."""
-    if profile.count is not None or profile.select != CardChoice():
+    if profile.count is not None or profile.is_mig or profile.select != CardChoice():
         return
-    others = (each for each in before if each.kind == profile.kind and each.select == CardChoice())
+    alike = (each for each in before if each.kind == profile.kind and not each.is_mig)
+    others = (each for each in alike if each.select == CardChoice())
     if other := next((each for each in others if each.count is None), None):
         text = f"{other.name} also has count: auto for the same cards: give all but one a number"
         yield Misfit((*path, "count"), text)
@@ -90,6 +92,24 @@ def _of_enforcement(path: Path, profile: Profile) -> Iterator[Misfit]:
         yield Misfit(place, f"{other} works only for NVIDIA's cards: use watch")
     elif "nvidia-memory-limit" in profile.enforce and not (profile.memory_mib or profile.memory_percent):
         yield Misfit(place, "nvidia-memory-limit limits nothing without memory: add memory, or leave it out")
+
+
+def _of_mig(path: Path, profile: Profile) -> Iterator[Misfit]:
+    """A vGPU that is a MIG device has neither a number nor a stand-in."""
+    if not profile.is_mig:
+        if profile.select.mig:
+            text = "only a profile with enforce: [mig] takes MIG devices: add it, or leave mig out"
+            yield Misfit((*path, "select", "mig"), text)
+        return
+    if other := next((each for each in profile.enforce if each not in (MIG, "watch")), None):
+        yield Misfit(
+            (*path, "enforce"), f"the hardware limits a MIG device, and not {other}: use mig, or mig and watch"
+        )
+    if profile.count is not None:
+        yield Misfit((*path, "count"), "each MIG device is one vGPU: leave count out")
+    if profile.when_missing == "next":
+        text = "without a MIG device there is no vGPU, and nothing else isolates as much: leave next out"
+        yield Misfit((*path, "ifMissing"), text)
 
 
 def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[Misfit]:

@@ -57,6 +57,11 @@ def _profiles(tmp_path: Path, profiles: str) -> tuple[Profile, ...]:
             id="a-choice-of-cards",
         ),
         pytest.param(
+            "{name: g, class: nvidia, enforce: [mig, watch], select: {mig: ['1g.*', 2g.20gb+me]}}",
+            Profile(name="g", kind="nvidia", enforce=("mig", "watch"), select=CardChoice(mig=("1g.*", "2g.20gb+me"))),
+            id="mig-devices-by-their-names-alone",
+        ),
+        pytest.param(
             """{name: g, class: ali-npu, cores: 50, env: {A: '{card}:{cores_percent}', B: '{"a": {}}', CUDA: ''}}""",
             Profile(
                 name="g",
@@ -83,6 +88,10 @@ def test_a_profile_means_a_quota(tmp_path: Path, text: str, profile: Profile) ->
         ),
         pytest.param("{name: g, class: nvidia, cores: 5}, {name: h, class: ali-npu, cores: 5}", id="of-two-classes"),
         pytest.param("{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, count: 2}", id="a-number"),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, enforce: [mig]}",
+            id="of-mig-devices",
+        ),
     ],
 )
 def test_several_profiles_can_be_meant(tmp_path: Path, profiles: str) -> None:
@@ -182,6 +191,42 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
                 id=f"{way}-of-another-class",
             )
             for way in ("hami-core", "mps", "nvidia-memory-limit")
+        ),
+        pytest.param(
+            "{name: g, class: ali-npu, cores: 5, enforce: [mig]}",
+            "",
+            "profiles[0].enforce: mig works only for NVIDIA's cards: use watch",
+            id="mig-of-another-class",
+        ),
+        *(
+            pytest.param(
+                f"{{name: g, class: nvidia, memory: 8Gi, enforce: [{way}, mig]}}",
+                "",
+                f"profiles[0].enforce: the hardware limits a MIG device, and not {way}: use mig, or mig and watch",
+                id=f"mig-and-{way}",
+            )
+            for way in ("hami-core", "mps", "nvidia-memory-limit")
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, count: 1, enforce: [mig]}",
+            "",
+            "profiles[0].count: each MIG device is one vGPU: leave count out",
+            id="a-number-of-mig-devices",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, enforce: [mig, watch], ifMissing: next}",
+            "",
+            "profiles[0].ifMissing: without a MIG device there is no vGPU, and nothing else isolates as much",
+            id="next-to-mig",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, select: {mig: [1g.10gb]}}",
+            "",
+            "profiles[0].select.mig: only a profile with enforce: [mig] takes MIG devices",
+            id="mig-devices-without-mig",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, enforce: [mig]}", "", "needs memory, cores, or both", id="mig-without-any-size"
         ),
         pytest.param(
             "{name: g, class: nvidia, cores: 5, enforce: [nvidia-memory-limit]}",

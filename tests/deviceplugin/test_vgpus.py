@@ -61,6 +61,11 @@ def test_cards_are_cut_by_both_quotas() -> None:
     }
 
 
+def test_vgpus_know_as_what_their_cards_were_offered() -> None:
+    """Whoever has such a card is found, also after a start with another file."""
+    assert "nvidia.com" in resources(of_nvidia(GPU_8G), two_gpus()).resources[GPU_8G.resource].domains
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [
