@@ -1,6 +1,7 @@
 """A reading as programs and files say it, in JSON; docs/vgpu.md describes the format for people who write them."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -11,6 +12,11 @@ MAX_PERCENT = 100.0
 MAX_PID = 1 << 31
 AHEAD_S = 1.0
 """How far the time of a reading may be in the future, before its clock is another one than ours."""
+READING_KEYS = frozenset({"processes", "cards", "unread", "problem", "monotonic_s"})
+PROCESS_KEYS = frozenset({"pid", "card", "memory_mib", "cores_percent"})
+CARD_KEYS = frozenset({"card", "memory_mib", "total_mib", "cores_percent", "sampled_s"})
+MOST_UNKNOWN = 5
+"""Unknown keys that are kept for the log."""
 
 
 class NoReading(ValueError):
@@ -21,7 +27,8 @@ def reading_in(said: object, kind: str, at_s: float) -> Reading:
     """The reading that a program or file says.
 
     Args:
-        said: what JSON has: ``processes``, ``cards``, ``unread``, ``problem``, ``monotonic_s``; each may be missing.
+        said: what JSON has: ``processes``, ``cards``, ``unread``, ``problem``, ``monotonic_s``; each may be missing,
+            but ``processes`` only where there is a ``problem``: what is missing must not count as no use.
         kind: the name of the class.
         at_s: when it came, on the monotonic clock; it was taken then where it does not say that it was earlier.
 
@@ -30,15 +37,34 @@ def reading_in(said: object, kind: str, at_s: float) -> Reading:
     """
     fields = _object(said, "a reading")
     unread = _object(fields.get("unread", {}), "unread")
+    problem = _text(fields.get("problem", ""), "problem")
+    if "processes" not in fields and not problem:
+        raise NoReading(f"processes is missing{_instead(fields)}")
     return Reading(
         kind=kind,
         at_s=_taken_s(fields, at_s),
         processes=tuple(_process(each, where) for each, where in _items(fields, "processes")),
         cards=tuple(_card(each, where) for each, where in _items(fields, "cards")),
-        problem=_text(fields.get("problem", ""), "problem"),
+        problem=problem,
         unread={card: _text(reason, f"unread.{card}") for card, reason in unread.items()},
         sampled_s=dict(_sampled(each, where) for each, where in _items(fields, "cards") if "sampled_s" in each),
+        unknown_keys=tuple(islice(dict.fromkeys(_unknown_keys(fields)), MOST_UNKNOWN)),
     )
+
+
+def _unknown_keys(fields: Mapping[str, Any]) -> Iterator[str]:
+    """The keys that mean nothing to us: names that only we could have meant may be misspelt."""
+    yield from (f"{key:.60}" for key in fields if key not in READING_KEYS)
+    for name, known in (("processes", PROCESS_KEYS), ("cards", CARD_KEYS)):
+        for each in fields.get(name, ()):
+            if not each.keys() <= known:
+                yield from (f"{name}[].{key:.60}" for key in each if key not in known)
+
+
+def _instead(fields: Mapping[str, Any]) -> str:
+    """What may be meant in the place of what is missing."""
+    unknown = ", ".join(islice(_unknown_keys(dict.fromkeys(fields, ())), MOST_UNKNOWN))
+    return f"; unknown keys: {unknown}" if unknown else ""
 
 
 def _taken_s(fields: Mapping[str, Any], came_s: float) -> float:
@@ -75,7 +101,7 @@ def _card(said: object, where: str) -> CardUse:
     return CardUse(
         card=_name(fields, where),
         memory_mib=_mib(fields, "memory_mib", where),
-        total_mib=_mib(fields, "total_mib", where),
+        total_mib=_mib(fields, "total_mib", where) if "total_mib" in fields else 0,
         cores_percent=_percent(fields, where),
     )
 
@@ -111,7 +137,7 @@ def _name(fields: Mapping[str, Any], where: str) -> str:
 
 
 def _mib(fields: Mapping[str, Any], name: str, where: str) -> int:
-    value = fields.get(name, 0)
+    value = fields.get(name)
     if type(value) not in {int, float} or not 0 <= value < MAX_MIB:
         raise NoReading(f"{where}.{name} must be a number of MiB, not {value!r:.60}")
     return int(value)

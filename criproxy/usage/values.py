@@ -60,6 +60,8 @@ class Reading:
     sampled_s: Mapping[str, float] = field(default_factory=dict)
     """By card, when the newest sample of its computing units was taken, by any clock; a card that lacks has a new one
     in each reading."""
+    unknown_keys: tuple[str, ...] = ()
+    """Some of what it has beside that, and that nobody reads: perhaps it is misspelt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

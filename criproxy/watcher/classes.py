@@ -55,6 +55,8 @@ class ClassWatch:
     _late: int = 0
     """How many in a row came after a pause."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _unknown_keys: tuple[str, ...] = ()
+    """Those that the log has."""
     _said: dict[str, str] = field(default_factory=dict)
     """The reasons that the log has, by card; those of all cards at once under an empty text."""
 
@@ -93,6 +95,7 @@ class ClassWatch:
 
     async def see(self, reading: Reading) -> None:
         """Use one reading."""
+        self._tell_unknown(reading.unknown_keys)
         if self.source != "nvml":  # whose cards are there, even if nobody has looked at them yet
             reading = complete(reading, self.names)
         if reading.problem:
@@ -144,6 +147,13 @@ class ClassWatch:
         """
         name = f"the search of /proc for processes that use cards of {reading.kind}"
         return await self.patience.wait(name, partial(self.processes.owned, reading), OWNED_S)
+
+    def _tell_unknown(self, keys: tuple[str, ...]) -> None:
+        """Let the log have keys that criproxy does not read, once."""
+        if keys and keys != self._unknown_keys:
+            self._unknown_keys = keys
+            text = "readings have unknown keys, which criproxy ignores"
+            self.log.warning(text, **{"class": self.judge.kind}, keys=", ".join(keys))
 
     def _tell(self, problems: Mapping[str, str]) -> None:
         """Something is known, or is not: let the log have what is new."""

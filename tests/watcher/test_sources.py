@@ -68,7 +68,7 @@ def runs(pid: int) -> bool:
 async def test_each_line_is_a_reading() -> None:
     """It is of the time when it came."""
     before_s = time.monotonic()
-    async with following(f"echo '{LINE}'; echo '{{}}'; sleep 1000") as taken:
+    async with following(f"""echo '{LINE}'; echo '{{"processes": []}}'; sleep 1000""") as taken:
         await taken.until(lambda: len(taken.readings) == 2)
 
     first, second = taken.readings
@@ -79,7 +79,7 @@ async def test_each_line_is_a_reading() -> None:
 async def test_a_line_that_waited_is_of_the_time_when_it_was_taken() -> None:
     """Several lines that are read at once are not of one moment."""
     now_s = time.monotonic()
-    lines = "".join(f"""echo '{{"monotonic_s": {now_s - ago_s}}}'; """ for ago_s in (5.0, 3.0))
+    lines = "".join(f"""echo '{{"processes": [], "monotonic_s": {now_s - ago_s}}}'; """ for ago_s in (5.0, 3.0))
     async with following(f"{lines} sleep 1000") as taken:
         await taken.until(lambda: len(taken.readings) == 2)
 
@@ -191,7 +191,7 @@ async def test_many_processes_are_a_reading(tmp_path: Path) -> None:
         pytest.param(LINE, 3.5, "is older than 3 s; it must be rewritten in every period", id="old"),
         pytest.param(LINE, -60.0, "has a time in the future", id="future"),
         pytest.param("{", 0.0, "is not JSON", id="no-json"),
-        pytest.param('{"cards": 3}', 0.0, "is not a valid reading: cards must be a list", id="no-reading"),
+        pytest.param('{"processes": [], "cards": 3}', 0.0, "is not a valid reading: cards must be a list", id="no-reading"),
         pytest.param(" " * 17_000_000, 0.0, "has more than 16777216 bytes", id="too-large"),
     ],
 )
@@ -226,7 +226,7 @@ async def test_a_file_that_is_missing_is_a_problem(tmp_path: Path) -> None:
     found = await file.read()
     assert found is not None
     assert found.problem == f"{path} cannot be read: No such file or directory"
-    write(path, json.dumps({}))
+    write(path, json.dumps({"processes": []}))
     later = await file.read()
     assert later is not None
     assert not later.problem

@@ -58,8 +58,12 @@ class Node:
             for name, mib in memory_mib.items()
         ]
         cards = [{"card": self.card, "memory_mib": sum(memory_mib.values()), "total_mib": 32768}]
+        self.print({"processes": processes, "cards": cards})
+
+    def print(self, reading: dict[str, Any]) -> None:
+        """Let the program print this from now on."""
         new = self.folder / "said.new"
-        new.write_text(json.dumps({"processes": processes, "cards": cards}) + "\n")
+        new.write_text(json.dumps(reading) + "\n")
         new.rename(self.said)
 
     @asynccontextmanager
@@ -428,12 +432,12 @@ async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
     """Programs of other classes run on."""
     node = Node(folder)
     begun = folder / "begun"
-    command = ("/bin/sh", "-c", f"echo >> {begun}; echo '{{}}'; sleep 1000")
+    command = ("/bin/sh", "-c", f"""echo >> {begun}; echo '{{"processes": []}}'; sleep 1000""")
     usage = (UsageSource(kind="npu", source="command", command=command), UsageSource(kind="nvidia", source="nvml"))
     node.plan = replace(node.plan, usage=usage)
     await node.daemon.start()
     async with node.watching() as watcher:
-        watcher._nvml = ("/bin/sh", "-c", """echo '{"unread": {"GPU-0": "hot"}}'; sleep 1000""")
+        watcher._nvml = ("/bin/sh", "-c", """echo '{"processes": [], "unread": {"GPU-0": "hot"}}'; sleep 1000""")
         await node.daemon.until_said("device-usage", "{'kind': 'npu', 'source': 'command'}")
         watcher.found({}, has_nvml=True)
         await node.daemon.until_said("device-usage", "'unread': {'GPU-0': 'hot'}")
@@ -454,7 +458,7 @@ async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
 async def test_a_new_reason_takes_the_place_of_an_older_one(folder: Path, ends: str, problem: str) -> None:
     """Where nothing is known of all cards, nobody is told why one of them was not read before."""
     node, gate = Node(folder), folder / "gate"
-    first = """echo '{"unread": {"npu0": "hot"}}'"""
+    first = """echo '{"processes": [], "unread": {"npu0": "hot"}}'"""
     command = ("/bin/sh", "-c", f"{first}; while [ ! -e {gate} ]; do sleep 0.01; done; {ends}")
     node.plan = replace(node.plan, usage=(UsageSource(kind="ali-npu", source="command", command=command),))
     await node.daemon.start()
@@ -482,3 +486,24 @@ async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) 
         await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
     await node.daemon.stop()
     assert node.daemon.said("quota-incident") == []
+
+
+async def test_a_misspelt_reading_neither_ends_an_incident_nor_goes_unnoticed(folder: Path) -> None:
+    """What criproxy cannot read is not the use of nothing; keys that it only ignores are in the log, once."""
+    text = "readings have unknown keys, which criproxy ignores"
+    node = Node(folder)
+    node.say(p10=9000)
+    await node.daemon.start()
+    async with node.watching():
+        await node.daemon.until("quota-incident")
+        node.print({"processes": [{"pid": 10, "card": "npu0", "memory_mib": 9000, "cores": 5}], "node": "a"})
+        await node.log.until(lambda: text in node.log.events())
+        node.print({"process": [{"pid": 10, "card": "npu0", "memory_mib": 1}]})
+        (use,) = (await node.daemon.until_said("device-usage", "processes is missing"))["classes"]
+        assert len(node.daemon.said("quota-incident")) == 1
+    await node.daemon.stop()
+
+    assert use["problem"].endswith("printed an invalid reading: processes is missing; unknown keys: process")
+    assert [keys for event, keys in node.log.lines if event == text] == [
+        {"class": "ali-npu", "keys": "node, processes[].cores"}
+    ]
