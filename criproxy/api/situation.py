@@ -6,11 +6,13 @@ from functools import partial
 from criproxy.config.fit import Fit
 from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
+from criproxy.devices.published import SHORTEST_STALE_S
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
 from criproxy.policy.options import options_of
-from criproxy.views.device_plugin import notices_of_plugin
+from criproxy.usage.grants import grants
+from criproxy.views.device_plugin import notice_of_silence, notices_of_plugin, notices_of_usage
 from criproxy.views.situation import Situation
 
 
@@ -64,8 +66,7 @@ class Situations:
             yield Notice("config", f"the policy file is not in effect: {problem}{instead}")
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
-        if controller.device_plugin.runs and (report := controller.device_plugin.report):
-            yield from notices_of_plugin(report)
+        yield from self._of_plugin()
         if foreign := controller.updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         for unwritten in context.persister.left_out:
@@ -79,3 +80,21 @@ class Situations:
             yield Notice("untold", f"the runtime does not report the state of {names}: {untold[0][1]}")
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
+
+    def _of_plugin(self) -> Iterator[Notice]:
+        """What is wrong with the device plugin, and with what its watcher reports."""
+        plugin, usage, rules = self.controller.device_plugin, self.controller.card_usage, self.controller.devices.rules
+        if plugin.runs and plugin.report:
+            yield from notices_of_plugin(plugin.report)
+            silent = min(usage.silent_s, plugin.runs_s) > SHORTEST_STALE_S and not usage.is_current
+            if rules:
+                yield from notices_of_usage(rules.watched, rules.without_usage, usage.unknown(), silent=silent)
+        elif plugin.report or (plugin.silent_s > SHORTEST_STALE_S and self._has_vgpus()):
+            yield notice_of_silence(plugin.reported_s if plugin.report else None)
+
+    def _has_vgpus(self) -> bool:
+        """Whether a container has a quota that the device plugin's watcher should check."""
+        controller, rules = self.controller, self.controller.devices.rules
+        return rules is not None and any(
+            each.quota for each in grants(controller.node, controller.devices.holdings, rules)
+        )

@@ -35,6 +35,7 @@ from criproxy.devices.texts import (
     ResourcePattern,
     Wait,
 )
+from criproxy.devices.usage_options import to_watch, unwatched
 from criproxy.policy.options import Misfit, NamespacePattern
 
 
@@ -187,6 +188,7 @@ class DeviceOptions(BaseModel):
     def rules(self) -> DeviceRules:
         """The same as plain values; resources that our own plugin makes of a class's are the class's, too."""
         kinds = (each.device_class() for each in self.classes)
+        plan = self.plan()
         return DeviceRules(
             classes=tuple(self.plugin.extended(kind) if self.plugin else kind for kind in kinds),
             hide_unallocated=self.hide_unallocated,
@@ -202,6 +204,8 @@ class DeviceOptions(BaseModel):
                 checkpoint=self.checkpoint,
                 timeout_s=self.podresources.timeout_s(),
             ),
+            watched=tuple(to_watch(plan)) if plan else (),
+            without_usage=tuple(unwatched(plan)) if plan else (),
         )
 
     def plan(self) -> PluginPlan | None:

@@ -39,6 +39,10 @@ class DeviceRules:
     exempt_namespaces: tuple[str, ...] = ()
     exempt_images: tuple[str, ...] = ()
     kubelet: KubeletFiles = KubeletFiles()
+    watched: tuple[str, ...] = ()
+    """The classes whose quotas are to be watched."""
+    without_usage: tuple[str, ...] = ()
+    """Those of them whose use nothing reports."""
 
     def exempt(self, who: Who) -> str:
         """Why *who*, a container, is exempt; empty where it is not."""

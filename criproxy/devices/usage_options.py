@@ -80,8 +80,12 @@ def _of_source(path: tuple[str | int, ...], source: UsageSource) -> Iterator[Mis
         yield Misfit((*path, "command"), text)
 
 
+def to_watch(plan: PluginPlan) -> list[str]:
+    """The classes whose profiles are to be watched."""
+    return list(dict.fromkeys(each.kind for each in plan.profiles if "watch" in each.enforce))
+
+
 def unwatched(plan: PluginPlan) -> list[str]:
     """The classes whose profiles are to be watched, and whose use nothing reports."""
     watched = {each.kind for each in plan.usage}
-    wanted = (each.kind for each in plan.profiles if "watch" in each.enforce)
-    return [kind for kind in dict.fromkeys(wanted) if kind not in watched]
+    return [kind for kind in to_watch(plan) if kind not in watched]

@@ -1,10 +1,10 @@
-"""Notices about the device plugin: cards of which no pod can get one."""
+"""Notices about the device plugin: cards of which no pod can get one, and quotas that nobody watches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from criproxy.devices.published import Advertised, Published, PublishedCard
 from criproxy.model.bounded import bounded_texts
-from criproxy.model.notices import Notice
+from criproxy.model.notices import Notice, timestamp
 
 MAX_NAMED = 3
 
@@ -25,6 +25,37 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
         if not any(card.healthy for card in cards) and any(map(_failed, cards)):
             reasons = ", ".join(bounded_texts(list(dict.fromkeys(card.reason for card in cards)), MAX_NAMED))
             yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so pods get none: {reasons}")
+
+
+def notice_of_silence(reported_s: float | None) -> Notice:
+    """A device plugin that does not run, though it should.
+
+    Args:
+        reported_s: when it last reported, in seconds since the epoch; None: not since the start of the daemon.
+    """
+    since = f"since {timestamp(reported_s)}" if reported_s else "since the daemon started"
+    lost = "pods get no cards from it, and criproxy does not check any quota"
+    text = f"the device plugin has not reported {since}: {lost}; is criproxy device-plugin running?"
+    return Notice("device-plugin-silent", text)
+
+
+def notices_of_usage(
+    watched: Sequence[str], without_usage: Sequence[str], unknown: Mapping[str, str], *, silent: bool
+) -> Iterator[Notice]:
+    """Classes whose quotas nobody checks, beside a device plugin that runs.
+
+    Args:
+        watched: the classes whose quotas are to be watched.
+        without_usage: those of them for which the policy file has no source.
+        unknown: by class, why its use is not known.
+        silent: whether the watcher reports nothing.
+    """
+    for kind in watched:
+        reason = unknown.get(kind, "the watcher does not report it" if silent else "")
+        if kind in without_usage:
+            reason = "devices.plugin.usage has no entry for this class"
+        if reason:
+            yield Notice("usage-unknown", f"criproxy does not check any quota of the class {kind}: {reason}")
 
 
 def _failed(card: PublishedCard) -> bool:

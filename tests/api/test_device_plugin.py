@@ -23,9 +23,11 @@ from criproxy.errors import UsageError
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
+from criproxy.usage.report import read_usage
 from criproxy.wire.sockets import listen
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_joined import allocated
+from tests.control.devices.test_vgpus import RULES, pod_with
 from tests.control.world import FAST, World, owner, sharer
 
 
@@ -204,3 +206,75 @@ async def test_chain_of_evidence(tmp_path: Path) -> None:
     line = "nvidia: nvidia.com/gpu.shared GPU-b::1 (annotation) → card GPU-b at 0000:1b:00.0 → /dev/nvidia1"
     assert line in screen.file.getvalue()
     assert "the device plugin has allocated nvidia.com/gpu.shared to it: GPU-b::1" in screen.file.getvalue()
+
+
+class Clock:
+    """The daemon's clock, as far as the device plugin is concerned."""
+
+    def __init__(self, world: World) -> None:
+        self.now_s = 0.0
+        plugin, usage = world.controller.device_plugin, world.controller.card_usage
+        plugin.clock = usage.clock = lambda: self.now_s
+        plugin.heard()
+        usage.__post_init__()
+
+
+async def test_a_device_plugin_that_stops(tmp_path: Path) -> None:
+    """`status --check` says so as soon as it counts as stopped, and not while it may only be restarting."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        clock.now_s = 1000.0
+        never = await say("status", check=True)
+        await say("device-inventory", **{**REPORT, "cards": []})
+        clock.now_s = 1030.0
+        restarting = await say("status", check=True)
+        clock.now_s = 1031.0
+        (stopped,) = (await say("status", check=True))["problems"]
+
+    assert (never["problems"], restarting["problems"]) == ([], [])
+    assert stopped.startswith("the device plugin has not reported since 20")
+    assert stopped.endswith("criproxy does not check any quota; is criproxy device-plugin running?")
+
+
+async def test_a_device_plugin_that_never_reports_while_containers_have_vgpus(tmp_path: Path) -> None:
+    """After a start of the daemon it has as long as between two reports."""
+    host(tmp_path)
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        clock.now_s = 30.0
+        early = await say("status", check=True)
+        clock.now_s = 31.0
+        (late,) = (await say("status", check=True))["problems"]
+
+    assert early["problems"] == []
+    assert late.startswith("the device plugin has not reported since the daemon started")
+
+
+async def test_quotas_that_nobody_checks(tmp_path: Path) -> None:
+    """Of each class the reason is named, once it has lasted for longer than a source takes to begin."""
+    host(tmp_path)
+    rules = replace(RULES, watched=("nvidia", "npu", "ali"), without_usage=("ali",))
+    missing = {"at_s": 1.0, "period_s": 1.0, "classes": [{"kind": "nvidia", "problem": "/run/x cannot be read"}]}
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        found = []
+        for clock.now_s, usage in ((100.0, missing), (110.0, missing), (111.0, missing), (120.0, None), (145.0, None)):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            if usage:
+                world.controller.card_usage.publish(read_usage(usage))
+            found.append((await say("status", check=True))["problems"])
+
+    said = "criproxy does not check any quota of the class {}: {}".format
+    no_entry = said("ali", "devices.plugin.usage has no entry for this class")
+    silent = "the watcher does not report it"
+    assert found == [
+        [no_entry],
+        [no_entry],
+        [said("nvidia", "/run/x cannot be read"), no_entry],
+        [no_entry],
+        [said("nvidia", silent), said("npu", silent), no_entry],
+    ]

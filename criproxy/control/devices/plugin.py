@@ -17,6 +17,7 @@ class DevicePlugin:
     reported_s: float = 0.0
     """When, in seconds since the epoch."""
     _at_s: float = 0.0
+    _begun_s: float = 0.0
     _heard_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -33,6 +34,8 @@ class DevicePlugin:
 
     def publish(self, report: Published) -> None:
         """Keep *report* in place of the last one."""
+        if not self.runs:
+            self._begun_s = self.clock()
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
         self.heard()
 
@@ -40,6 +43,11 @@ class DevicePlugin:
         """By class and resource, how many ids are healthy and how many are not; nothing where it does not run."""
         resources = self.report.resources if self.report and self.runs else ()
         return {(each.device_class, each.name): (each.healthy, each.ids - each.healthy) for each in resources}
+
+    @property
+    def runs_s(self) -> float:
+        """For how long it has been running, if it runs."""
+        return self.clock() - self._begun_s
 
     @property
     def runs(self) -> bool:

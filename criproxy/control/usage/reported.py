@@ -9,6 +9,9 @@ from criproxy.usage.history import UsageHistory
 from criproxy.usage.report import stale_after_s
 from criproxy.usage.totals import UsageReport
 
+BEGINS_S = 10.0
+"""What reports use may need so long until its first reading."""
+
 
 @dataclass(slots=True, repr=False)
 class CardUsage:
@@ -22,13 +25,20 @@ class CardUsage:
     reported_s: float = 0.0
     """When, in seconds since the epoch."""
     history: UsageHistory = field(default_factory=UsageHistory)
-    _at_s: float = 0.0
+    _unknown: dict[str, float] = field(default_factory=dict)
+    """By class of which nothing is known, since when, on the clock."""
+    _at_s: float = field(init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._at_s = self.clock()
 
     def publish(self, report: UsageReport) -> None:
         """Keep *report* in place of the last one."""
         self.report, self.reported_s, self._at_s = report, self.wall_clock(), self.clock()
         self.history.add(self.reported_s, report)
+        unknown = (each.kind for each in report.classes if each.problem)
+        self._unknown = {kind: self._unknown.get(kind, self._at_s) for kind in unknown}
         self._news.set()
         self._news = asyncio.Event()
 
@@ -36,10 +46,21 @@ class CardUsage:
         """Return after the next report."""
         await self._news.wait()
 
+    def unknown(self) -> dict[str, str]:
+        """By class, why its use is not known, where that has been so for longer than a source takes to begin."""
+        classes, now_s = self.current.classes if self.current else (), self.clock()
+        lasting = {kind for kind, since_s in self._unknown.items() if now_s - since_s > BEGINS_S}
+        return {each.kind: each.problem for each in classes if each.kind in lasting}
+
+    @property
+    def silent_s(self) -> float:
+        """How long there has been no report: since the start of the daemon, if there never was one."""
+        return self.clock() - self._at_s
+
     @property
     def is_current(self) -> bool:
         """Whether the last report is recent."""
-        return self.report is not None and self.clock() - self._at_s <= stale_after_s(self.report)
+        return self.report is not None and self.silent_s <= stale_after_s(self.report)
 
     @property
     def current(self) -> UsageReport | None:
