@@ -212,8 +212,8 @@ class PluginOptions(BaseModel):
     quota: QuotaOptions = QuotaOptions()
     """Containers that exceed the quota of their vGPU."""
     usage: tuple[UsageOptions, ...] | None = None
-    """Where criproxy learns how much each process uses of the cards of a class. By default, NVML is used for NVIDIA's
-    cards if profiles divide them."""
+    """Where criproxy learns how much each process uses of the cards of a class. If profiles divide NVIDIA's cards, NVML
+    is used for them unless an entry says otherwise, or the list is empty."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""

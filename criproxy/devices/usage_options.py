@@ -14,7 +14,7 @@ from criproxy.devices.texts import ClassName, HostPath
 from criproxy.policy.options import Misfit
 
 NVML = UsageSource(kind=NVIDIA.name, source="nvml")
-"""What watches NVIDIA's cards where the file says nothing of usage."""
+"""What watches NVIDIA's cards where the file names no other source of theirs."""
 _NEEDS: Mapping[str, str] = {"command": "command", "file": "file"}
 
 
@@ -43,12 +43,13 @@ def with_usage(plan: PluginPlan, named: Sequence[UsageOptions] | None) -> Plugin
 
     Args:
         plan: what the rest of the section says.
-        named: the list; None where the file has none: then NVML watches NVIDIA's cards if profiles cut them.
+        named: the list; None where the file has none. If profiles cut NVIDIA's cards, NVML watches them unless the list
+            has an entry for them, or is empty.
     """
-    if named is not None:
-        return replace(plan, usage=tuple(each.usage_source() for each in named))
+    usage = tuple(each.usage_source() for each in named or ())
     is_cut = plan.nvidia is not None and any(each.kind == NVIDIA.name for each in plan.profiles)
-    return replace(plan, usage=(NVML,) if is_cut else ())
+    is_default = is_cut and named != () and all(each.kind != NVIDIA.name for each in usage)
+    return replace(plan, usage=(*usage, NVML) if is_default else usage)
 
 
 def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:

@@ -34,6 +34,11 @@ def _plan(folder: Path, plugin: str) -> PluginPlan:
         pytest.param("profiles: [{name: g, class: ali-npu, memory: 1Gi, count: 2}]", (), id="only-others-are-cut"),
         pytest.param(f"profiles: [{PROFILE}], usage: []", (), id="nothing-is-wanted"),
         pytest.param(
+            f"profiles: [{PROFILE}], usage: [{{class: ali-npu, from: file, file: /run/n.json}}]",
+            (UsageSource(kind="ali-npu", source="file", file="/run/n.json"), NVML),
+            id="another-class",
+        ),
+        pytest.param(
             "usage: [{class: nvidia, from: file, file: /run/n.json}, "
             "{class: ali-npu, from: command, command: [/bin/npu, -x]}]",
             (
