@@ -1,6 +1,7 @@
 """The life of one resource's plugin: a socket is served and registered, and again when it or the kubelet is gone."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,6 +66,7 @@ class Plugin:
         failures: counts what failed in criproxy itself.
         times: limits and pauses.
         largest_bytes: of a list.
+        changed: called after each change of state.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Plugin:
         failures: Failures,
         times: Times,
         largest_bytes: int = LARGEST_LIST_BYTES,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.published = resource
         """What is offered, without ids that are gone."""
@@ -86,7 +89,7 @@ class Plugin:
         self._path: Path | None = None
         """Of the socket; None until the name is known to be short enough."""
         self._short_lives = 0
-        self._situation = Situation(resource.name, log, self._look)
+        self._situation = Situation(resource.name, log, self._look, changed=changed)
         self._servicer = Servicer(resource, log, failures, times, self._situation.notify, largest_bytes)
         self._ended = asyncio.Event()
         self._introduce = self._by_call if place.way == "kubelet.sock" else self._by_folder

@@ -32,6 +32,7 @@ class Plugins:
         tasks: run and supervise the parts.
         times: limits and pauses.
         largest_bytes: of a list.
+        state_changed: called after each change of a resource's state, such as when the kubelet has accepted it.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Plugins:
         is_ours: Callable[[str], bool] = lambda _: False,
         times: Times = Times(),  # noqa: B008 (frozen)
         largest_bytes: int = LARGEST_LIST_BYTES,
+        state_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._place = place
         self._kubelet = KubeletSocket(place.kubelet_socket)
@@ -51,6 +53,7 @@ class Plugins:
         self._tasks = tasks
         self._times = times
         self._largest_bytes = largest_bytes
+        self._state_changed = state_changed
         self._plugins: dict[str, Plugin] = {}
         self._ending: dict[str, Plugin] = {}
         self._published: Mapping[str, Resource] = {}
@@ -234,7 +237,9 @@ class Plugins:
         return self._plugins[name].published if name in self._plugins else None
 
     def _start(self, resource: Resource) -> None:
-        plugin = Plugin(resource, self._place, self._tasks.log, self._tasks.failures, self._times, self._largest_bytes)
+        log, failures = self._tasks.log, self._tasks.failures
+        size, changed = self._largest_bytes, self._state_changed
+        plugin = Plugin(resource, self._place, log, failures, self._times, size, changed)
         self._plugins[resource.name] = plugin
         before = self._ending.get(resource.name)
 

@@ -186,6 +186,7 @@ def _resource(status: Status, served: Served) -> Advertised:
         ids=status.devices,
         healthy=status.healthy,
         registered=registered,
+        starting=status.state is State.STARTING,
         problem="" if registered else status.text or status.state.value,
         **_quota(served.offers.get(status.resource, {})),
     )

@@ -116,7 +116,9 @@ class DevicePlugin:
         )
         self._in_use = KubeletInUse(loaded.podresources, log)
         stack.push_async_callback(self._in_use.close)
-        self._plugins = Plugins(place, self._in_use, self._tasks, is_ours=self._is_ours)
+        self._plugins = Plugins(
+            place, self._in_use, self._tasks, is_ours=self._is_ours, state_changed=self._reports.soon
+        )
         free_cpus = FreeCpus(options.control_socket)
         self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
         self._reload = Reload(

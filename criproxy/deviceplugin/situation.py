@@ -46,6 +46,8 @@ class Situation:
     """Asks the file system."""
     clock: Callable[[], float] = time.time
     """Seconds since the epoch."""
+    changed: Callable[[], None] = lambda: None
+    """Called after each change of state."""
     state: State = State.STARTING
     text: str = ""
     since_s: float = 0.0
@@ -57,6 +59,7 @@ class Situation:
         if (state, text) == (self.state, self.text):
             return
         self.state, self.text, self.since_s = state, text, self.clock()
+        self.changed()
         if event := _EVENTS.get(state):
             write = self.log.info if state in _NORMAL else self.log.warning
             write(event, resource=self.resource, **({"reason": text} if text else {}))

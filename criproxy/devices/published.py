@@ -36,6 +36,8 @@ class Advertised:
     """Those of them that are healthy."""
     registered: bool = True
     """Whether the kubelet has accepted it."""
+    starting: bool = False
+    """Whether it is not registered only because it has just begun."""
     problem: str = ""
     """Why not; a sentence."""
     profile: str = ""

@@ -15,7 +15,7 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
     Args:
         report: the last one of a device plugin that runs.
     """
-    if missing := [each for each in report.resources if not each.registered]:
+    if missing := [each for each in report.resources if not each.registered and not each.starting]:
         names = ", ".join(bounded_texts([_told(each) for each in missing], MAX_NAMED))
         yield Notice("not-registered", f"the kubelet has not accepted resources of the device plugin: {names}")
     classes: dict[str, list[PublishedCard]] = {}

@@ -116,6 +116,9 @@ async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
             "the kubelet has not accepted resources of the device plugin: a.b/npu (not now)",
             "no card of the class nvidia is healthy, so pods get none: XID 79",
         ]
+        beginning = {**resource, "problem": "starting", "starting": True}
+        await say("device-inventory", **{**REPORT, "resources": [beginning], "cards": []})
+        assert (await say("status", check=True))["problems"] == []
         await say("device-inventory", **{**REPORT, "cards": [sick, {**CARD, "id": "GPU-b"}]})
         assert (await say("status", check=True))["problems"] == []
 

@@ -103,6 +103,8 @@ class Node:
     tasks: Tasks = field(init=False)
     ask: KubeletInUse | None = None
     """Asks the kubelet which ids are in use."""
+    states: list[list[State]] = field(default_factory=list)
+    """Those of all resources, after each change of one."""
     answers: int = 0
     """How often the plugin has asked which ids are in use; what came of it counts before it asks again."""
 
@@ -121,6 +123,7 @@ class Node:
             self.tasks,
             is_ours=self.is_ours,
             times=self.times,
+            state_changed=lambda: self.states.append([each.state for each in self.plugins.status]),
             **sizes,
         )
         self.plugins.start()

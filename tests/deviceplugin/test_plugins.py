@@ -13,6 +13,14 @@ from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 WEB, BATCH = Pod("uid-1", "web"), Pod("uid-2", "batch")
 
 
+async def test_a_registration_is_news(node: Node) -> None:
+    """Whoever follows the states, such as the daemon's reports, need not wait for the next report to learn of it."""
+    await started(node, "a")
+    await node.until_state(State.REGISTERED)
+
+    assert node.states[-1] == [State.REGISTERED]
+
+
 @pytest.mark.parametrize("killed", [False, True])
 async def test_a_restarted_kubelet(node: Node, killed: bool) -> None:
     """Gets the plugin again, on a new socket, since it removed the former one; containers keep their ids."""
