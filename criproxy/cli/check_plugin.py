@@ -41,6 +41,8 @@ class Checked:
     """None where no NVIDIA card is advertised, or the policy file has mistakes itself."""
     offered: list[str] = field(default_factory=list)
     """Lines for people."""
+    notes: list[str] = field(default_factory=list)
+    """What the machine lacks, and may still get."""
     mistakes: list[str] = field(default_factory=list)
     """Of the policy file: what contradicts the machine."""
 
@@ -64,7 +66,18 @@ def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") 
     nvidia = _nvidia_file(plan, place)
     if stocks is None or (nvidia and nvidia.config is None):
         return Checked(nvidia=nvidia)
-    return _on_machine(report, plan, nvidia, _inventory(plan, stocks, place.host_root))
+    found = _on_machine(report, plan, nvidia, _inventory(plan, stocks, place.host_root))
+    return replace(found, notes=_lacking(plan, nvidia, place.host_root))
+
+
+def _lacking(plan: "PluginPlan", nvidia: "NvidiaFile | None", host_root: Path) -> list[str]:
+    from criproxy.deviceplugin.offering import Configuration
+    from criproxy.deviceplugin.vgpu_host import VgpuFiles
+    from criproxy.devices.missing import notes
+    from criproxy.nvidia.options import PluginConfig
+
+    makers = Configuration(plan=plan, nvidia=(nvidia and nvidia.config) or PluginConfig()).makers
+    return list(notes(plan, makers, VgpuFiles(host_root).exists))
 
 
 def _plan(report: "Report", place: Place) -> "PluginPlan | None":
@@ -167,7 +180,8 @@ def with_plugin_lines(text: str, checked: Checked) -> str:
     """For people: *text* about the policy file, and what the plugin makes of it, or what is wrong with that."""
     if checked.wrong:
         return "\n".join(checked.wrong)
-    return "\n".join([text, *checked.offered, *_nvidia_lines(checked.nvidia)])
+    notes = (f"  note: {note}" for note in checked.notes)
+    return "\n".join([text, *checked.offered, *notes, *_nvidia_lines(checked.nvidia)])
 
 
 def _nvidia_lines(found: "NvidiaFile | None") -> Iterator[str]:
@@ -181,6 +195,7 @@ def _nvidia_lines(found: "NvidiaFile | None") -> Iterator[str]:
 def with_plugin(values: dict[str, Any], found: list[Checked]) -> dict[str, Any]:
     """The same for programs."""
     for file, each in zip(values["files"], found, strict=True):
+        file["notes"] += each.notes
         file["mistakes"] += [{"line": None, "column": None, "text": text} for text in each.mistakes]
         if each.nvidia is not None:
             file["nvidia"] = {

@@ -10,6 +10,7 @@ from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, number_in
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
+from criproxy.devices.enforcement import MPS_ROOT, Makers
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised, PluginPlan, SharedCards
 from criproxy.devices.plugin_mistakes import MAX_ID
@@ -29,6 +30,10 @@ class Configuration:
     plan: PluginPlan
     nvidia: PluginConfig = field(default_factory=PluginConfig)
     """With the cards that our own section shares; see `config.nvidia_file`."""
+
+    def makers(self, resource: str) -> Makers:
+        """What knows each method by which a quota of *resource*, which a profile offers, can be enforced."""
+        return Makers(resource=resource, hami=self.plan.hami, mps_root=self.nvidia.flags.mps_root or MPS_ROOT)
 
 
 @dataclass(slots=True)

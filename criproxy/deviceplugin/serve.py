@@ -16,6 +16,7 @@ from criproxy.deviceplugin.daemon import FreeCpus
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.labelling import Labelling
+from criproxy.deviceplugin.methods import Methods
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
 from criproxy.deviceplugin.plugins import Plugins
@@ -24,6 +25,7 @@ from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.seen import Key, names_of, nvml_problem
 from criproxy.deviceplugin.settings import State
+from criproxy.deviceplugin.vgpu_host import VgpuFiles
 from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
@@ -72,6 +74,7 @@ class DevicePlugin:
         self._reports = Reports(options.control_socket, self._published, log)
         self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
         self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
+        self._methods = Methods(VgpuFiles(options.host_root).exists, self._reports.soon, log)
         self._stop = asyncio.Event()
         self._said = ""
         self._machine: Machine
@@ -171,6 +174,7 @@ class DevicePlugin:
         self._tasks.forever("labels", self._labelling.run)
         self._tasks.forever("reports to the daemon", self._reports.run)
         self._watcher.start(self._tasks)
+        self._tasks.forever("methods of enforcement", self._methods.run)
 
     def _reloaded(self, loaded: Loaded) -> None:
         """Other files are about to be in force."""
@@ -184,6 +188,7 @@ class DevicePlugin:
         self._in_use.socket = loaded.podresources
         self._reports.action = loaded.plan.on_unhealthy
         self._watcher.use(loaded.plan)
+        self._methods.use(loaded)
         self._labelling.soon()
 
     async def _look_again(self) -> None:
@@ -230,7 +235,8 @@ class DevicePlugin:
 
     def _published(self) -> Published:
         plugins, known = self._plugins, self._health.known
-        return published(self._publisher.served, plugins.status, known, plugins.elsewhere, self._reports.interval_s)
+        served, interval_s = self._publisher.served, self._reports.interval_s
+        return self._methods.told(published(served, plugins.status, known, plugins.elsewhere, interval_s))
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served

@@ -46,6 +46,10 @@ class Advertised:
     """The quota of one vGPU; 0: there is none. Where cards differ in size, that of the first."""
     cores_percent: int = 0
     """The quota of one vGPU; 0: there is none."""
+    enforce: tuple[str, ...] = ()
+    """The methods by which the profile is to be enforced."""
+    not_enforced: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that cannot work on this node, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

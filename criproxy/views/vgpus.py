@@ -33,6 +33,8 @@ def inventory(resources: Sequence[Advertised], given: Mapping[str, Sequence[str]
                     "free": max(each.healthy - len(used), 0),
                     "memory_mib": each.memory_mib or None,
                     "cores_percent": each.cores_percent or None,
+                    "enforced_by": [method for method in each.enforce if method not in each.not_enforced],
+                    "not_enforced_by": dict(each.not_enforced),
                     "used_by_card": dict(Counter(map(card_of, used))),
                 }
             )

@@ -283,3 +283,20 @@ def test_what_criproxy_does_otherwise(host: Path) -> None:
     assert status == 0
     assert "flags.failOnInitError: true does not make criproxy exit" in output
     assert "nvidia-ctk must write one of the kind k8s.device-plugin.nvidia.com/gpu" in output
+
+
+def test_what_vgpus_need_and_the_machine_lacks(host: Path) -> None:
+    """It is a note: the files may come before the device plugin starts; the same for programs."""
+    usage = "[{class: ali, from: command, command: [/usr/bin/npu-usage]}]"
+    profile = "{name: gpu-8g, class: nvidia, memory: 8Gi, enforce: [hami-core]}"
+    ali = '{name: ali, resources: [a.b/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}'
+    policy = f"policy: none\ndevices: {{classes: [nvidia, {ali}], plugin: {{profiles: [{profile}], usage: {usage}}}}}\n"
+    missing = "profile gpu-8g: hami-core needs /usr/local/vgpu/libvgpu.so, which does not exist on this node"
+    program = "usage of the class ali: /usr/bin/npu-usage does not exist on this node: its quotas are not checked"
+
+    status, output = check(host, policy, "")
+    values = json.loads(check(host, policy, "", "--format", "json")[1])
+
+    assert status == 0
+    assert f"  note: {missing}: its pods are not admitted\n  note: {program}\n" in output
+    assert values["files"][0]["notes"][-2:] == [f"{missing}: its pods are not admitted", program]

@@ -41,7 +41,11 @@ def vgpus(values: Values) -> Iterator[Text]:
         quota = [f"{each['memory_mib']} MiB"] if each["memory_mib"] else []
         quota += [f"{each['cores_percent']} % of the cores"] if each["cores_percent"] else []
         size = f" with {' and '.join(quota)} each" if quota else ""
-        yield Text(f"profile {each['profile']}: {count(each['count'], 'vGPU')}{size}, {each['free']} free")
+        by = each.get("enforced_by")  # a daemon or device plugin of an earlier version does not say it
+        enforced = f"; enforced by {' and '.join(by)}" if by else ""
+        yield Text(f"profile {each['profile']}: {count(each['count'], 'vGPU')}{size}, {each['free']} free{enforced}")
+        for method, reason in each.get("not_enforced_by", {}).items():
+            yield Text(f"profile {each['profile']} is not enforced by {method}: {reason}", style=NOTE)
 
 
 def is_known(cards: list[Values]) -> bool:
