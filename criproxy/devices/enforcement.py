@@ -85,6 +85,8 @@ class Enforced:
     mounts: tuple[Mount, ...] = ()
     needs: tuple[str, ...] = ()
     """Paths on the host without which it does not work."""
+    lacking: tuple[str, ...] = ()
+    """Why other methods that the profile names are not in effect; sentences."""
 
     def joined(self, other: "Enforced") -> "Enforced":
         """Both."""
@@ -94,6 +96,7 @@ class Enforced:
             strip=self.strip + other.strip,
             mounts=self.mounts + other.mounts,
             needs=self.needs + other.needs,
+            lacking=self.lacking + other.lacking,
         )
 
 
@@ -119,7 +122,7 @@ def enforced_by(profile: Profile, vgpu: Vgpu, makers: "Makers", exists: Callable
     if lacking and (profile.when_missing == "refuse" or not found.by):
         raise Missing("; ".join(lacking))
     own = {name: _filled(text, vgpu) for name, text in profile.env}
-    return replace(found, envs={**found.envs, **own}, strip=found.strip + tuple(own))
+    return replace(found, envs={**found.envs, **own}, strip=found.strip + tuple(own), lacking=tuple(lacking))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,10 @@ def enforcement_in(annotations: Mapping[str, str]) -> Enforced | None:
 def enforced_quota_in(annotations: Mapping[str, str]) -> Quota | None:
     """The quota that *annotations* of a container say, and whether the watcher enforces it."""
     quota, found = quota_in(annotations), enforcement_in(annotations)
-    return replace(quota, watched="watch" in found.by) if quota and found else quota
+    if quota is None or found is None:
+        return quota
+    by, lacking = ", ".join(found.by), "; ".join(found.lacking)
+    return replace(quota, watched="watch" in found.by, enforced_by=by, not_enforced=lacking)
 
 
 def as_enforced(asked: Asked, found: Enforced) -> Asked:

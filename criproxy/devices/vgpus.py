@@ -111,6 +111,10 @@ class Quota:
     cores_percent: int
     watched: bool = True
     """Whether the watcher acts on a container that exceeds it; False: something else enforces it."""
+    enforced_by: str = field(default="", compare=False)
+    """For people: the methods in effect, separated by commas."""
+    not_enforced: str = field(default="", compare=False)
+    """For people: why other methods of its profile are not in effect."""
 
 
 _ID = re.compile(r"([^/]+)/([a-z][a-z0-9.-]*)/(?:0|[1-9][0-9]{0,4})")

@@ -6,7 +6,7 @@ Pure functions of the node and of the history, like `report`.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from criproxy.devices.holdings import allocated_of, ids_of, source_of
+from criproxy.devices.holdings import Facts, allocated_of, ids_of, quota_of, source_of
 from criproxy.engine.choice import Choice
 from criproxy.engine.shortfalls import shortfall
 from criproxy.errors import CriproxyError
@@ -166,9 +166,24 @@ def devices(records: Sequence[Record]) -> list[Values]:
             "pci_addresses": str(found.get(f"{kind}_pci") or ""),
             "nodes": str(found.get(f"{kind}_nodes") or ""),
             "numa_nodes": str(found.get(f"{kind}_numa") or ""),
+            "quota": _quota(found, kind),
         }
         for kind in kinds
     ]
+
+
+def _quota(found: Facts, kind: str) -> Values | None:
+    """What it may use of its vGPU, and what holds it to that."""
+    quota = quota_of(found, kind)
+    if quota is None:
+        return None
+    return {
+        "profile": quota.profile,
+        "memory_mib": quota.memory_mib or None,
+        "cores_percent": quota.cores_percent or None,
+        "enforced_by": quota.enforced_by,
+        "not_enforced": quota.not_enforced,
+    }
 
 
 def event(record: Record) -> Values:

@@ -201,6 +201,7 @@ async def test_chain_of_evidence(tmp_path: Path) -> None:
             "pci_addresses": "0000:1b:00.0",
             "nodes": "/dev/nvidia1",
             "numa_nodes": "",
+            "quota": None,
         }
     ]
     screen = Console(file=io.StringIO(), width=300)
@@ -281,3 +282,24 @@ async def test_quotas_that_nobody_checks(tmp_path: Path) -> None:
         [no_entry],
         [said("nvidia", silent), said("npu", silent), no_entry],
     ]
+
+
+async def test_what_holds_a_container_to_its_quota(tmp_path: Path) -> None:
+    """`explain` shows the quota with the methods in effect."""
+    host(tmp_path)
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        values = await say("explain", container="default/one/main")
+
+    (nvidia,) = values["devices"]
+    assert nvidia["quota"] == {
+        "profile": "gpu-8g",
+        "memory_mib": 8192,
+        "cores_percent": 25,
+        "enforced_by": "watch",
+        "not_enforced": "",
+    }
+    screen = Console(file=io.StringIO(), width=300)
+    screen.print(render(values))
+    assert isinstance(screen.file, io.StringIO)
+    assert "quota of gpu-8g: 8192 MiB and 25 % of the cores, enforced by watch" in screen.file.getvalue()

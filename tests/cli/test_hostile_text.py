@@ -105,6 +105,13 @@ EXPLAINED = {
             "pci_addresses": "@pci",
             "nodes": "@nodes",
             "numa_nodes": "@numa",
+            "quota": {
+                "profile": "@profile",
+                "memory_mib": 1,
+                "cores_percent": 1,
+                "enforced_by": "@by",
+                "not_enforced": "@lacking",
+            },
             "allocated": [{"resource": "@resource", "ids": ["@id"], "source": "@source"}],
         }
     ],

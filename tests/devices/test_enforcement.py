@@ -122,6 +122,20 @@ def test_what_is_missing(
         assert enforced_by(profile, VGPU, MAKERS, without(*lacking)).by == expected
 
 
+def test_what_holds_a_container_and_what_does_not() -> None:
+    """Its annotations say both for people, without any influence on whether two quotas are the same."""
+    profile = replace(PROFILE, enforce=("hami-core", "watch"), when_missing="next")
+    found = enforced_by(profile, VGPU, MAKERS, without(HAMI.library))
+    response = with_enforcement(Response(annotations=annotations_of(VGPU)), found)
+
+    quota = enforced_quota_in(response.annotations)
+
+    assert quota == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
+    assert quota is not None
+    assert quota.enforced_by == "watch"
+    assert quota.not_enforced == f"hami-core needs {HAMI.library}, which does not exist on this node"
+
+
 def test_variables_of_the_profile() -> None:
     """A vendor's template is a variable of the profile, in which the quota may stand."""
     profile = replace(PROFILE, env=(("ASCEND_VNPU_SPECS", "vir02"), ("MEMORY", "{memory_mib}MB of {card}")))

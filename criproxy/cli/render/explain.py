@@ -42,7 +42,8 @@ def render(values: Values) -> RenderableType:
     if values["why"]:
         parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
     if values.get("devices"):
-        parts += _section("How it got its cards", [_cards(each) for each in values["devices"]])
+        quotas = [_quota(each["quota"]) for each in values["devices"] if each.get("quota")]
+        parts += _section("How it got its cards", [*map(_cards, values["devices"]), *quotas])
     parts += render_choices(values.get("choices", ()))  # a daemon of an earlier version says nothing of them
     parts += _story(values["events"])
     if values["earlier"]:
@@ -106,6 +107,15 @@ def _cards(kind: Values) -> str:
     nodes = kind["nodes"].replace(",", ", ") or "no node of a card"
     numa = f" → NUMA node {kind['numa_nodes'].replace(';', ', ')}" if kind["numa_nodes"] else ""
     return f"{kind['class']}: {' and '.join(known)} → {cards}{where} → {nodes}{numa}"
+
+
+def _quota(quota: Values) -> str:
+    """What it may use of its vGPU, and what holds it to that."""
+    sizes = [f"{quota['memory_mib']} MiB"] if quota["memory_mib"] else []
+    sizes += [f"{quota['cores_percent']} % of the cores"] if quota["cores_percent"] else []
+    by = f", enforced by {quota['enforced_by']}" if quota["enforced_by"] else ""
+    without = f", and not otherwise: {quota['not_enforced']}" if quota["not_enforced"] else ""
+    return f"quota of {quota['profile']}: {' and '.join(sizes)}{by}{without}"
 
 
 def _elsewhere(row: Values) -> str:
