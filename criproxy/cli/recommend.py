@@ -208,8 +208,9 @@ def _proposal(each: Proposal) -> str:
 def _count(count: VgpuCount) -> str:
     value = count.proposal.value
     use = "" if value is None else f", mean use {100 * value:.0f} %"
+    free = "free: not known (the device plugin does not report)" if count.free is None else f"{count.free} free"
     lacking = f"; {count.lacking} more than exist: divide another card" if count.lacking else ""
-    return f"vGPUs of {count.profile}: {count.given} given{use}, {count.free} free, {count.wanted} wanted{lacking}"
+    return f"vGPUs of {count.profile}: {count.given} given{use}, {free}, {count.wanted} wanted{lacking}"
 
 
 def _values(result: Recommendation, counts: list[VgpuCount]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class NodeSignals:
     memory_ratio: float | None = None
     vgpus: tuple[VgpuSignal, ...] = ()
     free: Mapping[str, int] = field(default_factory=dict)
-    """By profile, how many vGPUs no container has."""
+    """By profile, how many vGPUs no container has; a profile that is missing is not offered, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,8 @@ class VgpuCount:
 
     profile: str
     given: int
-    free: int
+    free: int | None
+    """None: it is not known, such as while the device plugin does not run."""
     proposal: Proposal
 
     @property
@@ -73,8 +74,10 @@ class VgpuCount:
         return self.given if self.proposal.replicas is None else self.proposal.replicas
 
     @property
-    def lacking(self) -> int:
-        """How many more are wanted than there are."""
+    def lacking(self) -> int | None:
+        """How many more are wanted than there are; None where that is not known."""
+        if self.free is None:
+            return None
         return max(self.wanted - self.given - self.free, 0)
 
 
@@ -180,7 +183,7 @@ def count_vgpus(target: Target, signals: NodeSignals) -> list[VgpuCount]:
     for profile in profiles:
         own = [each for each in signals.vgpus if each.profile == profile]
         proposal = by_pods(target, len(own), [_largest(each) for each in own])
-        counts.append(VgpuCount(profile=profile, given=len(own), free=signals.free.get(profile, 0), proposal=proposal))
+        counts.append(VgpuCount(profile=profile, given=len(own), free=signals.free.get(profile), proposal=proposal))
     return counts
 
 

@@ -17,6 +17,7 @@ from criproxy.devices.holdings import (
     allocated_of,
     cards_of,
     ids_of,
+    quota_of,
     source_of,
     words_of,
 )
@@ -74,9 +75,10 @@ def tell(
     found = [(container, holdings.of(container)) for container in containers]
     given = [Given(container, facts) for container, facts in found if facts is not None]
     parts = vgpus.inventory(plugin.report.resources, _ids_given(given)) if plugin else []
+    former = vgpus.withdrawn(plugin.report.resources, _vgpus_given(given)) if plugin else []
     return {
         "device_plugin": of_plugin(plugin),
-        "vgpus": parts,
+        "vgpus": [*parts, *former],
         "node_annotations": vgpus.annotations(parts),
         "classes": [
             of_class(kind, stocks.get(kind.name, Stock()), given if node else None, plugin) for kind in classes
@@ -95,6 +97,17 @@ def _ids_given(given: Sequence[Given]) -> dict[str, list[str]]:
         for key in one.facts:
             for share in allocated_of(one.facts, key.removesuffix("_allocated")) if key.endswith("_allocated") else ():
                 found.setdefault(share["resource"], []).extend(share["ids"])
+    return found
+
+
+def _vgpus_given(given: Sequence[Given]) -> dict[tuple[str, str, str], list[str]]:
+    """By class, profile and resource, the vGPUs that containers have."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for one in given:
+        for kind in (key.removesuffix("_quota") for key in one.facts if key.endswith("_quota")):
+            quota = quota_of(one.facts, kind)
+            for share in allocated_of(one.facts, kind) if quota else ():
+                found.setdefault((kind, quota.profile if quota else "", share["resource"]), []).extend(share["ids"])
     return found
 
 

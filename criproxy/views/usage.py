@@ -48,7 +48,7 @@ def tell(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[t
         "cards": [_card(each, card) for each, card in uses.cards()],
         "containers": [_row(row) for row in there if row.container.state is not ContainerState.EXITED],
         "unknown_containers": _unknown(node, uses),
-        "profiles": list(_profiles(watched.plugin, given)),
+        "profiles": [*_profiles(watched.plugin, given), *_withdrawn(watched.plugin, there)],
         "history": [_series(key, points, node) for key, points in watched.series],
     }
 
@@ -129,7 +129,22 @@ def _profiles(plugin: Published | None, given: Mapping[tuple[str, str], int]) ->
                 "healthy": each.healthy,
                 "given": given.get((each.device_class, each.name), 0),
                 "free": free[each.device_class, each.profile],
+                "offered": True,
             }
+
+
+def _withdrawn(plugin: Published | None, rows: Iterable[CardRow]) -> Iterable[Values]:
+    """Profiles that the policy file had, and whose vGPUs containers still have."""
+    ids: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        if row.grant.quota and row.container.state is not ContainerState.EXITED:
+            key = row.grant.kind, row.grant.quota.profile, row.grant.resource
+            ids.setdefault(key, set()).update(row.grant.ids)
+    offered = {(each.device_class, each.name) for each in plugin.resources} if plugin else set()
+    for (kind, profile, resource), own in sorted(ids.items()):
+        if plugin and (kind, resource) not in offered:
+            names = {"class": kind, "profile": profile, "resource": resource}
+            yield {**names, "vgpus": 0, "healthy": 0, "given": len(own), "free": 0, "offered": False}
 
 
 def _series(key: SeriesKey, points: Sequence[Point], node: Node) -> Values:

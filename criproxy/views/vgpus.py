@@ -22,7 +22,7 @@ def inventory(resources: Sequence[Advertised], given: Mapping[str, Sequence[str]
     found = []
     for each in resources:
         if each.profile:
-            used = given.get(each.name, ())
+            used = set(given.get(each.name, ()))  # containers of one pod may have the same one
             found.append(
                 {
                     "profile": each.profile,
@@ -36,9 +36,38 @@ def inventory(resources: Sequence[Advertised], given: Mapping[str, Sequence[str]
                     "enforced_by": [method for method in each.enforce if method not in each.not_enforced],
                     "not_enforced_by": dict(each.not_enforced),
                     "used_by_card": dict(Counter(map(card_of, used))),
+                    "offered": True,
                 }
             )
     return found
+
+
+def withdrawn(resources: Sequence[Advertised], given: Mapping[tuple[str, str, str], Sequence[str]]) -> list[Values]:
+    """Each profile that is not offered any more, and whose vGPUs containers still have.
+
+    Args:
+        resources: what the device plugin offers.
+        given: by class, profile and resource, the vGPUs that containers have.
+    """
+    offered = {(each.device_class, each.name) for each in resources}
+    return [
+        {
+            "profile": profile,
+            "resource": resource,
+            "class": kind,
+            "count": 0,
+            "healthy": 0,
+            "free": 0,
+            "memory_mib": None,
+            "cores_percent": None,
+            "enforced_by": [],
+            "not_enforced_by": {},
+            "used_by_card": dict(Counter(map(card_of, dict.fromkeys(ids)))),
+            "offered": False,
+        }
+        for (kind, profile, resource), ids in sorted(given.items())
+        if (kind, resource) not in offered
+    ]
 
 
 def annotations(vgpus: Sequence[Values]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from criproxy.api.measures import measure
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
 from criproxy.cli.client import ask
+from criproxy.cli.render.device_plugin import vgpus
 from criproxy.cli.render.explain import render
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.rules import DeviceRules
@@ -27,7 +28,7 @@ from criproxy.usage.report import read_usage
 from criproxy.wire.sockets import listen
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_joined import allocated
-from tests.control.devices.test_vgpus import RULES, pod_with
+from tests.control.devices.test_vgpus import RESOURCE, RULES, pod_with
 from tests.control.world import FAST, World, owner, sharer
 
 
@@ -303,3 +304,30 @@ async def test_what_holds_a_container_to_its_quota(tmp_path: Path) -> None:
     screen.print(render(values))
     assert isinstance(screen.file, io.StringIO)
     assert "quota of gpu-8g: 8192 MiB and 25 % of the cores, enforced by watch" in screen.file.getvalue()
+
+
+async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
+    """`devices` lists those whose vGPUs containers have; a vGPU that a pod's containers share is given once."""
+    host(tmp_path)
+    pod = pod_with("GPU-a/gpu-8g/0", "one")
+    both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
+    offered = {"name": RESOURCE, "device_class": "nvidia", "ids": 4, "healthy": 4, "profile": "gpu-8g"}
+    reason = "hami-core needs x"
+    offered |= {"enforce": ["hami-core", "watch"], "not_enforced": {"hami-core": reason}}
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.run(both)
+        await say("device-inventory", **{**REPORT, "resources": [offered], "cards": []})
+        (now,) = (await say("devices"))["vgpus"]
+        shown = [text.plain for text in vgpus(await say("devices"))]
+        await say("device-inventory", **{**REPORT, "cards": []})
+        values = await say("devices")
+        (later,) = values["vgpus"]
+
+    assert (now["free"], now["used_by_card"], now["offered"]) == (3, {"GPU-a": 1}, True)
+    assert shown == [
+        "profile gpu-8g: 4 vGPUs, 3 free; enforced by watch",
+        "profile gpu-8g is not enforced by hami-core: hami-core needs x",
+    ]
+    assert (later["profile"], later["used_by_card"], later["offered"]) == ("gpu-8g", {"GPU-a": 1}, False)
+    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 given, no longer offered"]
+    assert values["node_annotations"] == {}

@@ -1,6 +1,7 @@
 """What the watcher reports of the use of cards, and what the daemon shows of it."""
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.signals import measure_use
 from criproxy.api.usage import UsageCommands
 from criproxy.cli.client import ask
+from criproxy.cli.render.usage import render
 from criproxy.control.settings import Settings
+from criproxy.cri import api_pb2 as api
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import UsageError
 from criproxy.observe.control_socket import ControlServer
@@ -205,6 +209,26 @@ async def test_free_vgpus(tmp_path: Path) -> None:
         "free": 2,
     }
     assert metrics["vgpu_free"] == ({"device_class": "nvidia", "profile": "gpu-8g"}, 2.0)
+
+
+async def test_a_profile_that_is_no_longer_offered(tmp_path: Path) -> None:
+    """It stays in the list as long as containers have its vGPUs, if the device plugin says what it offers."""
+    async with asked(tmp_path) as node:
+        key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        unknown = (await node("usage"))["profiles"]
+        await node("device-inventory", resources=OFFERED["resources"][1:])
+        (profile,) = (await node("usage"))["profiles"]
+        shown = Console(file=io.StringIO(), width=200)
+        shown.print(render(await node("usage"), 200))
+        await node.world.client.call(
+            "StopContainer", api.StopContainerRequest(container_id=key), api.StopContainerResponse
+        )
+        later = (await node("usage"))["profiles"]
+
+    assert (unknown, later) == ([], [])
+    assert (profile["profile"], profile["given"], profile["free"], profile["offered"]) == ("gpu-8g", 1, 0, False)
+    assert isinstance(shown.file, io.StringIO)
+    assert "gpu-8g: 1 given, no longer offered" in shown.file.getvalue()
 
 
 async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:

@@ -188,6 +188,18 @@ def test_vgpus_that_are_lacking(tmp_path: Path) -> None:
     assert "2 given, mean use 400 %, 1 free, 5 wanted; 2 more than exist: divide another card" in result.stdout
 
 
+def test_free_vgpus_that_nobody_knows(tmp_path: Path) -> None:
+    """While the device plugin does not run they are not none."""
+    path = tmp_path / "metrics"
+    lines = METRICS.format(cpu=0.1, used=400).splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "vgpu_free" not in line))
+
+    said = "2 given, mean use 400 %, free: not known (the device plugin does not report), 5 wanted\n"
+    assert said in run("--metrics", str(path)).stdout
+    (vgpus,) = values("--metrics", str(path))["vgpus"]
+    assert (vgpus["free"], vgpus["lacking"]) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

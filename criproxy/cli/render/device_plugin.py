@@ -38,6 +38,10 @@ def advertised(kind: Values) -> Iterator[Text]:
 def vgpus(values: Values) -> Iterator[Text]:
     """A line for each profile."""
     for each in values.get("vgpus", ()):
+        if not each.get("offered", True):
+            given = sum(each["used_by_card"].values())
+            yield Text(f"profile {each['profile']}: {given} given, no longer offered")
+            continue
         quota = [f"{each['memory_mib']} MiB"] if each["memory_mib"] else []
         quota += [f"{each['cores_percent']} % of the cores"] if each["cores_percent"] else []
         size = f" with {' and '.join(quota)} each" if quota else ""

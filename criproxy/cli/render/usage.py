@@ -139,6 +139,9 @@ def _unknown(found: Sequence[Values]) -> Iterator[str]:
 def _profiles(profiles: Sequence[Values]) -> Iterator[str]:
     """A line for each profile."""
     for each in profiles:
+        if not each.get("offered", True):
+            yield f"{each['profile']}: {each['given']} given, no longer offered"
+            continue
         yield f"{each['profile']}: {counted(each['vgpus'], 'vGPU')}, {each['given']} given, {each['free']} free"
 
 
