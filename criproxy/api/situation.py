@@ -84,6 +84,9 @@ class Situations:
     def _of_plugin(self) -> Iterator[Notice]:
         """What is wrong with the device plugin, and with what its watcher reports."""
         plugin, usage, rules = self.controller.device_plugin, self.controller.card_usage, self.controller.devices.rules
+        if self.controller.passes_all and rules and rules.watched:
+            text = "while bypass is on, criproxy takes no action on containers over their quota; it does so afterwards"
+            yield Notice("bypass", text)
         if plugin.runs and plugin.report:
             yield from notices_of_plugin(plugin.report)
             silent = min(usage.silent_s, plugin.runs_s) > SHORTEST_STALE_S and not usage.is_current

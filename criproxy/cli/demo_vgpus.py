@@ -99,6 +99,8 @@ class Act:
         answer = await self._usage()
         self.teller.line("$ criproxy usage")
         self.teller.show(render(answer, self.teller.console.width - 2))
+        text = "uses more than it may. One reading is not enough to stop it: the next ones follow now."
+        self.teller.line(f"{OVER} {text}")
 
     async def end(self) -> None:
         """What both use is told until the one that uses too much has exited; the kubelet then restarts it."""

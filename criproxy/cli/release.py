@@ -122,6 +122,8 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
         text = f"The release is over: {total} placed again,{unplaced} {left} left."
     else:
         until = "No container is placed until 'criproxy release --undo' or a changed policy file."
+        if values["source"] == "daemon" and not values.get("places", True):
+            until = "The policy file has 'policy: none', so no container is placed until it names another policy."
         if values["not_remembered"] and values["source"] == "store":  # there is no daemon that knows of it
             until = "The next start of criproxy places containers again."
         text = f"{total} released, {left} left. {until}"

@@ -53,6 +53,9 @@ def _complaint(detail: ErrorDetails) -> str:
         return detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f"must be text, not {shown(value)}; in quotes it is text"
+    if kind == "too_short":
+        least, count = detail["ctx"]["min_length"], detail["ctx"]["actual_length"]
+        return f"must have at least {least} {'entry' if least == 1 else 'entries'}, not {count}"
     must = f"must be {_MUST[kind]}" if kind in _MUST else detail["msg"].replace("Input should", "must")
     expected = detail.get("ctx", {}).get("expected") if kind in {"literal_error", "enum"} else None
     options = [word.strip("'") for word in str(expected or "").replace(" or ", ", ").split(", ")]

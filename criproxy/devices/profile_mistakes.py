@@ -29,6 +29,8 @@ def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> It
         yield from _of_name(path, profile, plan.profiles[:number], classes)
         yield from _of_class(path, profile, plan)
         yield from _of_quota(path, profile)
+        if profile.kind in classes:
+            yield from _of_memory(path, profile)
         yield from _of_count(path, profile, plan.profiles[:number])
         yield from _of_enforcement(path, profile)
         yield from _of_mig(path, profile)
@@ -62,6 +64,10 @@ def _of_quota(path: Path, profile: Profile) -> Iterator[Misfit]:
         if count * percent > ALL_CORES_PERCENT:
             text = f"{count} x {percent} % are {count * percent} % of a card's {word}"
             yield Misfit((*path, "count"), f"{text}: at most {ALL_CORES_PERCENT // percent} fit")
+
+
+def _of_memory(path: Path, profile: Profile) -> Iterator[Misfit]:
+    """Of a class that there is: only NVIDIA's driver is asked how much memory a card has."""
     if profile.kind != NVIDIA.name and profile.memory_percent:
         yield Misfit((*path, "memory"), f"{_unknown_memory(profile)}: give an amount")
     elif profile.kind != NVIDIA.name and profile.memory_mib and profile.count is None:
@@ -113,8 +119,12 @@ def _of_mig(path: Path, profile: Profile) -> Iterator[Misfit]:
 
 
 def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[Misfit]:
-    """A variable of the profile would count more than the one that shows its card, or sets its limit."""
-    switches = [name for way in profile.enforce for name in SWITCHES[way]]
+    """A variable of the profile would count more than the one that shows its card, or sets its limit.
+
+    Those of methods that the profile does not use are none of its business either: they would limit, or free, a program
+    beside what criproxy knows.
+    """
+    switches = [name for names in SWITCHES.values() for name in names]
     for name, value in profile.env:
         place = (*path, "env", name)
         if is_among(name, switches) or (kind and (name == kind.visible_env or kind.strips(name))):

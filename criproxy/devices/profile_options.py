@@ -22,16 +22,17 @@ ProfileName = Annotated[
     ),
 ]
 MemoryQuota = Annotated[
-    str, Text(r"[1-9][0-9]{0,8}(Mi|Gi)|[1-9][0-9]?%|100%", "an amount such as 8192Mi or 8Gi, or a share such as 50%")
+    str,
+    Text(r"[1-9][0-9]{0,8}(Mi|Gi)|[1-9][0-9]?%|100%", "an amount such as 8192Mi or 8Gi, or a share such as 50%", "Mi"),
 ]
 NeededEnvName = Annotated[str, Text("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
-ShareOfCards = Annotated[str, Text(r"[1-9][0-9]?%|100%", "a share such as 50%")]
+ShareOfCards = Annotated[str, Text(r"[1-9][0-9]?%|100%", "a share such as 50%", "%")]
 
 
 def _number_or_auto(value: object) -> object:
-    if isinstance(value, bool) or (isinstance(value, str) and value != "auto"):
-        raise ValueError(f"must be auto, or the number of vGPUs of each card, not {value!r:.60}")
-    return value
+    if value == "auto" or (type(value) is int and 1 <= value <= MAX_COUNT):
+        return value
+    raise ValueError(f"must be auto, or the number of vGPUs of each card, from 1 to {MAX_COUNT}, not {value!r:.60}")
 
 
 Count = Annotated[

@@ -18,14 +18,23 @@ class Text:
 
     pattern: str
     meaning: str
+    unit: str = ""
+    """What most likely belongs behind a bare number."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
         """The text, checked."""
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+        checked = core_schema.no_info_after_validator_function(self._check, handler(source))
+        return core_schema.no_info_before_validator_function(self._with_unit, checked) if self.unit else checked
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """The text with the pattern."""
         return handler(schema) | {"pattern": f"^({self.pattern})$"}
+
+    def _with_unit(self, value: object) -> object:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and fullmatch(self.pattern, meant := f"{value}{self.unit}"):
+            raise ValueError(f"must be {self.meaning}, not {value}; did you mean {meant}?")
+        return value
 
     def _check(self, value: str) -> str:
         if not fullmatch(self.pattern, value):
@@ -83,8 +92,8 @@ ResourceName = Annotated[
     ),
     AfterValidator(_extended_resource),
 ]
-Duration = Annotated[str, Text(r"(0|[1-9][0-9]{0,6})(ms|s|m|h)", "a time such as 30s, 5m or 500ms")]
-Period = Annotated[str, Text(r"[1-9][0-9]{0,6}(ms|s|m|h)", "a time such as 30s, 5m or 500ms, and not 0")]
+Duration = Annotated[str, Text(r"(0|[1-9][0-9]{0,6})(ms|s|m|h)", "a time such as 30s, 5m or 500ms", "s")]
+Period = Annotated[str, Text(r"[1-9][0-9]{0,6}(ms|s|m|h)", "a time such as 30s, 5m or 500ms, and not 0", "s")]
 
 
 def seconds(duration: str) -> float:

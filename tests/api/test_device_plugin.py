@@ -21,6 +21,7 @@ from criproxy.cli.render.explain import render
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.rules import DeviceRules
 from criproxy.errors import UsageError
+from criproxy.observe.bypass import BypassMode
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
@@ -331,3 +332,16 @@ async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
     assert (later["profile"], later["used_by_card"], later["offered"]) == ("gpu-8g", {"GPU-a": 1}, False)
     assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 given, no longer offered"]
     assert values["node_annotations"] == {}
+
+
+async def test_quotas_during_a_bypass(tmp_path: Path) -> None:
+    """An operator who has switched it on learns that nobody is stopped for now."""
+    host(tmp_path)
+    rules = replace(RULES, watched=("nvidia",))
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        assert (await say("status", check=True))["problems"] == []
+        world.controller.bypass(BypassMode.ORDERED)
+        (problem,) = (await say("status", check=True))["problems"]
+
+    assert problem.startswith("while bypass is on, criproxy takes no action on containers over their quota")

@@ -19,6 +19,8 @@ from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.model.record import Kind
 from criproxy.observe.control_socket import ControlServer
 from criproxy.offline_release import release
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from criproxy.wire.sockets import listen
@@ -115,6 +117,16 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
         assert [row["outcome"] for row in answer["containers"]] == ["placed", "placed"]
         assert (world.cpus(first), world.cpus(shared)) == ("1", "0,2-3")
         assert (await call(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
+
+
+async def test_with_the_policy_none_nothing_is_to_be_undone(tmp_path: Path) -> None:
+    """Containers are placed again only by another policy."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    async with World(tmp_path, policy=NonePolicy(Options())) as world, answering(world, tmp_path):
+        result = await call(tmp_path)
+
+    until = "The policy file has 'policy: none', so no container is placed until it names another policy."
+    assert result.stdout == f"0 containers released, 0 left. {until}\n"
 
 
 async def test_a_daemon_that_ends_before_it_answers_may_have_ended_the_release(tmp_path: Path, world: World) -> None:

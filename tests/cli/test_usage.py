@@ -263,3 +263,18 @@ async def test_watch(tmp_path: Path) -> None:
             assert await process.wait() == 128 + signal.SIGTERM
 
     assert first["containers"][0]["memory_mib"] == 9000
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "said"),
+    [
+        pytest.param("observe", "uses", "only reported (observe)", id="observe"),
+        pytest.param("annotate", "uses", "annotate", id="annotate"),
+        pytest.param("stop", "stopped", "stop (stopped)", id="stop"),
+    ],
+)
+def test_what_is_done_about_a_quota(action: str, state: str, said: str) -> None:
+    """In words, without a state that says nothing."""
+    row = container("train", over_since=OVER, actions=[{**STOP, "action": action, "state": state}])
+
+    assert any(line.endswith(f"Z: {said}") for line in lines(answer(containers=[row]), 200))

@@ -261,3 +261,35 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, profiles: str, more: st
         load(write(tmp_path / "p.yaml", _text(profiles, more).encode()), "any")
     assert sentence in str(caught.value)
     assert "devices.plugin.profiles[" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("profile", "sentence"),
+    [
+        pytest.param("memory: 4096", "or a share such as 50%, not 4096; did you mean 4096Mi?", id="memory"),
+        pytest.param("cores: 5, select: {share: 30}", "a share such as 50%, not 30; did you mean 30%?", id="share"),
+        pytest.param("cores: 5, count: 0", "the number of vGPUs of each card, from 1 to 1000, not 0", id="count-0"),
+        pytest.param("cores: 5, count: 1001", "from 1 to 1000, not 1001", id="too-many"),
+        pytest.param("cores: 5, count: 2.5", "from 1 to 1000, not 2.5", id="a-fraction"),
+        pytest.param("cores: 5, enforce: []", "enforce: must have at least 1 entry, not 0", id="no-method"),
+        pytest.param(
+            "cores: 5, env: {CUDA_DEVICE_MEMORY_LIMIT_0: 1m}",
+            "criproxy itself sets or removes CUDA_DEVICE_MEMORY_LIMIT_0: leave it out",
+            id="env-of-a-method-that-is-not-used",
+        ),
+    ],
+)
+def test_each_mistake_is_one_line(tmp_path: Path, profile: str, sentence: str) -> None:
+    """Nothing beside it contradicts it."""
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path / "p.yaml", _text(f"{{name: g, class: nvidia, {profile}}}").encode()), "any")
+    (line,) = str(caught.value).splitlines()
+    assert sentence in line
+
+
+def test_an_unknown_class_is_the_only_mistake(tmp_path: Path) -> None:
+    """What follows from it is not told: of the class that is meant, the memory may be known."""
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path / "p.yaml", _text("{name: g, class: nvida, memory: 50%}").encode()), "any")
+    (line,) = str(caught.value).splitlines()
+    assert line.endswith("the class 'nvida' is not in advertise; did you mean 'nvidia'?")

@@ -268,7 +268,7 @@ ID = "GPU-" + 56 * "0"
             "health.commands[1].class: the class 'ali-npu' already has a command",
             id="two-commands",
         ),
-        pytest.param("health: {holdDown: 30}", "health.holdDown: must be text, not 30; in quotes", id="no-unit"),
+        pytest.param("health: {holdDown: 30}", "30s, 5m or 500ms, not 30; did you mean 30s?", id="no-unit"),
         pytest.param("labels: {file: features.d/x}", "must be the absolute path of a file", id="label-file"),
         pytest.param("labels: {interval: 0s}", "a time such as 30s, 5m or 500ms, and not 0", id="no-interval"),
         pytest.param("register: both", "register: must be 'kubelet' or 'plugins-registry', not 'both'", id="both"),

@@ -282,6 +282,7 @@ class PolicySwitch:
         return {
             "was_released": before.released,
             "released": node.released,
+            "places": self.places,
             "containers": [outcome_of(container, before, node, outcome, troubles) for container in placed],
             "not_remembered": str(self.context.persister.error or ""),
             "not_seen": "",
