@@ -73,8 +73,7 @@ class Methods:
     def _look(self, loaded: Loaded) -> Missing:
         plan, makers = loaded.plan, loaded.configuration.makers
         return {
-            each.resource: dict(missing_methods(plan, each, makers(each.resource), self.exists))
-            for each in plan.profiles
+            each.resource: missing_methods(plan, each, makers(each.resource), self.exists) for each in plan.profiles
         }
 
     def _tell(self, missing: Missing) -> None:

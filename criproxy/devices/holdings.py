@@ -79,14 +79,25 @@ class Holdings:
         held = (self.of(container) or NOTHING for container in alive(node))
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
 
+    def allocated(self, node: Node) -> Iterator[Facts]:
+        """What the kubelet has allocated, as far as creates have shown it: to living containers and to others.
+
+        A container that has exited keeps its allocation while the sandbox of its pod is there, such as in a back-off.
+        """
+        living = {(container.pod, container.name) for container in alive(node)}
+        for key, facts in self._found.items():
+            pod = node.pods.get(key[0])
+            if key in living or (pod is not None and not pod.stopped):
+                yield facts
+
     def ids_given(self, node: Node, kinds: Iterable[str], known: Collection[str]) -> Counter[tuple[str, str]]:
-        """By class and resource, of those *known*, how many ids containers have that are there.
+        """By class and resource, of those *known*, how many ids are allocated.
 
         Containers of one pod may have the same id: it counts once. Of many ids of a container, only the first are known
         by name: the others count as its own.
         """
         named, others = set[tuple[str, str, str]](), Counter[tuple[str, str]]()
-        held = [self.of(container) or NOTHING for container in alive(node)]
+        held = list(self.allocated(node))
         for kind in kinds:
             for share in (share for facts in held for share in allocated_of(facts, kind)):
                 if (resource := share["resource"]) in known:

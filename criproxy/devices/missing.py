@@ -12,9 +12,9 @@ Exists = Callable[[str], bool]
 """Whether a path is on the host."""
 
 
-def missing_methods(plan: PluginPlan, profile: Profile, makers: Makers, exists: Exists) -> dict[Enforcement, str]:
+def missing_methods(plan: PluginPlan, profile: Profile, makers: Makers, exists: Exists) -> dict[str, str]:
     """By method of a profile that cannot work on this node, why: a sentence."""
-    found: dict[Enforcement, str] = {}
+    found: dict[str, str] = {}
     for method in profile.enforce:
         if missing := next((path for path in _needs(method, profile, makers) if not exists(path)), ""):
             found[method] = f"{method} needs {missing}, which does not exist on this node"

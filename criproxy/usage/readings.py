@@ -137,7 +137,7 @@ def _name(fields: Mapping[str, Any], where: str) -> str:
 
 
 def _mib(fields: Mapping[str, Any], name: str, where: str) -> int:
-    value = fields.get(name)
+    value: Any = fields.get(name)
     if type(value) not in {int, float} or not 0 <= value < MAX_MIB:
         raise NoReading(f"{where}.{name} must be a number of MiB, not {value!r:.60}")
     return int(value)

@@ -74,14 +74,16 @@ def tell(
     containers = sorted(running, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
     found = [(container, holdings.of(container)) for container in containers]
     given = [Given(container, facts) for container, facts in found if facts is not None]
-    parts = vgpus.inventory(plugin.report.resources, _ids_given(given)) if plugin else []
+    allocated = list(holdings.allocated(node)) if node else []
+    parts = vgpus.inventory(plugin.report.resources, _ids_given(allocated)) if plugin else []
     former = vgpus.withdrawn(plugin.report.resources, _vgpus_given(given)) if plugin else []
     return {
         "device_plugin": of_plugin(plugin),
         "vgpus": [*parts, *former],
         "node_annotations": vgpus.annotations(parts),
         "classes": [
-            of_class(kind, stocks.get(kind.name, Stock()), given if node else None, plugin) for kind in classes
+            of_class(kind, stocks.get(kind.name, Stock()), given if node else None, allocated, plugin)
+            for kind in classes
         ],
         "incidents": incidents.told(node) if node else [],
         "over_quota": incidents.quotas_exceeded(node) if node else [],
@@ -90,12 +92,12 @@ def tell(
     }
 
 
-def _ids_given(given: Sequence[Given]) -> dict[str, list[str]]:
-    """By resource, the ids that containers have of our device plugin."""
+def _ids_given(allocated: Iterable[Facts]) -> dict[str, list[str]]:
+    """By resource, the ids that are allocated of our device plugin."""
     found: dict[str, list[str]] = {}
-    for one in given:
-        for key in one.facts:
-            for share in allocated_of(one.facts, key.removesuffix("_allocated")) if key.endswith("_allocated") else ():
+    for facts in allocated:
+        for key in facts:
+            for share in allocated_of(facts, key.removesuffix("_allocated")) if key.endswith("_allocated") else ():
                 found.setdefault(share["resource"], []).extend(share["ids"])
     return found
 
@@ -119,8 +121,15 @@ def of_plugin(plugin: Reported | None) -> Values | None:
     return {"state": state, "reported": timestamp(plugin.at_s), "version": plugin.report.version}
 
 
-def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plugin: Reported | None = None) -> Values:
+def of_class(
+    kind: DeviceClass,
+    stock: Stock,
+    given: Sequence[Given] | None,
+    allocated: Sequence[Facts],
+    plugin: Reported | None = None,
+) -> Values:
     """One class: its cards with those who have them, the ways between cards, and what our device plugin offers."""
+    known = None if given is None else allocated
     report = plugin.report if plugin else None
     published, parts = _published(kind, stock, report), _parts(kind, stock, report)
     held = [(one, _cards(one, kind, stock, parts)) for one in given or () if source_of(one.facts, kind.name)]
@@ -128,7 +137,7 @@ def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plu
         "name": kind.name,
         "resources": list(kind.resources),
         "shared_nodes": list(stock.shared),
-        "advertised": [_advertised(each, kind.name, given) for each in report.resources_of(kind.name)]
+        "advertised": [_advertised(each, kind.name, known) for each in report.resources_of(kind.name)]
         if report
         else [],
         "cards": [
@@ -179,16 +188,16 @@ def has(one: Given, kind: str) -> Values:
     return {**name(one.container), "ids": ids, "evidence": source_of(facts, kind), "allocated": allocated}
 
 
-def _advertised(resource: Advertised, kind: str, given: Sequence[Given] | None) -> Values:
-    """A resource, and how many of its ids containers have."""
-    shares = [share for one in given or () for share in allocated_of(one.facts, kind)]
+def _advertised(resource: Advertised, kind: str, allocated: Sequence[Facts] | None) -> Values:
+    """A resource, and how many of its ids are allocated."""
+    shares = [share for facts in allocated or () for share in allocated_of(facts, kind)]
     own = [share for share in shares if share["resource"] == resource.name]
     unnamed = sum(share["count"] - len(share["ids"]) for share in own)
     return {
         "name": resource.name,
         "ids": resource.ids,
         "healthy": resource.healthy,
-        "given": None if given is None else len({each for share in own for each in share["ids"]}) + unnamed,
+        "given": None if allocated is None else len({each for share in own for each in share["ids"]}) + unnamed,
         "registered": resource.registered,
         "problem": resource.problem,
     }

@@ -232,13 +232,14 @@ async def test_a_profile_that_is_no_longer_offered(tmp_path: Path) -> None:
 
 
 async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
-    """Containers of one pod share it; what is given agrees with who holds what, also right after a holder has left."""
+    """Containers of one pod share it; it stays given while a container may restart, which is until its sandbox ends."""
     pod = pod_with("GPU-a/gpu-8g/0", "one")
     both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
     async with asked(tmp_path) as node:
         await node("device-inventory", **OFFERED)
         sandbox, _ = await node.world.kubelet.run_pod(both)
-        last = await node.world.run(pod_with("GPU-a/gpu-8g/1", "two"))
+        other, containers = await node.world.kubelet.run_pod(pod_with("GPU-a/gpu-8g/1", "two"))
+        (last,) = containers.values()
         told = [await node.given()]
         await node.world.kubelet.stop_sandbox(sandbox)
         told.append(await node.given())
@@ -247,8 +248,11 @@ async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
             while (now := await node.given())[0]:  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.01)
         told.append(now)
+        await node.world.kubelet.stop_sandbox(other)
+        told.append(await node.given())
 
-    assert told == [({"GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"}, 2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2), (set(), 0, 3)]
+    both_held = {"GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"}
+    assert told == [(both_held, 2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2), (set(), 1, 2), (set(), 0, 3)]
 
 
 BLIND = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
@@ -256,7 +260,10 @@ BLIND = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 
 
 async def test_who_has_just_ended_holds_nothing(tmp_path: Path) -> None:
-    """Also where the runtime tells nobody: the cgroups of those with cards are looked at before each answer."""
+    """Also where the runtime tells nobody: the cgroups of those with cards are looked at before each answer.
+
+    Its vGPU is still its pod's.
+    """
     async with asked(tmp_path, RuntimeOptions(missing=frozenset({"GetContainerEvents"})), BLIND) as node:
         await node("device-inventory", **OFFERED)
         short = await node.world.run(pod_with("GPU-a/gpu-8g/0", "short"))
@@ -266,7 +273,7 @@ async def test_who_has_just_ended_holds_nothing(tmp_path: Path) -> None:
         node.world.runtime.exit_container(short)
         after = await node.given()
 
-    assert (before[1:], after) == ((2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2))
+    assert (before[1:], after) == ((2, 1), ({"GPU-a/gpu-8g/1"}, 2, 1))
 
 
 async def test_an_answer_does_not_wait_for_the_runtime(tmp_path: Path) -> None:
