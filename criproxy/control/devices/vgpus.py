@@ -1,8 +1,8 @@
-"""A vGPU at a create: it has one container, which is held to its quota by what the device plugin has decided.
+"""Checks of vGPUs at a create: a vGPU has one container, and its quota is enforced as the device plugin has decided.
 
-A create is refused while a container of another pod still has its vGPU. The kubelet gives an id to the next pod as soon
-as the former pod's containers have ended, and hands that of an init container on to the pod's other containers. So
-nobody is refused without the runtime's word: what criproxy knows of an end may be a moment old.
+A create is refused while a container of another pod still has its vGPU. The kubelet allocates an id to the next pod as
+soon as the former pod's containers have ended, and passes that of an init container on to the pod's other containers.
+Therefore criproxy queries the runtime before it refuses: its own state may be outdated by a moment.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.model.workload import Container
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 """How long a create waits for each file of the host."""
-ASK_S = 1.0
-"""How long a create waits for the runtime to say whether the former container is still there."""
+QUERY_S = 1.0
+"""How long a create waits for the runtime to report whether the former container is still there."""
 _MOST_NAMED = 4
-"""Of several vGPUs, those that a refusal names."""
+"""How many vGPUs a refusal names."""
 
 
 @dataclass(slots=True)
@@ -37,13 +37,13 @@ class Vgpus:
     holdings: Holdings
     patience: Patience
     _is_silent: bool = False
-    """Whether the runtime did not answer the last question, as the log has it."""
+    """Whether the runtime did not answer the last query, which was logged."""
 
     def several(self, given: Gathered) -> Refusal | None:
-        """Why a container that was given several vGPUs is not created; None for the others.
+        """Return why a container that was allocated several vGPUs is not created; None for other containers.
 
-        The annotations of all vGPUs have the same names, and the kubelet keeps those of one: the quota of the others is
-        not known.
+        The annotations of all vGPUs have the same names, and the kubelet keeps those of one: the quotas of the others
+        are unknown.
         """
         ids = sorted({vgpu for _, vgpu in vgpus_of(given.evidence)})  # annotations come in any order
         if len(ids) < 2:
@@ -51,7 +51,7 @@ class Vgpus:
         return _refused(f"a container can have one vGPU, and this one was allocated {' and '.join(ids[:_MOST_NAMED])}")
 
     async def taken(self, given: Gathered, subject: Subject) -> Refusal | None:
-        """Why the container of *subject* cannot have the vGPU that it was given; None where it can."""
+        """Return why the container of *subject* cannot have its allocated vGPU; None if it can."""
         node = self.context.state.node
         for kind, vgpu in vgpus_of(given.evidence):
             for holder in list(self.holdings.holders(node, kind, vgpu)):
@@ -60,10 +60,10 @@ class Vgpus:
         return None
 
     async def limited(self, asked: Asked) -> Asked | Refusal:
-        """The create with what enforces the quota, or why it does not go on.
+        """Return the create with the enforcement of the quota, or why it is refused.
 
-        Not earlier: what enforces it may have been removed since Allocate, which is called once for all restarts of a
-        container. Not later: the runtime would make a directory in the place of a file that a mount lacks.
+        Not earlier: the files that enforce it may have been removed since Allocate, which is called once for all
+        restarts of a container. Not later: the runtime would create a directory in place of a missing file of a mount.
         """
         found = enforcement_in(asked.annotations)
         if found is None:
@@ -72,7 +72,7 @@ class Vgpus:
             return _refused(f"its create lacks the mount {lost[0]}, which enforces its quota")
         for path in found.needs:
             try:
-                there = await self.patience.wait(path, (self._root / path.lstrip("/")).exists, LOOK_S)
+                there = await self.patience.wait(path, (self._root / path.lstrip("/")).exists, CHECK_S)
             except Hangs as error:
                 return _refused(str(error))
             except OSError as error:
@@ -92,15 +92,15 @@ class Vgpus:
         return holder.pod == subject.sandbox_id or (subject.pod_uid != "" and known_uid == subject.pod_uid)
 
     async def _is_over(self, holder: Container, vgpu: str) -> bool:
-        """What the runtime says: it runs no more, or its pod was stopped before it ran.
+        """Whether the runtime reports that *holder* has ended, or will not start because its pod was stopped.
 
-        A runtime that does not answer is no reason to refuse.
+        True, too, if the runtime does not answer: that is no reason to refuse.
         """
         if holder.key == holder.reservation:
-            return False  # its own create goes on
+            return False  # its create is in flight
         request = api.ContainerStatusRequest(container_id=holder.key)
         try:
-            reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, ASK_S)
+            reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, QUERY_S)
         except RuntimeCallError as error:
             self._note(error, holder, vgpu)
             return True
@@ -110,7 +110,7 @@ class Vgpus:
         return never_runs or reply.status.state == api.CONTAINER_EXITED
 
     def _note(self, error: RuntimeCallError, holder: Container, vgpu: str) -> None:
-        """Let the log have that it is not known whether a container is over: once until the runtime answers again."""
+        """Log once, until the runtime answers again, that it is unknown whether a container has ended."""
         if not self._is_silent and not error.not_found:
             text = "the runtime does not report whether a container still has its vGPU"
             self.context.log.warning(text, container=holder.title, vgpu=vgpu, error=str(error), result="not refused")
