@@ -1,6 +1,6 @@
-"""The commands by which the watcher of quotas learns who was given what, and reports who uses more than that.
+"""The commands by which the watcher queries the grants of containers, and reports containers over their quota.
 
-The daemon knows best which container has which vGPU, and how much that allows: a report that says otherwise is refused.
+The daemon is authoritative about which container has which vGPU and quota: a report that differs is refused.
 docs/devices.md has the arguments and the answers.
 """
 
@@ -27,16 +27,16 @@ from criproxy.usage.values import Grant
 from criproxy.views.incidents import quotas_exceeded
 
 MOST_CHARACTERS = 500
-"""Of a name or an id."""
+"""The longest name or id."""
 MOST_USED = 1 << 40
-"""In MiB: more is no memory of a card."""
+"""The highest plausible use, in MiB."""
 MOST_STOP_S = 3600.0
 MOST_PID = 1 << 22
 """The kernel's limit."""
 
 
 class Asked(Enum):
-    """What the policy file says to do; see `plan.OverQuota`."""
+    """The action that the policy file requires; see `plan.OverQuota`."""
 
     OBSERVE = "observe"
     ANNOTATE = "annotate"
@@ -56,47 +56,47 @@ class QuotaReport:
     card: str
     quantity: Quantity
     over: bool = True
-    """Whether it is over the quota, or within it again; then nothing that follows matters."""
+    """Whether the container is over the quota; if it is within it again, the fields below are ignored."""
     used: float = 0.0
     """In MiB, or in percent of the card's computing units."""
     allowed: int = 0
     since_s: float = 0.0
-    """Since when, in seconds since the epoch."""
+    """Since when it is over the quota, in seconds since the epoch."""
     action: Asked = Asked.OBSERVE
     stop_timeout_s: float = 10.0
-    """How long a container that is stopped has to end by itself."""
+    """The grace period of a container that is stopped."""
     pid: int = 0
     start_ticks: int = 0
-    """The process to kill, by its number and start; what is told of the incident repeats them."""
+    """The PID and the start time of the process to kill; replies about the incident contain them."""
     unanswered: bool = False
-    """Whether the watcher has reported this before without getting an answer, so that it has not acted."""
+    """Whether the watcher has sent this report before without getting an answer, so that it has not acted."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaCommands:
-    """What the watcher asks and reports."""
+    """The handlers of the watcher's commands."""
 
     controller: Controller
 
     def commands(self) -> dict[str, Command]:
-        """By name, for the control socket."""
+        """Return the handlers by command name, for the control socket."""
         return {"device-grants": self.grants, "quota-incident": self.incident}
 
     async def grants(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer ``device-grants``, which has no arguments: what containers have, and which incidents go on.
+        """Answer ``device-grants``, without arguments: the grants of containers, and the open incidents.
 
         Raises:
-            CriproxyError: it is not known yet what runs; what the watcher knows from before goes on.
+            CriproxyError: the running containers are not known yet; the watcher continues with its last answer.
         """
         rules, node = await self._known(), self.controller.node
-        return await asyncio.to_thread(_told, node, self.controller.devices.holdings, rules)
+        return await asyncio.to_thread(_grants_answer, node, self.controller.devices.holdings, rules)
 
     async def incident(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``quota-incident``: whether it is stored, and whether the watcher is to kill a process now.
 
         Raises:
-            UsageError: an argument is not what it should be, or says something else than what the container was given.
-            CriproxyError: the report is not stored, and nothing is done; it is to be repeated.
+            UsageError: an argument is invalid, or differs from the container's grant.
+            CriproxyError: the report is not stored, and no action is taken; the client should repeat it.
         """
         report = _read(arguments)
         rules = await self._known()
@@ -116,16 +116,16 @@ class QuotaCommands:
         return {"stored": True, "act": act, "action": incident.action_word}
 
     async def _known(self) -> DeviceRules | None:
-        """The rules in force, as soon as it is known who runs and has what."""
+        """Return the rules in force; raise CriproxyError until the running containers and their cards are known."""
         controller = self.controller
-        controller.device_plugin.heard()
+        controller.device_plugin.note_command()
         await controller.devices.begin()
         if not controller.ready:
             raise CriproxyError("criproxy does not know yet which containers run; ask again")
         return controller.devices.rules
 
     def _grant(self, report: QuotaReport, container: Container, rules: DeviceRules | None) -> Grant:
-        """The vGPU of that card that the container has."""
+        """Return the container's vGPU on that card."""
         controller = self.controller
         facts = controller.devices.holdings.of(container) or NOTHING
         has = grants_of(controller.node, container, facts, rules) if rules else ()
@@ -139,8 +139,8 @@ class QuotaCommands:
         return about[0]
 
 
-def _told(node: Node, holdings: Holdings, rules: DeviceRules | None) -> dict[str, Any]:
-    """What containers have, and which incidents go on; in a thread, since 64 containers take more than 2 ms."""
+def _grants_answer(node: Node, holdings: Holdings, rules: DeviceRules | None) -> dict[str, Any]:
+    """Return grants and open incidents. Run this in a thread: 64 containers take more than 2 ms."""
     found = grants(node, holdings, rules) if rules else ()
     return {"containers": [to_plain(each) for each in found], "incidents": quotas_exceeded(node)}
 

@@ -21,7 +21,7 @@ from criproxy.model.record import Kind
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
-from criproxy.views.explain import choose, tell
+from criproxy.views.explain import choose, to_values
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
 from criproxy.views.status_check import problems
@@ -60,7 +60,7 @@ class Stored:
             situation, head = self._situation(reader), self._head(reader)
             life = choose(situation.node, reader.find(text), text, reader.titles())
             records = reader.find(life.title)
-        told = tell(situation, life, records)
+        told = to_values(situation, life, records)
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **told}
 
     def devices(self, config: Path | None) -> Values:
@@ -74,11 +74,11 @@ class Stored:
                 lives = [container.life for container in situation.node.containers.values()]
                 holdings.recall(situation.node, reader.newest(Kind.DEVICES, lives))
         except CriproxyError as error:
-            told, known = inventory.tell(classes, stocks, None, Holdings()), False
+            told, known = inventory.to_values(classes, stocks, None, Holdings()), False
             head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
             notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
         else:
-            told, known = inventory.tell(classes, stocks, situation.node, holdings), True
+            told, known = inventory.to_values(classes, stocks, situation.node, holdings), True
             notices = [*situation.notices, *notices]
         listed = [notice.to_json() for notice in notices]
         return {"started": None, **head, "notices": listed, "guarded": None, "holders_known": known, **told}

@@ -14,7 +14,7 @@ QUOTA_ANNOTATION = "devices.criproxy.io/over-quota"
 _NS = 1_000_000_000
 
 
-def say(status: api.ContainerStatus, incident: Incident, use: Use) -> None:
+def mark(status: api.ContainerStatus, incident: Incident, use: Use) -> None:
     """Say in the *status* of a container what the *incident* has to do with it."""
     if status.state == api.CONTAINER_EXITED and _has_ended_it(status, incident, use):
         status.reason = incident.excess.reason if incident.excess else UNHEALTHY
