@@ -234,7 +234,7 @@ WATCHERS = [
     pytest.param(ColdStarts, "_check", "end cold starts", id="cold-starts"),
     pytest.param(ColdStarts, "_ran_s", "end cold starts", id="cold-start"),
     pytest.param(PolicySwitch, "_follow_quotas", "follow lifted quotas", id="quotas"),
-    pytest.param(PolicySwitch, "_go_on", "go on as the node was left", id="go-on"),
+    pytest.param(PolicySwitch, "_resume", "go on as the node was left", id="go-on"),
     pytest.param(controller, "start_watchers", "watch", id="loading"),
     pytest.param(DeviceGuard, "begin", "scan for cards", id="cards"),
 ]

@@ -191,9 +191,9 @@ def test_what_tells_is_found() -> None:
     assert {
         "History.add",
         "History.record",
-        "Outbox._tell",
+        "Outbox._publish",
         "Recorder._record_event",
-        "Explanations.hear",
+        "Explanations.add",
         "Times.add",
         "Counters.exits",
     } <= SITES.keys()

@@ -100,7 +100,7 @@ def events_wait_for_answers(patch: pytest.MonkeyPatch) -> None:
     async def broken(self: ExitEvents, event: api.ContainerEventResponse) -> None:
         await self.outcomes.resolve_outcome(event.container_id)
 
-    plant(patch, ExitEvents, "_happened", broken)
+    plant(patch, ExitEvents, "_apply", broken)
 
 
 def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:
     def broken(self: Outbox) -> None:
         item = self._waiting[0]
         if isinstance(item, Step):
-            self._tell(item)
+            self._publish(item)
         else:
             self._write(self._history.record(item() if callable(item) else item))
         self._waiting.popleft()
@@ -190,13 +190,13 @@ def the_fallback_has_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 def a_manager_competes_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A create without a cpuset does not tell that the kubelet's manager is off."""
-    see = Updates.see_create
+    see = Updates.on_create
 
     def broken(self: Updates, title: str, cpus: str) -> None:
         if cpus:
             see(self, title, cpus)
 
-    plant(patch, Updates, "see_create", broken)
+    plant(patch, Updates, "on_create", broken)
 
 
 def what_hangs_is_waited_for_again(patch: pytest.MonkeyPatch) -> None:

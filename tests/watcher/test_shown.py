@@ -56,7 +56,7 @@ async def test_from_a_process_to_the_file_of_its_pod(tmp_path: Path) -> None:
             used = await until(node, "memory_mib")
             over = await until(node, "over_since")
             files = PodFiles(tmp_path, context, controller.devices.holdings, controller.card_usage, controller.known)
-            await files.look()
+            await files.update()
 
     (path,) = (tmp_path / "pods").iterdir()
     (container,) = json.loads(path.read_text())["containers"]

@@ -49,7 +49,7 @@ def kubelet(files: KubeletFiles, directory: Path) -> Kubelet:
     """A source that asks the kubelet with these files below *directory*."""
     log = RecordingLog()
     tasks = Tasks(log, Failures(), first_pause_s=0.01)
-    return Kubelet(files, directory, Counters(), log, tasks, look_s=FILES.timeout_s)
+    return Kubelet(files, directory, Counters(), log, tasks, scan_s=FILES.timeout_s)
 
 
 @pytest.fixture

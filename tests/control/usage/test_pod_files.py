@@ -45,7 +45,7 @@ class Kept:
 
     async def look(self) -> dict[str, Any]:
         """Write what is due; the files by the name of the pod."""
-        await self.files.look()
+        await self.files.update()
         found = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))]
         return {each["pod"]: each for each in found}
 
@@ -261,6 +261,6 @@ async def test_a_node_without_rules(tmp_path: Path) -> None:
     async with World(tmp_path, policy=NonePolicy(Options())) as world:
         files = Kept(world, tmp_path / "state").files
         await files.known()
-        await files.look()
+        await files.update()
 
     assert list((tmp_path / "state/pods").iterdir()) == []

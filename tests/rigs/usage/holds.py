@@ -73,7 +73,7 @@ async def _measured(folder: Path, containers: int, periods: int) -> dict[str, fl
                 for name, arguments in said.items():
                     held_ms.clear()
                     if arguments is None:
-                        await asyncio.create_task(there.files.look())
+                        await asyncio.create_task(there.files.update())
                     else:
                         await asyncio.to_thread(there.reporter.ask, name, arguments)
                     if period >= WARM:
