@@ -1,9 +1,9 @@
 """Adopts running containers: those that were started without criproxy, or whose rows the store has lost.
 
-Nothing moves because of it: where a container is becomes its grant, unless that breaks a rule. The policy is asked what
-each would get on the empty machine: that says which are exclusive and which share, whatever its rules are. About the
-real node it is asked only for exclusive ones that cannot stay, so a thousand containers cost a thousand small
-questions and not a thousand that grow with the node.
+Adoption moves no container: its present place becomes its grant, unless that violates a rule. The policy is asked what
+each would get on the empty machine, which shows for any policy which containers are exclusive and which share. It is
+asked about the real node only for exclusive ones that cannot stay, so a thousand containers cost a thousand small
+queries and not a thousand that grow with the node.
 """
 
 from collections import Counter
@@ -34,16 +34,16 @@ class _Adopted:
 
     container: Container
     has: CpuSet
-    """CPUs that pods may use, of those that it is on; empty where it is not known."""
+    """Those of its CPUs that pods may use; empty if unknown."""
     mems: CpuSet
-    """For its grant: memory is never moved by this."""
+    """The memory nodes for its grant: adoption never moves memory."""
     present: Present
     wish: Grant
-    """What it would get on the empty machine."""
+    """The grant that it would get on the empty machine."""
 
     @property
     def quota(self) -> CpuQuota:
-        """Whether its quota was lifted: then it is one of ours, and had asked for one. What others do is theirs."""
+        """Whether criproxy has lifted its quota: only if it placed the container, and a quota was requested."""
         lifted = self.present.has and self.present.has.lifted
         ours = self.container.reservation and self.container.asked_quota
         return CpuQuota.LIFTED if lifted and ours else CpuQuota.LEFT
@@ -68,9 +68,9 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
 
 
 def _left_where_they_are(node: Node, presents: Iterable[Present]) -> Node:
-    """The node with those watched that are known and of which only now is known that an update may take a card away.
+    """Return the node with known containers watched that could lose a card by an update, which was just found out.
 
-    Who owns all of its CPUs keeps them; who shares would have to move for others.
+    A container with only exclusive CPUs keeps its grant; a shared one would have to move for others.
     """
     late = [present for present in presents if _may_lose_a_card(node, present.container)]
     for present in late:
@@ -92,7 +92,7 @@ def _may_lose_a_card(node: Node, container: Container) -> bool:
 
 def _is_news(node: Node, container: Container, *, watch: bool) -> bool:
     if container.state is ContainerState.EXITED or container.reservation in node.containers:
-        return False  # of the latter, the create has not been confirmed yet
+        return False  # the create of such a reservation has not been confirmed yet
     known = node.containers.get(container.key)
     return known is None or (node.is_watched(container.key) and not watch and not known.stays)
 
@@ -102,9 +102,9 @@ def _anywhere(node: Node) -> Applied:
 
 
 def _adopted(node: Node, present: Present, policy: Policy) -> _Adopted | None:
-    """None if the policy leaves it alone."""
+    """Return the container to adopt; None if the policy leaves it alone."""
     wish = _wish(node, policy, present.container)
-    if wish is None and node.exclusive_cpus:  # by the policy none, after another one
+    if wish is None and node.exclusive_cpus:  # with the policy none, after another one
         wish = Grant(node.topology.cpus, NO_CPUS, pool=PRESERVED)
     if wish is None:
         return None
@@ -113,17 +113,17 @@ def _adopted(node: Node, present: Present, policy: Policy) -> _Adopted | None:
 
 
 def _wish(node: Node, policy: Policy, container: Container, old: Grant | None = None) -> Grant | None:
-    """What *container* would get if it were alone on the machine, or would keep of *old*."""
+    """Return the grant that *container* would get alone on the machine, or would keep of *old*."""
     key = container.key
     alone = Node(node.topology, node.pods, containers={key: container}, grants={key: old} if old else {})
     try:
         return policy.place(alone, container).grants.get(key)
-    except Exception:  # noqa: BLE001 (it runs already, whatever a stranger's policy says; larger than the machine: it shares)
+    except Exception:  # noqa: BLE001 (it already runs, even if an external policy fails; larger than the machine: it shares)
         return Grant(node.topology.cpus, NO_CPUS)
 
 
 def _mems(topology: Topology, has: Applied | None) -> CpuSet:
-    """The memory nodes that it has, if a grant may say so; else empty, and its memory stays where it is."""
+    """Return its memory nodes if they are valid in a grant; otherwise empty, so that its memory stays where it is."""
     if has is None or not has.mems <= topology.mems or not topology.can_hold(has.mems):
         return NO_CPUS
     return has.mems
@@ -139,7 +139,7 @@ def _added(node: Node, news: Sequence[Present]) -> Node:
 
 
 def _has_given_way(node: Node, present: Present) -> bool:
-    """Whether it never ran and a later attempt has taken its place, as the step for a create has it."""
+    """Whether it never ran and a later attempt has replaced it, as in the step for a create."""
     container = present.container
     return state_after(container, LATER_ATTEMPT) is not container.state and any(
         other.name == container.name and other.attempt > container.attempt
@@ -148,35 +148,35 @@ def _has_given_way(node: Node, present: Present) -> bool:
 
 
 def _placed(node: Node, adopted: Sequence[_Adopted], policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
-    """Exclusive containers first: the others make room for them."""
+    """Place the adopted containers, exclusive ones first: shared ones leave CPUs for them."""
     others = _Others(node, adopted)
     exclusive = [one for one in adopted if _may_be_exclusive(one, others)]
     reasons = list[Reason]()
     unplaced = list[_Adopted]()
     for one in exclusive:
-        node, told, placed = _exclusive(node, one, others, policy)
-        reasons += told
+        node, why, placed = _exclusive(node, one, others, policy)
+        reasons += why
         if not placed:
             unplaced.append(one)
     owning = {one.container.key for one in exclusive}
     shared = [one for one in adopted if one.container.key not in owning]
     node = _share(node, shared + unplaced, policy)
     node = to_be_promoted(node, Miss.UNFIT, [each.container.key for each in unplaced if each.container.reservation])
-    node, told = _kept_off(preserved(node), policy)
+    node, why = _kept_off(preserved(node), policy)
     node = _with_quotas(node, adopted)
     applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in adopted if n.present.has}
-    return node.replace(applied={**node.applied, **applied}), (*reasons, *told)
+    return node.replace(applied={**node.applied, **applied}), (*reasons, *why)
 
 
 def _as_granted(node: Node, key: str, has: Applied) -> Applied:
-    """The same, with the very set of the grant where it is the same set: that makes comparing a thousand cheap."""
+    """Return *has* with the grant's object if the sets are equal: that makes comparing a thousand cheap."""
     grant = node.grants.get(key)
     lifted = has.lifted and grant is not None and grant.quota is not CpuQuota.LEFT
     return Applied(grant.cpus if grant and grant.cpus == has.cpus else has.cpus, has.mems, lifted)
 
 
 def _with_quotas(node: Node, adopted: Sequence[_Adopted]) -> Node:
-    """The node with a quota for those that had lost theirs, and do not own all of their CPUs."""
+    """Return the node with the quota restored for containers whose quota was lifted, but that share CPUs."""
     lifted = (one.container.key for one in adopted if one.quota is CpuQuota.LIFTED)
     left = [key for key in lifted if key in node.grants and node.grants[key].quota is CpuQuota.LEFT]
     restored = {key: replace(node.grants[key], quota=CpuQuota.RESTORED) for key in left}
@@ -184,22 +184,22 @@ def _with_quotas(node: Node, adopted: Sequence[_Adopted]) -> Node:
 
 
 class _Others:
-    """Which CPUs the other containers are on."""
+    """The CPUs of the other containers."""
 
     def __init__(self, node: Node, adopted: Iterable[_Adopted]) -> None:
-        # Most share one of a few sets.
-        # A preserved container is everywhere: that does not make the CPUs of another one shared.
+        # Most containers have one of a few sets.
+        # A preserved container is on all CPUs, which does not make the CPUs of another container shared.
         self._sets = Counter(one.has for one in adopted if not one.wish.is_preserved)
         self._sets.update(grant.cpus for grant in node.grants.values() if not grant.is_preserved)
 
     def besides(self, one: _Adopted) -> CpuSet:
-        """All CPUs that another container than *one* is on."""
+        """Return all CPUs of the containers other than *one*."""
         own = one.has
         return NO_CPUS.union(*(cpus for cpus, count in self._sets.items() if cpus != own or count > 1))
 
 
 def _may_be_exclusive(one: _Adopted, others: _Others) -> bool:
-    """Whether it is to have exclusive CPUs: ours if the policy says so, others only if they have them already."""
+    """Whether it gets exclusive CPUs: if criproxy placed it, as the policy decides; others only if they have them."""
     wish = one.wish
     if not wish.exclusive or one.container.reservation:
         return bool(wish.exclusive)
@@ -208,7 +208,7 @@ def _may_be_exclusive(one: _Adopted, others: _Others) -> bool:
 
 
 def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tuple[Node, tuple[Reason, ...], bool]:
-    """The node with *one* where it is, else where the policy puts it, else (and False) without a place for it."""
+    """Return the node with *one* in its present place, or placed by the policy, or (and False) without a grant."""
     container, count = one.container, len(one.wish.exclusive)
     claim = one.has if len(one.has) == count else one.has - others.besides(one)
     claim -= node.exclusive_cpus

@@ -4,7 +4,7 @@ from typing import Self
 
 from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.history import told_quota
+from criproxy.engine.history import quota_text
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
@@ -21,7 +21,7 @@ class UpdateLost(RuntimeCallError):
         """
         text = (
             f"answered OK, but the cgroup has CPUs {format_cpuset(has.cpus)} and memory nodes "
-            f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
+            f"{format_cpuset(has.mems)}{quota_text(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
             f"{format_cpuset(wanted.mems)}"
         )
         why = f": {LEFT_RUNNING}" if is_lost else ""

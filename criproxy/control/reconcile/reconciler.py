@@ -27,7 +27,7 @@ from criproxy.engine.events import (
     PodStopped,
     UpdateApplied,
 )
-from criproxy.engine.history import cause, sets, told_update
+from criproxy.engine.history import cause, sets, update_text
 from criproxy.engine.release import before_release
 from criproxy.engine.target import quota_for, target
 from criproxy.errors import CriproxyError, StoreError, for_kubelet
@@ -236,7 +236,7 @@ class Reconciler:
             with self.context.failures.harmless("an update"):  # before the event, which is written to disk with it
                 why = why or self._causes.get(key, "")  # now: when it was sent, the cause may not have been known
                 had = had or before_release(self.context.state.node, key, wanted)
-                texts = [told_update(had, wanted, why, seen.applied is not None)]
+                texts = [update_text(had, wanted, why, seen.applied is not None)]
                 texts += [f"after {failures} failures"] if failures else []
                 facts = {**sets("", wanted), **sets("had_", had), "why": why, "failures": failures}
                 kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED

@@ -15,7 +15,7 @@ from criproxy.control.sync.hotplug import Hotplug
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.engine.drift import does_harm, is_foreign
-from criproxy.engine.history import told_quota
+from criproxy.engine.history import quota_text
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
@@ -157,7 +157,7 @@ class Drift:
         changed = "cpuset" if (has.cpus, has.mems) != (should.cpus, should.mems) else "CFS quota"
         event, log = f"another program changed the {changed} of a container", self.context.log
         log.warning(event, container=title, cpus=cpus, instead_of=had_cpus, mems=mems, times=times)
-        set_to = f"another program set CPUs {cpus} and memory nodes {mems}{told_quota(has, should)}"
+        set_to = f"another program set CPUs {cpus} and memory nodes {mems}{quota_text(has, should)}"
         text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
         if times == _PATIENCE:
