@@ -1,6 +1,6 @@
-"""Message → model: reads only, and never fails on odd values.
+"""Message → model: only reads, and accepts any values.
 
-What a field cannot express is left at the model's default. Bytes that are no message of their type are the one error.
+Values that a field cannot express stay at the model's default. The only error is bytes that cannot be parsed.
 """
 
 import json
@@ -38,7 +38,7 @@ _STATES = {
 
 
 class UnreadableMessage(CriproxyError):
-    """Bytes that are no message of the type that their call carries."""
+    """The bytes of a call are not a message of its type."""
 
     code = StatusCode.INVALID_ARGUMENT
 
@@ -133,7 +133,7 @@ def has_cpuset(message: bytes) -> bool:
 
 
 def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
-    """What the annotation shall say of *placed*, whose pod has that much CPU as a whole."""
+    """Return the stamp for *placed*, whose pod has a total of *pod_cpu_milli*."""
     quota, request = placed.asked_quota, placed.memory_request_bytes
     return Stamp(
         reservation=placed.reservation,
@@ -152,7 +152,7 @@ def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
 
 
 def state(found: api.Container | api.ContainerStatus) -> ContainerState:
-    """How far the runtime says a container is; a state that we do not know counts as possibly running."""
+    """Return the state of a container as the runtime reports it; an unknown state counts as possibly running."""
     return _STATES.get(found.state, ContainerState.UNKNOWN)
 
 
@@ -175,7 +175,7 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: in
 
 
 def listed(item: api.Container) -> Container:
-    """Who a container from a list is; what it asked for is not in there."""
+    """Return the identity of a listed container; lists do not contain its requests."""
     return Container(
         key=item.id,
         pod=item.pod_sandbox_id,
@@ -187,9 +187,9 @@ def listed(item: api.Container) -> Container:
 
 
 def found_container(item: api.Container, reply: api.ContainerStatusResponse, capacity_bytes: int = 0) -> Container:
-    """A container from a list and its verbose status: its identity, and what it asked for.
+    """Return a container from a list and its verbose status: its identity and its requests.
 
-    That is what our stamp says, as far as a resize has not changed it since; without a stamp all is read from the sizes
+    The requests come from our stamp, unless a resize has changed them since; without a stamp they come from the sizes
     in force. *capacity_bytes* is the memory of the node.
     """
     stamp = read_stamp(item.annotations)

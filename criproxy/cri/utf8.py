@@ -1,9 +1,9 @@
 """Reads messages whose strings are not UTF-8.
 
-Runtimes written in Go pass on any bytes in a string; protobuf's Python refuses the whole message. A list of all
-containers must not fail for one label of one of them, so such a message is read once more with every string as bytes,
-and each byte that is not UTF-8 becomes U+FFFD. Only criproxy's view of the message changes: what the kubelet and the
-runtime send each other stays as it is.
+Runtimes written in Go accept any bytes in a string; Python's protobuf rejects the whole message. A list of all
+containers must not fail because of one label, so such a message is parsed again with every string as bytes, and each
+byte that is not UTF-8 becomes U+FFFD. Only criproxy's view of the message changes: the messages between the kubelet and
+the runtime stay unchanged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

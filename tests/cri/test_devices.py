@@ -59,10 +59,10 @@ def test_who_it_is() -> None:
     request.config.image.image, request.config.image.user_specified_image = "sha256:1", "registry/app:2"
     request.config.linux.security_context.privileged = True
 
-    assert devices.who(request, "kata") == Who(
+    assert devices.identity(request, "kata") == Who(
         namespace="team", images=("sha256:1", "registry/app:2"), privileged=True, runtime="kata"
     )
-    assert devices.who(api.CreateContainerRequest()) == Who()
+    assert devices.identity(api.CreateContainerRequest()) == Who()
 
 
 VARIABLES = st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from([b"1", b"2"])), max_size=6)

@@ -112,7 +112,7 @@ class Node:
     def start_plugins(self) -> None:
         """Start the device plugin, as its process does; `Plugins.publish` follows."""
         self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        connect = partial(PodresourcesClient, look_s=PATIENT_S)
+        connect = partial(PodresourcesClient, stat_s=PATIENT_S)
         self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, PATIENT_S, connect)
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = Plugins(

@@ -219,7 +219,7 @@ class DeviceGuard:
         self._failed("deciding what it may see", container, error)
         if (rules := self.rules) is None:
             return GuardResult()
-        who = devices.who(request, self._runtimes.get(request.pod_sandbox_id, ""))
+        who = devices.identity(request, self._runtimes.get(request.pod_sandbox_id, ""))
         exempt = rules.exempt(who)
         if who.privileged and rules.privileged == "deny" and not exempt:
             raise DeviceRefused(Refusal(StatusCode.PERMISSION_DENIED, DENIED), container)
@@ -235,7 +235,7 @@ class DeviceGuard:
         self, rules: DeviceRules, request: api.CreateContainerRequest, container: Container | None
     ) -> GuardResult:
         asked = devices.read(request)
-        who = devices.who(request, await self._runtime(request, rules))
+        who = devices.identity(request, await self._runtime(request, rules))
         subject = devices.subject_in(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
         try:
             given = await self.evidence.gather(rules, subject, asked)
@@ -285,7 +285,7 @@ class DeviceGuard:
         if (rules := self.rules) is None:
             return GuardResult()
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
-        words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
+        words = exceptions(rules, devices.listed_identity(item, privileged=translate.privileged_in(info)))
         if given.is_known or given.is_joined or words:
             facts = facts_of(words, given.evidence, given.cards, {}, given.quota)
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts)
