@@ -1,0 +1,207 @@
+"""What is measured: workloads, their neighbours, and who manages the CPUs. Pure.
+
+A case is one workload beside one kind of neighbour. Within a case, only the manager differs: containers, cgroups,
+neighbours and their order are the same.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+WORK, BATCH = "work", "batch"
+"""Namespaces of workloads and of neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """The figure of a workload; less is better."""
+
+    name: str
+    unit: str
+    title: str
+
+
+PER_IMAGE = Metric("training_time", "s per 1000 images", "training time")
+P99 = Metric("p99_latency", "ms", "p99 latency")
+PER_GB = Metric("time_per_gb", "s per GB", "time per GB moved")
+PER_MB = Metric("time_per_mb", "s per 100 MB", "time per 100 MB compressed")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a user wants to be fast."""
+
+    name: str
+    title: str
+    module: str
+    """Its program in `tests.rigs.benefit.programs`."""
+    metric: Metric
+    scale: float
+    """The figure is so many times seconds per amount."""
+    request_milli: int = 1000
+    limit_milli: int = 1000
+    """0: none, and the pod is Burstable."""
+    memory_bytes: int = 2048 * MIB
+    needs: str = ""
+    """A Python module that must be there; ``redis``: that program; empty: nothing beside Python."""
+    digits: bool = False
+    """Whether its program wants the images."""
+    is_service: bool = False
+    """Whether it answers requests, and is measured from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What else runs on the node."""
+
+    name: str
+    title: str
+    kind: str = ""
+    count: int = 0
+    request_milli: int = 0
+    """Of each; 0: the pods are BestEffort."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """Who decides where containers run."""
+
+    name: str
+    title: str
+    policy: str = ""
+    """The policy file of criproxy; empty: the kubelet speaks with the runtime itself."""
+
+
+NOBODY = Manager("none", "no manager")
+KUBELET = Manager(
+    "kubelet-static",
+    "kubelet's static CPU manager (as criproxy's static sets it, quota kept)",
+    'policy: static\nreservedCpus: "0"\n',
+)
+STATIC_LIFT = Manager(
+    "static-lift", "criproxy static, quota lifted", 'policy: static\nreservedCpus: "0"\ncpuQuota: lift\n'
+)
+TOPOLOGY_AWARE = Manager(
+    "topology-aware", "criproxy topology-aware", 'policy: topology-aware\nreservedCpus: "0"\ncpuQuota: keep\n'
+)
+TOPOLOGY_AWARE_LIFT = Manager(
+    "topology-aware-lift",
+    "criproxy topology-aware, quota lifted",
+    'policy: topology-aware\nreservedCpus: "0"\ncpuQuota: lift\n',
+)
+_BALLOONS = f"""policy: balloons
+cpuQuota: {{quota}}
+balloonTypes:
+  - name: work
+    namespaces: [{WORK}]
+    preferNewBalloons: true
+  - name: batch
+    namespaces: [{BATCH}]
+    maxBalloons: 1
+"""
+BALLOONS = Manager("balloons", "criproxy balloons", _BALLOONS.format(quota="keep"))
+BALLOONS_LIFT = Manager("balloons-lift", "criproxy balloons, quota lifted", _BALLOONS.format(quota="lift"))
+MANAGERS = (NOBODY, KUBELET, STATIC_LIFT, TOPOLOGY_AWARE, TOPOLOGY_AWARE_LIFT, BALLOONS, BALLOONS_LIFT)
+
+TENSORFLOW = Workload(
+    "cnn-tensorflow",
+    "training of a small CNN, TensorFlow",
+    "cnn_tensorflow",
+    PER_IMAGE,
+    1000,
+    needs="tensorflow",
+    digits=True,
+)
+PYTORCH = Workload(
+    "cnn-pytorch", "training of a small CNN, PyTorch", "cnn_pytorch", PER_IMAGE, 1000, needs="torch", digits=True
+)
+REDIS = Workload("redis", "redis, Guaranteed pod of 1 CPU", "redis", P99, 1, needs="redis", is_service=True)
+REDIS_BURSTABLE = Workload(
+    "redis-burstable",
+    "redis, Burstable pod that requests 500m",
+    "redis",
+    P99,
+    1,
+    request_milli=500,
+    limit_milli=0,
+    needs="redis",
+    is_service=True,
+)
+STREAM = Workload("stream", "memory bandwidth, numpy", "stream", PER_GB, 1, needs="numpy")
+COMPRESS = Workload("compress", "parallel compression", "compress", PER_MB, 100)
+WORKLOADS = (TENSORFLOW, PYTORCH, REDIS, REDIS_BURSTABLE, STREAM, COMPRESS)
+
+ALONE = Neighbours("alone", "nothing")
+BUSY = Neighbours("busy", "four busy loops", "busy", 4, 225)
+WEB = Neighbours("web", "four bursty web workers", "bursty", 4, 225)
+THRASHERS = Neighbours("thrashers", "four cache thrashers", "thrasher", 4, 225)
+BACKUP = Neighbours("batch", "four BestEffort compressions", "batch", 4, 0)
+NEIGHBOURS = (ALONE, BUSY, WEB, THRASHERS, BACKUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A workload beside neighbours, under several managers; the first one is compared with."""
+
+    workload: Workload
+    neighbours: Neighbours
+    managers: tuple[Manager, ...]
+
+    @property
+    def name(self) -> str:
+        """Names it in reports."""
+        return f"{self.workload.name}/{self.neighbours.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole run."""
+
+    cases: tuple[Case, ...]
+    rounds: int = 7
+    seconds: float = 8.0
+    """How long a workload is measured in each round."""
+    has_figures: bool = True
+    """Whether its figures mean anything."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """Other proxies in front of the same runtime: name → socket."""
+    seed: int = 1
+
+
+DEFAULT = Plan(
+    (
+        Case(TENSORFLOW, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
+        Case(PYTORCH, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
+        Case(REDIS, WEB, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
+        Case(REDIS_BURSTABLE, WEB, (NOBODY, KUBELET, BALLOONS)),
+        Case(STREAM, THRASHERS, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
+        Case(COMPRESS, BACKUP, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
+    )
+)
+FULL = Plan(
+    tuple(Case(workload, neighbours, MANAGERS) for workload in WORKLOADS for neighbours in NEIGHBOURS), rounds=7
+)
+QUICK = Plan(
+    (Case(COMPRESS, BUSY, (NOBODY, KUBELET, BALLOONS)),),
+    rounds=2,
+    seconds=0.3,
+    has_figures=False,
+)
+
+
+def chosen(plan: Plan, words: Iterable[str], managers: Iterable[str]) -> tuple[Case, ...]:
+    """The cases of *plan* whose names begin with one of *words*, with the named *managers* only; empty: all.
+
+    Raises:
+        ValueError: there are no such cases or managers.
+    """
+    prefixes, names = tuple(words), set(managers)
+    if unknown := names - {manager.name for manager in MANAGERS}:
+        raise ValueError(f"no such manager: {', '.join(sorted(unknown))}")
+    cases = [case for case in plan.cases if not prefixes or case.name.startswith(prefixes)]
+    if names:
+        wanted = tuple(manager for manager in MANAGERS if manager.name in names)
+        cases = [Case(case.workload, case.neighbours, wanted) for case in cases]
+    if not cases:
+        raise ValueError(f"no case begins with {' or '.join(prefixes)}")
+    return tuple(cases)
