@@ -20,7 +20,10 @@ def managed(manager: Manager, runtime: Path, peers: dict[str, Path]) -> Iterator
         with Way(DIRECT, runtime) as way:
             yield way
     else:
-        with tempfile.TemporaryDirectory(prefix="criproxy-benefit-") as folder, _criproxy(manager, runtime, folder) as way:
+        with (
+            tempfile.TemporaryDirectory(prefix="criproxy-benefit-") as folder,
+            _criproxy(manager, runtime, folder) as way,
+        ):
             yield way
 
 

@@ -4,7 +4,8 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ _READY_S = 120.0
 _SPARE_S = 60.0
 REQUESTS_PER_S = 1500.0
 _NEIGHBOUR_BYTES = 256 * MIB
+_KEY = "p99_ms"
+"""What of the load generator's figures is the one of the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,22 @@ class Bench:
     peers: dict[str, Path]
 
     def sample(self, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
-        """Start the manager and the neighbours, then the workload, and measure it."""
-        with managed(manager, self.runtime, self.peers) as way, ExitStack() as stack:
-            neighbours = [
-                stack.enter_context(self._pod(way, *_neighbour(self.node, case.neighbours)))
-                for _ in range(case.neighbours.count)
+        """Start the manager, the workload and, once that is warm, its neighbours; then measure."""
+        with managed(manager, self.runtime, self.peers) as way:
+            take = self._service if case.workload.is_service else self._program
+            return take(way, case, seconds, seed)
+
+    @contextmanager
+    def _neighbours(self, way: Way, neighbours: Neighbours) -> Iterator[list[Pod]]:
+        """All neighbours, at work."""
+        with ExitStack() as stack:
+            pods = [
+                stack.enter_context(self._pod(way, _neighbour(self.node, neighbours), BATCH))
+                for _ in range(neighbours.count)
             ]
-            measure = self._service if case.workload.is_service else self._program
-            return measure(way, case.workload, neighbours, seconds, seed)
+            for pod in pods:
+                pod.hear(_READY_S)
+            yield pods
 
     @contextmanager
     def _pod(self, way: Way, spec: ContainerSpec, namespace: str) -> Iterator[Pod]:
@@ -92,31 +103,33 @@ class Bench:
         finally:
             self.node.remove(way, pod)
 
-    def _program(self, way: Way, workload: Workload, neighbours: list[Pod], seconds: float, seed: int) -> Sample:
-        arguments = [str(seconds)]
+    def _program(self, way: Way, case: Case, seconds: float, seed: int) -> Sample:
+        workload, arguments = case.workload, [str(seconds)]
         if workload.digits:
             arguments.append(str(self.node.image.equipment.digits))
         spec = _spec(workload, self.node.command(workload.module, *arguments))
         with self._pod(way, spec, WORK) as pod:
             pod.hear(_READY_S)
-            before = self._before(pod, neighbours)
-            pod.go()
-            told = pod.hear(seconds + _SPARE_S)
-            value = workload.scale * told["took_s"] / told["amount"]
-            return self._sample(value, pod, neighbours, before, told["took_s"], told)
+            with self._neighbours(way, case.neighbours) as neighbours:
+                before = self._before(pod, neighbours)
+                pod.go()
+                told = pod.hear(seconds + _SPARE_S)
+                value = workload.scale * told["took_s"] / told["amount"]
+                return self._sample(value, pod, neighbours, before, told["took_s"], told)
 
-    def _service(self, way: Way, workload: Workload, neighbours: list[Pod], seconds: float, seed: int) -> Sample:
+    def _service(self, way: Way, case: Case, seconds: float, seed: int) -> Sample:
         port = _free_port()
         program = str(self.node.image.equipment.redis / "usr/bin/redis-server")
         options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/out")
-        with self._pod(way, _spec(workload, (program, *options)), WORK) as pod:
+        with self._pod(way, _spec(case.workload, (program, *options)), WORK) as pod:
             _wait_for_port(port, pod)
             with _load(port, seconds, seed) as load:
                 _answer(load)
-                before = self._before(pod, neighbours)
-                _tell(load)
-                told = _answer(load)
-                return self._sample(told[_KEY], pod, neighbours, before, seconds, told)
+                with self._neighbours(way, case.neighbours) as neighbours:
+                    before = self._before(pod, neighbours)
+                    _tell(load)
+                    told = _answer(load)
+                    return self._sample(told[_KEY], pod, neighbours, before, seconds, told)
 
     def _before(self, pod: Pod, neighbours: list[Pod]) -> _Before:
         cgroups = self.node.cgroups
@@ -153,9 +166,6 @@ class Bench:
         )
 
 
-_KEY = "p99_ms"
-
-
 def _spec(workload: Workload, command: tuple[str, ...]) -> ContainerSpec:
     return ContainerSpec(
         workload.name,
@@ -168,18 +178,14 @@ def _spec(workload: Workload, command: tuple[str, ...]) -> ContainerSpec:
     )
 
 
-def _neighbour(node: Node, neighbours: Neighbours) -> tuple[ContainerSpec, str]:
-    command = node.command("neighbour", neighbours.kind, "/out/count")
-    if not neighbours.request_milli:
-        return ContainerSpec(neighbours.name, IMAGE, command), BATCH
-    spec = ContainerSpec(
+def _neighbour(node: Node, neighbours: Neighbours) -> ContainerSpec:
+    return ContainerSpec(
         neighbours.name,
         IMAGE,
-        command,
+        node.command("neighbour", neighbours.kind, "/out/count"),
         cpu_request_milli=neighbours.request_milli,
-        memory_request_bytes=_NEIGHBOUR_BYTES,
+        memory_request_bytes=_NEIGHBOUR_BYTES if neighbours.request_milli else 0,
     )
-    return spec, BATCH
 
 
 def _ticks() -> tuple[int, int]:
@@ -198,8 +204,6 @@ def _free_port() -> int:
 
 def _wait_for_port(port: int, pod: Pod) -> None:
     """Return when the server answers; it says so nowhere else."""
-    import time
-
     end = time.monotonic() + _READY_S
     while time.monotonic() < end:
         try:
@@ -237,6 +241,3 @@ def _answer(load: subprocess.Popen[str]) -> dict[str, Any]:
         raise SilentError("the load generator ended")
     told: dict[str, Any] = json.loads(line)
     return told
-
-
-Progress = Callable[[str], None]

@@ -1,6 +1,6 @@
 """Trains a small CNN on handwritten digits with PyTorch, with all its defaults. Amount: images.
 
-    python -m tests.rigs.benefit.programs.cnn_pytorch SECONDS DIGITS
+python -m tests.rigs.benefit.programs.cnn_pytorch SECONDS DIGITS
 """
 
 import os

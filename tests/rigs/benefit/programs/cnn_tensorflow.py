@@ -1,6 +1,6 @@
 """Trains a small CNN on handwritten digits with TensorFlow, with all its defaults. Amount: images.
 
-    python -m tests.rigs.benefit.programs.cnn_tensorflow SECONDS DIGITS
+python -m tests.rigs.benefit.programs.cnn_tensorflow SECONDS DIGITS
 """
 
 import os

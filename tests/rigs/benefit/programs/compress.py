@@ -1,6 +1,6 @@
 """Compresses blocks in as many threads as there are usable CPUs, as parallel gzip programs do. Amount: MB.
 
-    python -m tests.rigs.benefit.programs.compress SECONDS
+python -m tests.rigs.benefit.programs.compress SECONDS
 """
 
 import os
@@ -18,8 +18,9 @@ _WORDS = 4000
 def text(size_bytes: int) -> bytes:
     """Words that compress about as well as a log file; always the same."""
     chance = random.Random(1)
-    words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=chance.randint(2, 12)))
-             for _ in range(_WORDS)]
+    words = [
+        bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=chance.randint(2, 12))) for _ in range(_WORDS)
+    ]
     lines = b" ".join(chance.choices(words, k=size_bytes // 6))
     return lines[:size_bytes]
 

@@ -1,4 +1,4 @@
-"""A noisy neighbour: works until it is killed, and counts its work in the file that it is given.
+"""A noisy neighbour: says that it begins, works until it is killed, and counts its work in the file that it is given.
 
     python -m tests.rigs.benefit.programs.neighbour KIND FILE
 
@@ -14,6 +14,8 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from tests.rigs.benefit.programs.harness import say
 
 _STEP = 20_000
 _BURST_S = (0.001, 0.012)
@@ -75,6 +77,7 @@ def main(kind: str, file: Path) -> None:
     """Work, and count."""
     with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 8) as count:
         total = 0
+        say(ready=True)
         for done in KINDS[kind]():
             total += done
             count[:8] = struct.pack("<Q", total)

@@ -1,6 +1,6 @@
 """Memory bandwidth with numpy, as the STREAM benchmark measures it (its operation "triad"). Amount: GB.
 
-    python -m tests.rigs.benefit.programs.stream SECONDS
+python -m tests.rigs.benefit.programs.stream SECONDS
 """
 
 import sys
