@@ -5,7 +5,7 @@ neighbours and their order are the same.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MIB = 1 << 20
 WORK, BATCH = "work", "batch"
@@ -48,6 +48,8 @@ class Workload:
     """Whether its program wants the images."""
     is_service: bool = False
     """Whether it answers requests, and is measured from outside."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables that its user sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,21 @@ REDIS_BURSTABLE = Workload(
     needs="redis",
     is_service=True,
 )
+PYTORCH_BURSTABLE = replace(
+    PYTORCH, name="cnn-pytorch-burstable", title=f"{PYTORCH.title}, Burstable pod without a limit", limit_milli=0
+)
+PYTORCH_ONE_THREAD = replace(
+    PYTORCH,
+    name="cnn-pytorch-one-thread",
+    title=f"{PYTORCH.title}, OMP_NUM_THREADS=1 set by its user",
+    environment=(("OMP_NUM_THREADS", "1"),),
+)
+PYTORCH_PASSIVE = replace(
+    PYTORCH,
+    name="cnn-pytorch-passive",
+    title=f"{PYTORCH.title}, OMP_WAIT_POLICY=passive set by its user",
+    environment=(("OMP_WAIT_POLICY", "passive"),),
+)
 STREAM = Workload("stream", "memory bandwidth, numpy", "stream", PER_GB, 1, needs="numpy")
 COMPRESS = Workload("compress", "parallel compression", "compress", PER_MB, 100)
 WORKLOADS = (TENSORFLOW, PYTORCH, REDIS, REDIS_BURSTABLE, STREAM, COMPRESS)
@@ -146,6 +163,8 @@ class Case:
     workload: Workload
     neighbours: Neighbours
     managers: tuple[Manager, ...]
+    mechanism: str = ""
+    """What it isolates, where it is there for that."""
 
     @property
     def name(self) -> str:
@@ -159,7 +178,7 @@ class Plan:
 
     cases: tuple[Case, ...]
     rounds: int = 7
-    seconds: float = 8.0
+    seconds: float = 6.0
     """How long a workload is measured in each round."""
     has_figures: bool = True
     """Whether its figures mean anything."""
@@ -178,8 +197,36 @@ DEFAULT = Plan(
         Case(COMPRESS, BACKUP, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
     )
 )
+_SPINNING = "threads that wait by spinning, under a quota of one CPU on a node of two"
+_POOLS = "thread pools sized by usable CPUs"
+_WAKING = "time until a thread that wakes up runs"
+_QUOTA = "the quota on exclusive CPUs; that of the pod remains"
+_CLASSES = "pods that the kubelet's static manager does not pin"
+MECHANISMS = Plan(
+    (
+        Case(PYTORCH, ALONE, (NOBODY, KUBELET), _SPINNING),
+        Case(PYTORCH_PASSIVE, ALONE, (NOBODY, KUBELET), _SPINNING),
+        Case(PYTORCH_PASSIVE, BUSY, (NOBODY, KUBELET), _SPINNING),
+        Case(PYTORCH_ONE_THREAD, BUSY, (NOBODY, KUBELET), _POOLS),
+        Case(TENSORFLOW, ALONE, (NOBODY, KUBELET), _POOLS),
+        Case(COMPRESS, ALONE, (NOBODY, KUBELET), _POOLS),
+        Case(REDIS, ALONE, (NOBODY, KUBELET), _WAKING),
+        Case(REDIS, BUSY, (NOBODY, KUBELET), _WAKING),
+        Case(PYTORCH, BUSY, (NOBODY, KUBELET, STATIC_LIFT), _QUOTA),
+        Case(PYTORCH_BURSTABLE, BUSY, (NOBODY, KUBELET, BALLOONS), _CLASSES),
+    )
+)
+"""Each mechanism on its own. SMT siblings, level 3 caches and remote memory are missing: they need larger machines."""
+_ALL = {
+    (workload.name, neighbours.name): Case(workload, neighbours, MANAGERS)
+    for workload in WORKLOADS
+    for neighbours in NEIGHBOURS
+}
 FULL = Plan(
-    tuple(Case(workload, neighbours, MANAGERS) for workload in WORKLOADS for neighbours in NEIGHBOURS), rounds=7
+    (
+        *_ALL.values(),
+        *(case for case in MECHANISMS.cases if (case.workload.name, case.neighbours.name) not in _ALL),
+    )
 )
 QUICK = Plan(
     (Case(COMPRESS, BUSY, (NOBODY, KUBELET, BALLOONS)),),
@@ -201,7 +248,7 @@ def chosen(plan: Plan, words: Iterable[str], managers: Iterable[str]) -> tuple[C
     cases = [case for case in plan.cases if not prefixes or case.name.startswith(prefixes)]
     if names:
         wanted = tuple(manager for manager in MANAGERS if manager.name in names)
-        cases = [Case(case.workload, case.neighbours, wanted) for case in cases]
+        cases = [replace(case, managers=wanted) for case in cases]
     if not cases:
         raise ValueError(f"no case begins with {' or '.join(prefixes)}")
     return tuple(cases)

@@ -1,7 +1,7 @@
 """The cgroups of pods as the kubelet makes them: shares of its class and of the pod, and the pod's quota and memory.
 
-The small kubelet of criproxy's emulator makes cgroups that hold containers. To the scheduler they are all equal, though:
-a BestEffort pod would get as much time as a Guaranteed one, which no kubelet does.
+The small kubelet of criproxy's emulator makes cgroups that hold containers. To the scheduler they are all equal,
+though: a BestEffort pod would get as much time as a Guaranteed one, which no kubelet does.
 """
 
 import os

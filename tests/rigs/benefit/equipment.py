@@ -138,7 +138,8 @@ class Equipment:
 
     def imports(self, module: str) -> str:
         """Why the interpreter cannot import *module*; empty if it can."""
-        code = f"import os, sys; sys.setdlopenflags(os.RTLD_LAZY); import {module}"
+        lazily = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY); " if module == "torch" else ""
+        code = f"{lazily}import {module}"
         done = subprocess.run(
             [self.python, "-c", code],
             env={**os.environ, **self.environment},

@@ -1,4 +1,7 @@
-"""Whether the machine was quiet enough for figures: what is alike must have measured alike. Pure but for `calibrate`."""
+"""Whether the machine was quiet enough for figures: what is alike must have measured alike.
+
+Pure but for `calibrate`.
+"""
 
 import os
 import statistics

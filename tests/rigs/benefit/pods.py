@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.cri import api_pb2 as api
-from criproxy.emulator.containerd import IMAGE
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.rigs.bench.ways import Way
 from tests.rigs.benefit.cgroups import NodeCgroups

@@ -1,5 +1,6 @@
 """The report: JSON for programs, with all raw data, and tables for people."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.rigs.benefit import figures, machine, noise
+from tests.rigs.benefit.blocks import overlap
 from tests.rigs.benefit.cases import Plan
 from tests.rigs.benefit.cgroups import NodeCgroups
 from tests.rigs.benefit.equipment import Equipment
@@ -97,8 +99,8 @@ def _between(figure: Mapping[str, float]) -> str:
     return f"{figure['low']:g} to {figure['high']:g}"
 
 
-def agree(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Where two reports disagree: names of figures whose intervals do not overlap."""
+def disagreements(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """The gains of two reports whose intervals do not overlap."""
     there = {(case["name"], row["name"]): row for case in second["cases"] for row in case["managers"]}
     return [
         f"{case['name']} {row['name']}"
@@ -109,12 +111,14 @@ def agree(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def overlap(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """Whether two intervals have a value in common."""
-    return one["low"] <= other["high"] and other["low"] <= one["high"]
+def dump(report: Mapping[str, Any]) -> str:
+    """As JSON, with a line for each sample."""
+    samples = ",\n".join("   " + json.dumps(each) for each in report["raw"]["samples"])
+    rest = {**report, "raw": {**report["raw"], "samples": []}}
+    return json.dumps(rest, indent=1).replace('"samples": []', f'"samples": [\n{samples}\n  ]') + "\n"
 
 
-def workloads_left_out(plan: Plan, equipment: Equipment, needs: Sequence[str]) -> dict[str, str]:
+def left_out(plan: Plan, equipment: Equipment, needs: Sequence[str]) -> dict[str, str]:
     """What *plan* needs and this machine does not have → why."""
     wanted = {case.workload.needs for case in plan.cases} & set(needs)
     found = {}

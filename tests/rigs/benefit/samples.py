@@ -96,8 +96,10 @@ class Bench:
             yield pods
 
     @contextmanager
-    def _pod(self, way: Way, spec: ContainerSpec, namespace: str) -> Iterator[Pod]:
-        pod = self.node.run(way, spec, namespace)
+    def _pod(
+        self, way: Way, spec: ContainerSpec, namespace: str, environment: dict[str, str] | None = None
+    ) -> Iterator[Pod]:
+        pod = self.node.run(way, spec, namespace, environment)
         try:
             yield pod
         finally:
@@ -108,7 +110,7 @@ class Bench:
         if workload.digits:
             arguments.append(str(self.node.image.equipment.digits))
         spec = _spec(workload, self.node.command(workload.module, *arguments))
-        with self._pod(way, spec, WORK) as pod:
+        with self._pod(way, spec, WORK, dict(workload.environment)) as pod:
             pod.hear(_READY_S)
             with self._neighbours(way, case.neighbours) as neighbours:
                 before = self._before(pod, neighbours)

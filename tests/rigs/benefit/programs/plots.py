@@ -19,7 +19,7 @@ def _points(report: dict[str, Any], case: str, manager: str) -> list[float]:
     return [each["value"] for each in samples if (each["case"], each["manager"]) == (case, manager)]
 
 
-def case(report: dict[str, Any], found: dict[str, Any], folder: Path) -> None:
+def case(report: dict[str, Any], found: dict[str, Any], prefix: Path) -> None:
     """Each round as a dot, the interval of the median as a bar."""
     rows = found["managers"][::-1]
     figure, axes = plt.subplots(figsize=(7, 0.6 * len(rows) + 1.2))
@@ -33,10 +33,10 @@ def case(report: dict[str, Any], found: dict[str, Any], folder: Path) -> None:
     axes.set_xlim(left=0)
     axes.set_xlabel(f"{found['metric']}, {found['unit']} (less is better)")
     axes.set_title(f"{found['workload']}, beside {found['neighbours']}", fontsize=10)
-    _save(figure, folder / f"{found['name'].replace('/', '-')}.svg")
+    _save(figure, Path(f"{prefix}-{found['name'].replace('/', '-')}.svg"))
 
 
-def gains(report: dict[str, Any], folder: Path) -> None:
+def gains(report: dict[str, Any], prefix: Path) -> None:
     """By how much each manager shortens each case."""
     rows = [(case, row) for case in report["cases"] for row in case["managers"][1:]][::-1]
     figure, axes = plt.subplots(figsize=(8, 0.35 * len(rows) + 1.2))
@@ -47,7 +47,7 @@ def gains(report: dict[str, Any], folder: Path) -> None:
     axes.set_yticks(range(len(rows)), [f"{case['name']}, {row['name']}" for case, row in rows])
     axes.axvline(0, color="black", linewidth=1)
     axes.set_xlabel("shorter than without a manager by, % (line: 95 % interval of the median)")
-    _save(figure, folder / "gains.svg")
+    _save(figure, Path(f"{prefix}-gains.svg"))
 
 
 def _save(figure: "plt.Figure", path: Path) -> None:
@@ -59,10 +59,10 @@ def _save(figure: "plt.Figure", path: Path) -> None:
 def main(report_path: Path, folder: Path) -> None:
     """Draw everything."""
     mpl.rcParams.update({"svg.hashsalt": "criproxy", "svg.fonttype": "none", "font.size": 9})
-    report = json.loads(report_path.read_text())
+    report, prefix = json.loads(report_path.read_text()), folder / report_path.stem
     for found in report["cases"]:
-        case(report, found, folder)
-    gains(report, folder)
+        case(report, found, prefix)
+    gains(report, prefix)
 
 
 if __name__ == "__main__":

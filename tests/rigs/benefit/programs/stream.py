@@ -20,7 +20,7 @@ def main(seconds: float) -> None:
     def step() -> float:
         np.multiply(third, 3.0, out=first)
         np.add(first, second, out=first)
-        return 5 * first.nbytes / 1e9  # read, write, read, read, write
+        return float(5 * first.nbytes / 1e9)  # read, write, read, read, write
 
     work(step, seconds, version=np.__version__, threads=1)
 
