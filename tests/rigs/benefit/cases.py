@@ -94,13 +94,16 @@ TOPOLOGY_AWARE_LIFT = Manager(
 _BALLOONS = f"""policy: balloons
 cpuQuota: {{quota}}
 balloonTypes:
+  - name: batch
+    namespaces: [{BATCH}]
+    minBalloons: 1
+    maxBalloons: 1
+    minCPUs: 1
   - name: work
     namespaces: [{WORK}]
     preferNewBalloons: true
-  - name: batch
-    namespaces: [{BATCH}]
-    maxBalloons: 1
 """
+"""The balloon of batch pods exists from the start, so that it has the first CPU, as shared pods have elsewhere."""
 BALLOONS = Manager("balloons", "criproxy balloons", _BALLOONS.format(quota="keep"))
 BALLOONS_LIFT = Manager("balloons-lift", "criproxy balloons, quota lifted", _BALLOONS.format(quota="lift"))
 MANAGERS = (NOBODY, KUBELET, STATIC_LIFT, TOPOLOGY_AWARE, TOPOLOGY_AWARE_LIFT, BALLOONS, BALLOONS_LIFT)

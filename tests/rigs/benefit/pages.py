@@ -30,7 +30,8 @@ FIGURE = re.compile(r"(<!-- = (?P<words>[^>]+?) -->).*?(<!-- / -->)")
 
 def reports() -> dict[str, Report]:
     """All reports, by name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+    paths = sorted(FOLDER.glob("*.json"))
+    return {path.stem: {"name": path.stem, **json.loads(path.read_text())} for path in paths}
 
 
 def render(page: str, known: Mapping[str, Report]) -> str:

@@ -63,34 +63,67 @@ def moments(rate_per_s: float, seconds: float, chance: random.Random) -> list[fl
     return due
 
 
+class Clients:
+    """All connections, and what became of the requests so far; times in seconds from the beginning."""
+
+    def __init__(self, port: int, due: list[float], chance: random.Random) -> None:
+        self.latencies: list[float] = []
+        self.late: list[float] = []
+        """How much later than it was due each request was sent."""
+        self._due = due
+        self._connections = [Connection(port) for _ in range(_CONNECTIONS)]
+        self._by_fd = {each.socket.fileno(): each for each in self._connections}
+        self._requests = [_command(b"GET", b"key:%d" % chance.randrange(_KEYS)) for _ in range(256)]
+        self._poll = select.epoll()
+        for descriptor in self._by_fd:
+            self._poll.register(descriptor, select.EPOLLIN)
+        self._begun = time.perf_counter()
+
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self._begun
+
+    def send_due(self) -> None:
+        """Send everything that is due by now."""
+        now = self.now()
+        while (sent := len(self.late)) < len(self._due) and self._due[sent] <= now:
+            connection = self._connections[sent % _CONNECTIONS]
+            connection.due.append(self._due[sent])
+            connection.socket.sendall(self._requests[sent % len(self._requests)])
+            self.late.append(self.now() - self._due[sent])
+
+    def receive(self) -> None:
+        """Take the answers that come before the next request is due.
+
+        Raises:
+            TimeoutError: none came long after the last request was due.
+        """
+        sent = len(self.late)
+        wait_s = self._due[sent] - self.now() if sent < len(self._due) else 1.0
+        # The descriptor of an epoll can be waited for with microseconds, its own wait only with milliseconds.
+        if select.select([self._poll], [], [], max(0.0, wait_s))[0]:
+            for descriptor, _ in self._poll.poll(0):
+                self.latencies += self._by_fd[descriptor].answered(self.now())
+        elif self.now() > self._due[-1] + _PATIENCE_S:
+            raise TimeoutError(f"{len(self._due) - len(self.latencies)} requests had no answer")
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._poll.close()
+        for each in self._connections:
+            each.socket.close()
+
+
 def drive(port: int, due: list[float], chance: random.Random) -> tuple[list[float], list[float]]:
     """Send a request at each moment; returns the latencies, and how late requests were sent, in seconds."""
-    connections = [Connection(port) for _ in range(_CONNECTIONS)]
-    by_fd = {each.socket.fileno(): each for each in connections}
-    requests = [_command(b"GET", b"key:%d" % chance.randrange(_KEYS)) for _ in range(256)]
-    poll = select.epoll()
-    for descriptor in by_fd:
-        poll.register(descriptor, select.EPOLLIN)
-    latencies: list[float] = []
-    late: list[float] = []
-    begun, sent = time.perf_counter(), 0
-    while len(latencies) < len(due):
-        now = time.perf_counter() - begun
-        while sent < len(due) and due[sent] <= now:
-            connection = connections[sent % _CONNECTIONS]
-            connection.due.append(due[sent])
-            connection.socket.sendall(requests[sent % len(requests)])
-            late.append(time.perf_counter() - begun - due[sent])
-            sent += 1
-        wait_s = due[sent] - (time.perf_counter() - begun) if sent < len(due) else 1.0
-        # The descriptor of an epoll can be waited for with microseconds, its own wait only with milliseconds.
-        if not select.select([poll], [], [], max(0.0, wait_s))[0]:
-            if now > due[-1] + _PATIENCE_S:
-                raise TimeoutError(f"{len(due) - len(latencies)} requests had no answer")
-            continue
-        for descriptor, _ in poll.poll(0):
-            latencies += by_fd[descriptor].answered(time.perf_counter() - begun)
-    return latencies, late
+    clients = Clients(port, due, chance)
+    try:
+        while len(clients.latencies) < len(due):
+            clients.send_due()
+            clients.receive()
+        return clients.latencies, clients.late
+    finally:
+        clients.close()
 
 
 def percentile(values: list[float], share: float) -> float:
