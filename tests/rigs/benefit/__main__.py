@@ -15,10 +15,11 @@ from typing import Any
 import click
 from rich.console import Console
 
+from criproxy.discovery.machine import discover
 from criproxy.emulator.containerd import ContainerdError, PrivateContainerd, available
 from tests.rigs.bench.processes import StartError
 from tests.rigs.benefit import cost, numa, pages, report, rounds
-from tests.rigs.benefit.cases import DEFAULT, FULL, MANAGERS, MECHANISMS, QUICK, Manager, Plan, chosen
+from tests.rigs.benefit.cases import DEFAULT, FULL, MANAGERS, MECHANISMS, QUICK, Manager, Plan, chosen, for_machine
 from tests.rigs.benefit.cgroups import NodeCgroups
 from tests.rigs.benefit.equipment import ROOT, Equipment, cache_directory
 from tests.rigs.benefit.managers import wait_for_peers
@@ -60,7 +61,8 @@ class Options:
         """*plan* as these options change it; ValueError if nothing is left of it."""
         changes = {name: value for name in ("rounds", "seconds") if (value := getattr(self, name))}
         added = tuple(Manager(name, f"the proxy {name}") for name in self.peers)
-        cases = chosen(plan, self.words, self.managers)
+        machine = discover()
+        cases = chosen(for_machine(plan, len(machine.cpus), len(machine.mems)), self.words, self.managers)
         cases = tuple(replace(case, managers=(*case.managers, *added)) for case in cases)
         return replace(plan, cases=cases, seed=self.seed, **changes)
 

@@ -169,7 +169,7 @@ def headline(report: Report) -> str:
     lines = [
         f"On a node with {cpus} CPUs, beside noisy neighbours ([measured; how to repeat it](docs/benefit.md)):",
         "",
-        f"* training of a CNN with PyTorch takes {training['median']:.0f} % less time with criproxy;",
+        f"* training of a CNN with PyTorch with PyTorch's defaults takes {training['median']:.0f} % less time;",
         f"* the p99 latency of redis falls from {service[0]:.2g} ms to {service[1]:.2g} ms;",
         f"* in a Burstable pod, which the kubelet's own manager does not pin, it falls from {fell}.",
     ]

@@ -23,6 +23,7 @@ class Metric:
 
 PER_IMAGE = Metric("training_time", "s per 1000 images", "training time")
 P99 = Metric("p99_latency", "ms", "p99 latency")
+PER_READ = Metric("time_per_read", "ns", "time per random read")
 PER_GB = Metric("time_per_gb", "s per GB", "time per GB moved")
 PER_MB = Metric("time_per_mb", "s per 100 MB", "time per 100 MB compressed")
 
@@ -61,7 +62,9 @@ class Neighbours:
     kind: str = ""
     count: int = 0
     request_milli: int = 0
-    """Of each; 0: the pods are BestEffort."""
+    """Of each of their workers; 0: the pods are BestEffort."""
+    workers: int = 1
+    """Processes of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ PYTORCH_PASSIVE = replace(
     title=f"{PYTORCH.title}, OMP_WAIT_POLICY=passive set by its user",
     environment=(("OMP_WAIT_POLICY", "passive"),),
 )
+CHASE = Workload("chase", "random reads of memory, numpy", "chase", PER_READ, 1e3, needs="numpy")
 STREAM = Workload("stream", "memory bandwidth, numpy", "stream", PER_GB, 1, needs="numpy")
 COMPRESS = Workload("compress", "parallel compression", "compress", PER_MB, 100)
 WORKLOADS = (TENSORFLOW, PYTORCH, REDIS, REDIS_BURSTABLE, STREAM, COMPRESS)
@@ -237,6 +241,27 @@ QUICK = Plan(
     seconds=0.3,
     has_figures=False,
 )
+
+
+def for_machine(plan: Plan, cpus: int, numa_nodes: int) -> Plan:
+    """*plan* as it is measured on a machine of that size.
+
+    Neighbours ask for everything that the workload and the kubelet's reserve leave, on any machine. With several NUMA
+    nodes, there are cases in which memory can be remote.
+    """
+    workers = max(1, cpus - 1)
+    numa = (
+        Case(CHASE, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE), "memory of another NUMA node"),
+        Case(STREAM, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE), "memory of another NUMA node"),
+    )
+    cases = (*plan.cases, *(numa if numa_nodes > 1 and plan.has_figures else ()))
+    unique = {case.name: case for case in reversed(cases)}
+    return replace(
+        plan,
+        cases=tuple(
+            replace(case, neighbours=replace(case.neighbours, workers=workers)) for case in reversed(unique.values())
+        ),
+    )
 
 
 def chosen(plan: Plan, words: Iterable[str], managers: Iterable[str]) -> tuple[Case, ...]:

@@ -102,9 +102,8 @@ class Pod:
 
     @property
     def count(self) -> int:
-        """What a neighbour has done so far."""
-        counted: int = struct.unpack("<Q", (self.out / "count").read_bytes())[0]
-        return counted
+        """What the workers of a neighbour have done so far."""
+        return sum(each for (each,) in struct.iter_unpack("<Q", (self.out / "count").read_bytes()))
 
     def open_pipes(self) -> None:
         """Make the two pipes; both are open for reading and writing, so that nobody waits for the other end."""
@@ -136,7 +135,6 @@ class Node:
         pod = Pod(pod_spec, "", "", self.cgroups.make(pod_spec), self.directory / pod_spec.name)
         pod.out.mkdir()
         pod.open_pipes()
-        (pod.out / "count").write_bytes(bytes(8))
         sandbox = sandbox_config(pod_spec, self.cgroups.pods.root)
         sandbox.log_directory = str(pod.out)
         answer = way.call("RunPodSandbox", api.RunPodSandboxRequest(config=sandbox))

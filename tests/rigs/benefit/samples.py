@@ -184,9 +184,9 @@ def _neighbour(node: Node, neighbours: Neighbours) -> ContainerSpec:
     return ContainerSpec(
         neighbours.name,
         IMAGE,
-        node.command("neighbour", neighbours.kind, "/out/count"),
-        cpu_request_milli=neighbours.request_milli,
-        memory_request_bytes=_NEIGHBOUR_BYTES if neighbours.request_milli else 0,
+        node.command("neighbour", neighbours.kind, "/out/count", str(neighbours.workers)),
+        cpu_request_milli=neighbours.request_milli * neighbours.workers,
+        memory_request_bytes=_NEIGHBOUR_BYTES * neighbours.workers if neighbours.request_milli else 0,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rigs.benefit import blocks, figures, report
-from tests.rigs.benefit.cases import DEFAULT, FULL, MECHANISMS, QUICK, Plan, chosen
+from tests.rigs.benefit.cases import DEFAULT, FULL, MECHANISMS, QUICK, Plan, chosen, for_machine
 from tests.rigs.benefit.rounds import Run, Taken, Turn, turns, without
 from tests.rigs.benefit.samples import Sample
 
@@ -75,6 +75,25 @@ def test_the_default_is_within_forty_minutes() -> None:
     assert samples * DEFAULT.seconds <= 20 * 60
     assert DEFAULT.rounds >= 7
     assert DEFAULT.seconds <= 15
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(("cpus", "numa_nodes"), [(2, 1), (64, 2)])
+def test_neighbours_fill_the_node(plan: Plan, cpus: int, numa_nodes: int) -> None:
+    """Together with the workload they ask for all CPUs but a part of one, which the kubelet keeps; never for more."""
+    for case in for_machine(plan, cpus, numa_nodes).cases:
+        neighbours = case.neighbours
+        asked_milli = case.workload.request_milli + neighbours.count * neighbours.request_milli * neighbours.workers
+        assert asked_milli <= 1000 * cpus - 100
+        if neighbours.request_milli and case.workload.request_milli == 1000:
+            assert asked_milli >= 0.9 * 1000 * cpus
+
+
+def test_remote_memory_is_measured_where_there_is_some() -> None:
+    """Cases for it are added on machines with several nodes, and nothing else changes."""
+    names = [[case.name for case in for_machine(DEFAULT, 8, nodes).cases] for nodes in (1, 2)]
+    assert names[0] == [case.name for case in DEFAULT.cases]
+    assert names[1] == [*names[0], "chase/busy", "stream/busy"]
 
 
 def test_gains_are_compared_round_by_round() -> None:

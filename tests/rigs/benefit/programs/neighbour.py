@@ -1,12 +1,13 @@
 """A noisy neighbour: says that it begins, works until it is killed, and counts its work in the file that it is given.
 
-    python -m tests.rigs.benefit.programs.neighbour KIND FILE
+    python -m tests.rigs.benefit.programs.neighbour KIND FILE WORKERS
 
-The rig reads the count (eight bytes, little-endian) at the beginning and at the end of a measurement: what a manager
-gives to one container, it may take from these.
+Each of the workers, which are processes, has its count in the file (eight bytes, little-endian). The rig reads them at
+the beginning and at the end of a measurement: what a manager gives to one container, it may take from these.
 """
 
 import mmap
+import os
 import random
 import struct
 import sys
@@ -73,15 +74,17 @@ KINDS: dict[str, Callable[[], Iterator[int]]] = {
 }
 
 
-def main(kind: str, file: Path) -> None:
-    """Work, and count."""
-    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 8) as count:
-        total = 0
+def main(kind: str, file: Path, workers: int) -> None:
+    """Work in so many processes, and count."""
+    file.write_bytes(bytes(8 * workers))
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 8 * workers) as counts:
         say(ready=True)
+        number = next((number for number in range(1, workers) if os.fork() == 0), 0)
+        total = 0
         for done in KINDS[kind]():
             total += done
-            count[:8] = struct.pack("<Q", total)
+            counts[8 * number : 8 * number + 8] = struct.pack("<Q", total)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
