@@ -75,6 +75,8 @@ class Manager:
     title: str
     policy: str = ""
     """The policy file of criproxy; empty: the kubelet speaks with the runtime itself."""
+    lifts_pods: bool = False
+    """Whether Guaranteed pods have no quota either, which only the kubelet can do."""
 
 
 NOBODY = Manager("none", "no manager")
@@ -85,6 +87,12 @@ KUBELET = Manager(
 )
 STATIC_LIFT = Manager(
     "static-lift", "criproxy static, quota lifted", 'policy: static\nreservedCpus: "0"\ncpuQuota: lift\n'
+)
+KUBELET_LIFT = Manager(
+    "kubelet-static-1.33",
+    "kubelet's static CPU manager since 1.33, quotas of container and pod lifted",
+    STATIC_LIFT.policy,
+    lifts_pods=True,
 )
 TOPOLOGY_AWARE = Manager(
     "topology-aware", "criproxy topology-aware", 'policy: topology-aware\nreservedCpus: "0"\ncpuQuota: keep\n'
@@ -109,7 +117,7 @@ balloonTypes:
 """The balloon of batch pods exists from the start, so that it has the first CPU, as shared pods have elsewhere."""
 BALLOONS = Manager("balloons", "criproxy balloons", _BALLOONS.format(quota="keep"))
 BALLOONS_LIFT = Manager("balloons-lift", "criproxy balloons, quota lifted", _BALLOONS.format(quota="lift"))
-MANAGERS = (NOBODY, KUBELET, STATIC_LIFT, TOPOLOGY_AWARE, TOPOLOGY_AWARE_LIFT, BALLOONS, BALLOONS_LIFT)
+MANAGERS = (NOBODY, KUBELET, KUBELET_LIFT, STATIC_LIFT, TOPOLOGY_AWARE, TOPOLOGY_AWARE_LIFT, BALLOONS, BALLOONS_LIFT)
 
 TENSORFLOW = Workload(
     "cnn-tensorflow",
@@ -207,7 +215,7 @@ DEFAULT = Plan(
 _SPINNING = "threads that wait by spinning, under a quota of one CPU on a node of two"
 _POOLS = "thread pools sized by usable CPUs"
 _WAKING = "time until a thread that wakes up runs"
-_QUOTA = "the quota on exclusive CPUs; that of the pod remains"
+_QUOTA = "quotas on exclusive CPUs: kept, the container's lifted, the pod's lifted, too"
 _CLASSES = "pods that the kubelet's static manager does not pin"
 MECHANISMS = Plan(
     (
@@ -219,7 +227,7 @@ MECHANISMS = Plan(
         Case(COMPRESS, ALONE, (NOBODY, KUBELET), _POOLS),
         Case(REDIS, ALONE, (NOBODY, KUBELET), _WAKING),
         Case(REDIS, BUSY, (NOBODY, KUBELET), _WAKING),
-        Case(PYTORCH, BUSY, (NOBODY, KUBELET, STATIC_LIFT), _QUOTA),
+        Case(PYTORCH, BUSY, (NOBODY, KUBELET, STATIC_LIFT, KUBELET_LIFT), _QUOTA),
         Case(PYTORCH_BURSTABLE, BUSY, (NOBODY, KUBELET, BALLOONS), _CLASSES),
     )
 )

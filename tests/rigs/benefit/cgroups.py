@@ -40,13 +40,16 @@ class NodeCgroups:
         """1 or 2."""
         return 2 if self._is_v2 else 1
 
-    def make(self, pod: PodSpec) -> str:
-        """Make the cgroup of *pod*, and set it and those of the classes; returns its path."""
+    def make(self, pod: PodSpec, *, lifted: bool = False) -> str:
+        """Make the cgroup of *pod*, and set it and those of the classes; returns its path.
+
+        *lifted*: without the quota, as the kubelet since 1.33 does it for pods with exclusive CPUs.
+        """
         linux = sandbox_config(pod, self.pods.root).linux
         path, resources = linux.cgroup_parent, linux.resources
         self.pods.make(path)
         self._requests[path] = (pod.qos, sum(container.cpu_milli for container in pod.containers))
-        self._write(path, resources.cpu_shares, resources.cpu_quota, resources.cpu_period)
+        self._write(path, resources.cpu_shares, 0 if lifted else resources.cpu_quota, resources.cpu_period)
         self._write_classes()
         if resources.memory_limit_in_bytes:
             self._limit_memory(path, resources.memory_limit_in_bytes)

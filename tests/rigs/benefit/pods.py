@@ -128,11 +128,19 @@ class Node:
     directory: Path
     _made: int = field(default=0)
 
-    def run(self, way: Way, spec: ContainerSpec, namespace: str, environment: Mapping[str, str] | None = None) -> Pod:
-        """Run a pod of one container whose program may use /out."""
+    def run(
+        self,
+        way: Way,
+        spec: ContainerSpec,
+        namespace: str,
+        environment: Mapping[str, str] | None = None,
+        *,
+        lifted: bool = False,
+    ) -> Pod:
+        """Run a pod of one container whose program may use /out; *lifted*: the pod has no quota."""
         self._made += 1
         pod_spec = PodSpec(f"{spec.name}-{self._made}", (spec,), namespace)
-        pod = Pod(pod_spec, "", "", self.cgroups.make(pod_spec), self.directory / pod_spec.name)
+        pod = Pod(pod_spec, "", "", self.cgroups.make(pod_spec, lifted=lifted), self.directory / pod_spec.name)
         pod.out.mkdir()
         pod.open_pipes()
         sandbox = sandbox_config(pod_spec, self.cgroups.pods.root)

@@ -39,6 +39,7 @@ def build(
         },
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds, "seed": plan.seed, "took_s": round(run.took_s)},
         "left_out": dict(left_out),
+        "repeated": run.repeated,
         "machine": machine.describe(cgroups.version),
         "versions": machine.versions(equipment),
         "policies": {manager.name: manager.policy for case in plan.cases for manager in case.managers},

@@ -4,14 +4,18 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import grpc
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tests.rigs.bench.processes import StartError
 from tests.rigs.benefit.cases import Case, Manager, Plan
 from tests.rigs.benefit.noise import calibrate
+from tests.rigs.benefit.pods import SilentError
 from tests.rigs.benefit.samples import Bench, Sample
 
 _WARM_UP_S = 1.0
@@ -62,6 +66,8 @@ class Run:
     calibrations_s: list[float]
     """How long a fixed piece of work took before each round, on an empty node."""
     took_s: float
+    repeated: list[str] = field(default_factory=list)
+    """Samples that failed once and were taken again, with the reason."""
 
     def values(self, case: str, manager: str) -> list[float]:
         """The figures of a case under a manager, by round."""
@@ -80,6 +86,7 @@ def run(plan: Plan, bench: Bench, console: Console) -> Run:
     """Take all samples of *plan*, after one short one of each case that does not count."""
     taken: list[Taken] = []
     calibrations_s: list[float] = []
+    repeated: list[str] = []
     begun = time.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
@@ -94,9 +101,19 @@ def run(plan: Plan, bench: Bench, console: Console) -> Run:
                 what = f"round {number + 1}/{plan.rounds}: {turn.case.name}, {turn.manager.name}"
                 progress.update(task, description=what)
                 seed = plan.seed * 1000 + number  # the same load for all managers of a round
-                taken.append(Taken(turn, bench.sample(turn.case, turn.manager, plan.seconds, seed)))
+                take = partial(bench.sample, turn.case, turn.manager, plan.seconds, seed)
+                taken.append(Taken(turn, twice_at_most(take, what, repeated)))
                 progress.advance(task)
-    return Run(taken, calibrations_s, time.monotonic() - begun)
+    return Run(taken, calibrations_s, time.monotonic() - begun, repeated)
+
+
+def twice_at_most(take: Callable[[], Sample], what: str, repeated: list[str]) -> Sample:
+    """Take a sample, and once more if that fails, which *repeated* is told: half an hour shall not be lost for one."""
+    try:
+        return take()
+    except (SilentError, StartError, grpc.RpcError) as error:
+        repeated.append(f"{what}: {error}")
+        return take()
 
 
 def without(plan: Plan, missing: set[str]) -> Plan:

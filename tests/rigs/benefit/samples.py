@@ -81,7 +81,7 @@ class Bench:
         """Start the manager, the workload and, once that is warm, its neighbours; then measure."""
         with managed(manager, self.runtime, self.peers) as way:
             take = self._service if case.workload.is_service else self._program
-            return take(way, case, seconds, seed)
+            return take(way, case, manager, seconds, seed)
 
     @contextmanager
     def _neighbours(self, way: Way, neighbours: Neighbours) -> Iterator[list[Pod]]:
@@ -97,20 +97,26 @@ class Bench:
 
     @contextmanager
     def _pod(
-        self, way: Way, spec: ContainerSpec, namespace: str, environment: dict[str, str] | None = None
+        self,
+        way: Way,
+        spec: ContainerSpec,
+        namespace: str,
+        environment: dict[str, str] | None = None,
+        *,
+        lifted: bool = False,
     ) -> Iterator[Pod]:
-        pod = self.node.run(way, spec, namespace, environment)
+        pod = self.node.run(way, spec, namespace, environment, lifted=lifted)
         try:
             yield pod
         finally:
             self.node.remove(way, pod)
 
-    def _program(self, way: Way, case: Case, seconds: float, seed: int) -> Sample:
+    def _program(self, way: Way, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
         workload, arguments = case.workload, [str(seconds)]
         if workload.digits:
             arguments.append(str(self.node.image.equipment.digits))
         spec = _spec(workload, self.node.command(workload.module, *arguments))
-        with self._pod(way, spec, WORK, dict(workload.environment)) as pod:
+        with self._pod(way, spec, WORK, dict(workload.environment), lifted=_lifted(case, manager)) as pod:
             pod.hear(_READY_S)
             with self._neighbours(way, case.neighbours) as neighbours:
                 before = self._before(pod, neighbours)
@@ -119,11 +125,12 @@ class Bench:
                 value = workload.scale * told["took_s"] / told["amount"]
                 return self._sample(value, pod, neighbours, before, told["took_s"], told)
 
-    def _service(self, way: Way, case: Case, seconds: float, seed: int) -> Sample:
+    def _service(self, way: Way, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
         port = _free_port()
         program = str(self.node.image.equipment.redis / "usr/bin/redis-server")
         options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/out")
-        with self._pod(way, _spec(case.workload, (program, *options)), WORK) as pod:
+        spec = _spec(case.workload, (program, *options))
+        with self._pod(way, spec, WORK, lifted=_lifted(case, manager)) as pod:
             _wait_for_port(port, pod)
             with _load(port, seconds, seed) as load:
                 _answer(load)
@@ -178,6 +185,13 @@ def _spec(workload: Workload, command: tuple[str, ...]) -> ContainerSpec:
         memory_request_bytes=workload.memory_bytes,
         memory_limit_bytes=workload.memory_bytes,
     )
+
+
+def _lifted(case: Case, manager: Manager) -> bool:
+    """Whether *manager* leaves the pod of the workload, if that gets exclusive CPUs, without quota."""
+    workload = case.workload
+    whole = workload.request_milli == workload.limit_milli and workload.limit_milli % 1000 == 0
+    return manager.lifts_pods and whole
 
 
 def _neighbour(node: Node, neighbours: Neighbours) -> ContainerSpec:

@@ -65,8 +65,9 @@ def test_pods_and_classes_weigh_what_they_ask_for(node: NodeCgroups) -> None:
 def test_the_pod_has_the_quota_of_its_containers(node: NodeCgroups) -> None:
     """Where all of them have a limit."""
     limited, unlimited = node.make(pod("g", 1000, 1000)), node.make(pod("b", 225))
+    lifted = node.make(pod("l", 1000, 1000), lifted=True)
 
-    assert (node.quota_us(limited), node.quota_us(unlimited)) == (100_000, -1)
+    assert [node.quota_us(each) for each in (limited, unlimited, lifted)] == [100_000, -1, -1]
 
 
 def test_a_pod_that_is_gone_weighs_nothing(node: NodeCgroups) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.rigs.benefit import blocks, figures, report
 from tests.rigs.benefit.cases import DEFAULT, FULL, MECHANISMS, QUICK, Plan, chosen, for_machine
-from tests.rigs.benefit.rounds import Run, Taken, Turn, turns, without
+from tests.rigs.benefit.pods import SilentError
+from tests.rigs.benefit.rounds import Run, Taken, Turn, turns, twice_at_most, without
 from tests.rigs.benefit.samples import Sample
 
 PLANS = [
@@ -155,6 +156,24 @@ def test_what_cannot_run_is_left_out() -> None:
     """The other cases are measured."""
     left = without(DEFAULT, {"torch"})
     assert {case.name for case in DEFAULT.cases} - {case.name for case in left.cases} == {"cnn-pytorch/busy"}
+
+
+def test_a_sample_that_fails_is_taken_again() -> None:
+    """Once, and the report says so; a second failure ends the run."""
+    outcomes: list[Sample | SilentError] = [SilentError("it was silent"), sample(1.0)]
+    repeated: list[str] = []
+
+    def take() -> Sample:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, SilentError):
+            raise outcome
+        return outcome
+
+    assert twice_at_most(take, "redis/web, none", repeated).value == 1.0
+    assert repeated == ["redis/web, none: it was silent"]
+    outcomes += [SilentError("first"), SilentError("second")]
+    with pytest.raises(SilentError, match="second"):
+        twice_at_most(take, "redis/web, none", repeated)
 
 
 @pytest.mark.parametrize(
