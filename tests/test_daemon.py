@@ -403,11 +403,11 @@ async def test_bypass_is_switched_by_a_command(tmp_path: Path, runtime: Embedded
 
         assert (await bypass(serve, "on"))["bypass"] is True
         assert await version(serve.socket) == "criproxy-sim"
-        assert (await bypass(serve, "status"))["reason"] == "asked for by criproxy bypass"
+        assert (await bypass(serve, "status"))["reason"] == "requested by criproxy bypass"
         assert (await bypass(serve, "off"))["bypass"] is False
 
         log = serve.log.read_text()
-        assert "bypass is on: every call passes, and exclusive CPUs are not guarded" in log
+        assert "bypass is on: every call passes, and exclusive CPUs are not protected" in log
         assert "bypass is off" in log
 
 
@@ -537,7 +537,7 @@ async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: Embed
         assert any(line.startswith("MONOTONIC_USEC=") for line in begun)
         ended = await serve.message("READY=1")
         (status,) = [line for line in ended if line.startswith("STATUS=")]
-        assert status.startswith("STATUS=POLICY FILE NOT USED, the one before is in force: ")
+        assert status.startswith("STATUS=POLICY FILE NOT USED, the previous one stays in effect: ")
         assert f"{policy}:1:9: policy: unknown policy 'statik'" in status
         assert await version(serve.socket) == "criproxy-sim"
 

@@ -31,6 +31,7 @@ from criproxy.observe.vgpu_metrics import Signals, VgpuUse
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
+from criproxy.watcher.watch import Watched
 from criproxy.wire.stats import Stats
 from tests.control.world import RecordingLog, World, owner, sharer
 
@@ -57,10 +58,17 @@ LATE = {
     "criproxy_device_cards",
     "criproxy_device_cards_given",
     "criproxy_device_creates_refused_total",
+    "criproxy_device_over_quota",
+    "criproxy_device_quota_incidents_total",
+    "criproxy_device_quota_stops_total",
     "criproxy_device_plugin_up",
 }
 """What has no series before it first happened, and needs none."""
-PLUGIN = Sample(status=[Status(resource="nvidia.com/gpu", state=State.STARTING)], cards={"nvidia": {True: 1}})
+PLUGIN = Sample(
+    status=[Status(resource="nvidia.com/gpu", state=State.STARTING)],
+    cards={"nvidia": {True: 1}},
+    watched=Watched(problems={"nvidia": False}),
+)
 """A device plugin before anything has happened."""
 SIGNALS = Signals(
     node_cpu_ratio=0.5,

@@ -31,8 +31,8 @@ from criproxy.views.status import Filter
 T = TypeVar("T")
 UNGUARDED = Notice(
     "devices-unguarded",
-    "the policy file has no section devices: cards are not guarded, "
-    "and criproxy does not know which container has which",
+    "the policy file has no devices section: cards are not guarded, "
+    "and criproxy does not know which container has which card",
     wrong=False,
 )
 

@@ -61,7 +61,7 @@ class Situations:
             yield Notice("store", f"the state is out of date on disk, and no container gets exclusive CPUs: {error}")
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
-            yield Notice("config", f"the policy file is not in force: {problem}{instead}")
+            yield Notice("config", f"the policy file is not in effect: {problem}{instead}")
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
         if controller.device_plugin.runs and (report := controller.device_plugin.report):

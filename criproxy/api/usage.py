@@ -35,7 +35,7 @@ class UsageCommands:
             UsageError: it is none.
         """
         try:
-            report = read_usage(arguments)
+            report = await asyncio.to_thread(read_usage, arguments)  # its time grows with the containers
         except BadUsage as error:
             raise UsageError(str(error)) from error
         self.controller.card_usage.publish(report)
@@ -51,6 +51,7 @@ class UsageCommands:
         if not isinstance(history, bool):
             raise UsageError(f"history: must be a bool, not {history!r}")
         controller = self.controller
+        await controller.gone.look(controller.devices.holdings.having_cards(controller.node))
         watched, node = watched_now(controller, history=history), controller.node
         found, given = usage_rows(controller), controller.devices.ids_given(controller.device_plugin.ids())
         head = {

@@ -41,4 +41,4 @@ def _daemon(state_dir: Path) -> str:
     """Whether a daemon runs that does not answer."""
     from criproxy.cli.stored import still_running
 
-    return still_running(state_dir) or f"no process has the state directory {state_dir}"
+    return still_running(state_dir) or f"no process uses the state directory {state_dir}"

@@ -147,7 +147,9 @@ def _to_text(
         return "\n".join(mistake.located(file) for mistake in report.mistakes)
     from criproxy.model.cpuset import format_cpuset
 
-    where = f"pods may use CPUs {format_cpuset(topology.cpus)}" if topology is not None else "no machine was looked at"
+    where = (
+        f"pods may use CPUs {format_cpuset(topology.cpus)}" if topology is not None else "not checked against a machine"
+    )
     lines = [f"{file}: fine ({report.choice.reason}; {where})"]
     values, explicit = report.settings.values(), report.settings.explicit()
     width = max(map(len, values))

@@ -34,7 +34,7 @@ class Called:
 
         known = VARIABLES["plugin"]
         if said := [*self.arguments, *(f"{name}={value}" for name, value in self.env.items() if name in known)]:
-            yield f"these flags and variables count more than NVIDIA's file: {' '.join(said)}"
+            yield f"these flags and variables override NVIDIA's file: {' '.join(said)}"
 
 
 def called(host_root: Path | None, environ: Mapping[str, str]) -> Called:

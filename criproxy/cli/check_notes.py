@@ -26,8 +26,8 @@ def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
     """What the section ``devices`` says without effect, or with one that may not be meant."""
     if options is not None and not options.classes:
         yield (
-            "devices.classes is empty: no card is known, so that nothing is hidden or guarded; leave it out for all "
-            "classes that are built in, or leave devices out"
+            "devices.classes is empty: criproxy knows no cards, so it hides and protects nothing; leave classes out "
+            "to use all built-in classes, or leave devices out"
         )
     if options is not None and options.podresources.socket and not options.checkpoint:
         then = _THEN[options.on_no_evidence]
@@ -97,6 +97,6 @@ def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
     if missing:
         yield (
             f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), and this policy "
-            f"{format_cpuset(reserved)}: unless a kubelet flag reserves them, the scheduler sends pods that do "
-            "not fit and hang"
+            f"{format_cpuset(reserved)}: unless a kubelet flag reserves them, the scheduler sends pods that "
+            "do not fit and never start"
         )

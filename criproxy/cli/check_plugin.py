@@ -88,7 +88,7 @@ def _nvidia_file(plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
     if plan.nvidia_config:
         path = place.host_root / plan.nvidia_config.lstrip("/")
         if not place.has_machine and not path.exists():
-            note = f"{path} is not there: NVIDIA's file was not checked"
+            note = f"{path} does not exist: NVIDIA's file was not checked"
             return NvidiaFile(file=None, reason="", config=None, notes=(note,))
         plan = replace(plan, nvidia_config=str(path))
     node = Node(explicit=place.called.name, hostname=place.hostname, group=place.group)
@@ -106,8 +106,8 @@ def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Pat
         return Inventory(stocks=stocks)
     return Inventory(
         stocks=stocks,
-        gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, DriverFiles()),
-        platform=platform_of(host_root, has_nvml=True),
+        gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, files := DriverFiles()),
+        platform=platform_of(host_root, files, has_nvml=True),
         imex_channels=imex_channels(host_root),
         nvml_asked=False,
     )

@@ -14,8 +14,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from criproxy.cli.demo_teller import Teller
     from criproxy.cli.stage import Stage
     from criproxy.emulator.kubelet import PodSpec
 
@@ -37,58 +36,60 @@ class Demo:
     """The play: each method is one act."""
 
     stage: "Stage"
-    console: "Console"
+    teller: "Teller"
     pods: dict[str, Playing] = field(default_factory=dict)
-    failures: int = 0
     shown: dict[str, str] = field(default_factory=dict)
     """Pod → its CPUs in the last table."""
 
     async def run(self) -> None:
         """All acts in order."""
+        from criproxy.cli.demo_vgpus import vgpus
+
         await self.sharer()
         await self.owner()
         await self.restart()
         await self.refusal()
         await self.telling()
         await self.removal()
+        await vgpus(self.stage, self.teller)
 
     async def sharer(self) -> None:
         """A pod that shares gets every CPU."""
-        self._title("A Burstable pod arrives: it shares all CPUs that are not exclusive.")
+        self.teller.title("A Burstable pod arrives: it shares all CPUs that are not exclusive.")
         await self._start(_pod("web", self.stage.runtime.image, request_milli=200))
         await self._show({"web": self._all})
 
     async def owner(self) -> None:
         """A Guaranteed pod takes one CPU away from it."""
-        self._title("A Guaranteed pod asks for a whole CPU: it gets one exclusively; web moves off it first.")
+        self.teller.title("A Guaranteed pod asks for a whole CPU: it gets one exclusively; web moves off it first.")
         await self._start(_pod("trader", self.stage.runtime.image, limit_milli=1000))
         await self._show(self._split())
 
     async def restart(self) -> None:
         """Criproxy is killed and started again."""
-        self._title("criproxy is killed (kill -9) and started again: nothing moves.")
+        self.teller.title("criproxy is killed (kill -9) and started again: nothing moves.")
         # Its answer comes when the history is on disk: a kill loses the last 0.1 s of it, which the demo shows below.
-        await self.stage.ask("explain", "default/web/main", width=self.console.width)
+        await self.stage.ask("explain", "default/web/main", width=self.teller.console.width)
         await self.stage.end_criproxy(signal.SIGKILL)
         await self._show(self._split())
         await self.stage.start_criproxy()
         await self._start(_pod("batch", self.stage.runtime.image))
-        self._title("A BestEffort pod arrives after the restart: it keeps off trader's CPU.")
+        self.teller.title("A BestEffort pod arrives after the restart: it keeps off trader's CPU.")
         await self._show(self._split())
 
     async def refusal(self) -> None:
         """More CPUs than there are cannot be owned."""
         count = len(self._all)
-        self._title(f"A Guaranteed pod asks for {count} whole CPUs: criproxy refuses it with a reason.")
+        self.teller.title(f"A Guaranteed pod asks for {count} whole CPUs: criproxy refuses it with a reason.")
         pod = _pod("greedy", self.stage.runtime.image, limit_milli=1000 * count)
         sandbox_id = await self.stage.kubelet.run_sandbox(pod)
         try:
             await self.stage.kubelet.create(pod, sandbox_id, pod.containers[0])
         except RuntimeCallError as error:
-            self.console.print(f"  CreateContainer: {error.code.name}: {error.details}", highlight=False)
-            self._check("refused with RESOURCE_EXHAUSTED", error.code is StatusCode.RESOURCE_EXHAUSTED)
+            self.teller.console.print(f"  CreateContainer: {error.code.name}: {error.details}", highlight=False)
+            self.teller.check("refused with RESOURCE_EXHAUSTED", error.code is StatusCode.RESOURCE_EXHAUSTED)
         else:
-            self._check("refused", False)
+            self.teller.check("refused", False)
         await self.stage.kubelet.remove_pod(sandbox_id)
 
     async def telling(self) -> None:
@@ -97,20 +98,20 @@ class Demo:
             ("What criproxy shows of the node:", ("status",)),
             ("What it shows of one container, with every update that followed:", ("explain", "default/web/main")),
         ):
-            self._title(title)
-            self.console.print(f"  $ criproxy {' '.join(arguments)}", highlight=False)
-            status, text = await self.stage.ask(*arguments, width=self.console.width - 2)
+            self.teller.title(title)
+            self.teller.console.print(f"  $ criproxy {' '.join(arguments)}", highlight=False)
+            status, text = await self.stage.ask(*arguments, width=self.teller.console.width - 2)
             lines = "\n".join(f"  {line}".rstrip() for line in text.splitlines())
-            self.console.print(lines, markup=False, highlight=False, soft_wrap=True)
-            self._check(f"criproxy {arguments[0]} knows", status == 0)
-        status, text = await self.stage.ask("status", "--check", width=self.console.width)
+            self.teller.console.print(lines, markup=False, highlight=False, soft_wrap=True)
+            self.teller.check(f"criproxy {arguments[0]} knows", status == 0)
+        status, text = await self.stage.ask("status", "--check", width=self.teller.console.width)
         if status:
-            self.console.print(text, markup=False)
-        self._check("criproxy status --check finds nothing wrong", status == 0)
+            self.teller.console.print(text, markup=False)
+        self.teller.check("criproxy status --check finds nothing wrong", status == 0)
 
     async def removal(self) -> None:
         """What was owned is given back."""
-        self._title("trader is removed: its CPU goes back to the shared pool.")
+        self.teller.title("trader is removed: its CPU goes back to the shared pool.")
         await self.stage.kubelet.remove_pod(self.pods.pop("trader").sandbox_id)
         await self._show(dict.fromkeys(self.pods, self._all))
         for playing in self.pods.values():
@@ -132,10 +133,10 @@ class Demo:
     async def _show(self, expected: dict[str, CpuSet]) -> None:
         """Print who is where, and check it."""
         found = await self._settled(expected)
-        self.console.print(self._table(found))
+        self.teller.console.print(self._table(found))
         for name, cpus in expected.items():
             applied = found[name]
-            self._check(
+            self.teller.check(
                 f"{name} runs on {format_cpuset(cpus)}" + ("" if name != "trader" else ", alone"),
                 applied is not None and applied.cpus == cpus,
             )
@@ -173,19 +174,12 @@ class Demo:
         title = f"{pod.namespace}/{pod.name}/main"
         return next((each[0].removeprefix(f"{title} ") for each in self.stage.reasons(title)), "")
 
-    def _title(self, text: str) -> None:
-        self.console.print(f"\n[bold]{text}[/bold]", highlight=False)
-
-    def _check(self, what: str, right: bool) -> None:
-        self.failures += not right
-        self.console.print(
-            f"  [green]✓[/green] {what}" if right else f"  [red]✗ not true: {what}[/red]", highlight=False
-        )
-
 
 @click.command(short_help="Show where sample pods run and why, on a private runtime on this machine.")
 def command() -> None:
     """Run sample pods through criproxy on a private containerd, and read their cgroups.
+
+    The demo also divides a simulated card into two vGPUs, and shows what happens to a container that exceeds its quota.
 
     Without root or containerd, the demo uses an embedded runtime. It leaves nothing behind. The exit status is 1 if a
     container is not where it should be.
@@ -199,6 +193,7 @@ def command() -> None:
 async def _perform() -> None:
     from rich.console import Console
 
+    from criproxy.cli.demo_teller import Teller
     from criproxy.cli.stage import open_stage
 
     main = asyncio.current_task()
@@ -208,7 +203,7 @@ async def _perform() -> None:
         console = Console()
         console.print("Starting a runtime, and criproxy in front of it …")
         stage = await open_stage(stack)
-        demo = Demo(stage, console)
+        demo = Demo(stage, Teller(console))
         cpus, reserved = format_cpuset(stage.topology.cpus), min(stage.topology.cpus)
         console.print(
             f"Runtime: {stage.runtime.name}. CPUs: {cpus}. Policy: static, with CPU {reserved} reserved.\n"
@@ -216,8 +211,8 @@ async def _perform() -> None:
             highlight=False,
         )
         await demo.run()
-    if demo.failures:
-        raise CriproxyError(f"{demo.failures} of the demo's checks failed")
+    if demo.teller.failures:
+        raise CriproxyError(f"{demo.teller.failures} of the demo's checks failed")
     console.print("\nEverything is where it should be, and cleaned up.")
 
 

@@ -132,7 +132,7 @@ def _tell(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN40
     from criproxy.errors import CriproxyError
 
     if not isinstance(error, CriproxyError):
-        logger.critical("failed by a mistake of its own", error=repr(error), exc_info=error)
+        logger.critical("failed because of a bug in criproxy", error=repr(error), exc_info=error)
         return CriproxyError.exit_status
     if log_format == "console":
         say(str(error), err=True)

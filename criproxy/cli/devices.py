@@ -67,7 +67,7 @@ def _nvml() -> tuple[Mapping[str, Peers], str]:
     try:
         return ask_nvml(), ""
     except NoNvml as error:
-        return {}, f"ways between GPUs are those of the PCI bus, and MIG devices are not known: {error}"
+        return {}, f"links between GPUs are those of the PCI bus, and MIG devices are unknown: {error}"
 
 
 def add_peers(values: Values, told: Mapping[str, Peers]) -> None:

@@ -41,7 +41,7 @@ def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
     from criproxy.simulate.hosts import of_host, shaped
 
     if machine is not None and host_root:
-        raise UsageError("--machine and --host-root both say which machine to use: give one of them")
+        raise UsageError("--machine and --host-root both select a machine: use one of them")
     return shaped(machine) if machine is not None else of_host(host_root) if host_root else None
 
 

@@ -57,7 +57,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     named, _, number = text.partition("=")
     known = {str(name): name for name in METRICS}
     if named not in known:
-        raise click.BadParameter(f"{named!r} is none of {', '.join(known)}", context, option)
+        raise click.BadParameter(f"{named!r} is not one of {', '.join(known)}", context, option)
     try:
         percent = float(number.strip().removesuffix("%"))
     except ValueError:
@@ -182,7 +182,7 @@ def _samples(file: Path) -> Iterator[Sample]:
                 is_ours = is_ours or sample.name.startswith(PREFIX)
                 yield sample.name, sample.labels, sample.value
     except (ValueError, LookupError) as error:
-        raise CriproxyError(f"{file}: these are no metrics in Prometheus' text format: {error}") from error
+        raise CriproxyError(f"{file}: these are not metrics in the Prometheus text format: {error}") from error
     if not is_ours:
         raise CriproxyError(f"{file}: has no metrics of criproxy; save /metrics of criproxy serve in it")
 
@@ -208,7 +208,7 @@ def _proposal(each: Proposal) -> str:
 def _count(count: VgpuCount) -> str:
     value = count.proposal.value
     use = "" if value is None else f", mean use {100 * value:.0f} %"
-    lacking = f"; {count.lacking} more than there are: cut another card" if count.lacking else ""
+    lacking = f"; {count.lacking} more than exist: divide another card" if count.lacking else ""
     return f"vGPUs of {count.profile}: {count.given} given{use}, {count.free} free, {count.wanted} wanted{lacking}"
 
 

@@ -131,7 +131,7 @@ def _opened(file: Path, *, force: bool) -> Iterator[IO[str]]:
     try:
         descriptor = os.open(file, flags, 0o600)
     except FileExistsError:
-        raise UsageError(f"{file} is there already: --force replaces it") from None
+        raise UsageError(f"{file} already exists: --force replaces it") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
     try:
@@ -154,6 +154,8 @@ def _watched(trace: Trace) -> Iterator[None]:
     from rich.text import Text
 
     with Live(
-        console=Console(stderr=True), transient=True, get_renderable=lambda: Text(f"{trace.told()}; Ctrl-C ends")
+        console=Console(stderr=True),
+        transient=True,
+        get_renderable=lambda: Text(f"{trace.told()}; press Ctrl-C to stop"),
     ):
         yield

@@ -127,9 +127,9 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
         text = f"{total} released, {left} left. {until}"
     if left:
         text += "\n" + (
-            "The daemon keeps trying with those that are left."
+            "The daemon keeps trying to release the others."
             if values["source"] == "daemon"
-            else "Those that are left stay pinned until you run this command again, or until criproxy starts."
+            else "The others stay pinned until you run this command again, or until criproxy starts."
         )
     if values.get("not_seen"):  # a daemon from before an upgrade says nothing of it
         text += f"\nThere may be others: the runtime could not be asked which containers run: {values['not_seen']}."

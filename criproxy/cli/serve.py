@@ -85,5 +85,5 @@ def _tell(logger: Any, error: Exception) -> int:  # noqa: ANN401 - structlog's o
     if isinstance(error, CriproxyError):
         logger.critical("cannot serve", error=str(error))
         return error.exit_status
-    logger.critical("failed by a mistake of its own", error=repr(error), exc_info=error)
+    logger.critical("failed because of a bug in criproxy", error=repr(error), exc_info=error)
     return CriproxyError.exit_status

@@ -1,4 +1,4 @@
-"""What the demo is played on: a runtime of its own, and the real ``criproxy serve`` in front of it.
+"""What the demo is played on: a runtime of its own, the real ``criproxy serve`` in front of it, and its device plugin.
 
 The runtime is a private containerd, or the embedded one where there is no root or no containerd.
 """
@@ -7,14 +7,18 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from criproxy.cli.asking import PATIENCE_S
+from criproxy.cli.client import ask
+from criproxy.cli.stage_card import HOST, Card, made_card
+from criproxy.cli.stage_program import end, log_file, start
 from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
@@ -25,9 +29,6 @@ from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.topology import Topology
-
-READY_TIMEOUT_S = 20.0
-END_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,14 @@ class Runtime:
     """For containers; its default command sleeps."""
     read_from: str
     """Where `Stage.read_back` finds what it tells."""
+    host_root: Path
+    """Below which ``/proc`` has the processes of its containers."""
     cgroups: PodCgroups | None = None
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether something runs in its containers."""
+        return self.cgroups is not None
 
 
 @dataclass(slots=True)
@@ -50,11 +58,16 @@ class Stage:
     directory: Path
     topology: Topology
     runtime: Runtime
-    kubelet: MiniKubelet
+    through: RuntimeClient
     """Talks to criproxy."""
+    kubelet: MiniKubelet
+    """Does so, too."""
     kernel: Cgroups
     """Looks at containers past criproxy."""
+    card: Card | None
+    """None where none can be made."""
     process: asyncio.subprocess.Process | None = None
+    device_plugin: asyncio.subprocess.Process | None = None
 
     async def start_criproxy(self) -> None:
         """Start ``criproxy serve`` and wait until it says that it is ready.
@@ -62,32 +75,33 @@ class Stage:
         Raises:
             CriproxyError: if it ends or is not ready in time; the text has its log.
         """
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, (self.directory / "log").open("ab") as log:
-            path = self.directory / "notify.sock"
-            path.unlink(missing_ok=True)
-            notify.bind(str(path))
-            notify.setblocking(False)
-            self.process = await asyncio.create_subprocess_exec(
-                *self._command(),
-                env={**os.environ, "NOTIFY_SOCKET": str(path)},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # an interrupt at the terminal is for us: we end it in order
-            )
-            if not await _ready(notify, self.process):
-                raise CriproxyError(f"criproxy serve did not get ready:\n{(self.directory / 'log').read_text()}")
+        self.process = await start(self.directory, "serve", *self._arguments())
 
     async def end_criproxy(self, how: signal.Signals) -> None:
         """Send a signal that ends criproxy, and wait for its end; one that does not end is killed."""
-        if self.process is None or self.process.returncode is not None:
-            return
-        self.process.send_signal(how)
-        try:
-            async with asyncio.timeout(END_TIMEOUT_S):
-                await self.process.wait()
-        except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
+        await end(self.process, how)
+
+    async def start_device_plugin(self) -> None:
+        """Start ``criproxy device-plugin``, which offers the card, and wait until it says that it is ready.
+
+        Raises:
+            CriproxyError: as for `start_criproxy`.
+        """
+        assert self.card is not None
+        self.device_plugin = await start(
+            self.directory,
+            *("device-plugin", "--config", str(self.directory / "policy.yaml"), "--log-format", "json"),
+            *("--host-root", str(self.runtime.host_root), "--kubelet-dir", str(self.card.kubelet)),
+            *("--control-socket", self._control),
+        )
+
+    async def end_device_plugin(self) -> None:
+        """End it in order, if it runs."""
+        await end(self.device_plugin, signal.SIGTERM)
+
+    async def query(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+        """What the daemon answers to a command on its control socket."""
+        return await asyncio.to_thread(ask, self._control, command, arguments, PATIENCE_S)
 
     async def ask(self, *arguments: str, width: int) -> tuple[int, str]:
         """Run one of criproxy's commands that ask the daemon; its exit status, and what it says in *width* columns."""
@@ -107,7 +121,7 @@ class Stage:
 
     def reasons(self, container: str) -> Iterator[list[str]]:
         """The reasons of each decision about *container* (its title) in criproxy's log, oldest first."""
-        for line in (self.directory / "log").read_text().splitlines():
+        for line in self.log("serve").splitlines():
             logged = json.loads(line) if line.startswith("{") else {}
             if logged.get("container") == container and "reasons" in logged:
                 yield logged["reasons"]
@@ -116,10 +130,14 @@ class Stage:
     def _control(self) -> str:
         return f"{self.directory}/run/control.sock"
 
-    def _command(self) -> list[str]:
+    def log(self, command: str) -> str:
+        """What one of criproxy's programs has written since its first start."""
+        return log_file(self.directory, command).read_text()
+
+    def _arguments(self) -> list[str]:
         run, state = self.directory / "run", self.directory / "state"
         return [
-            *(sys.executable, "-m", "criproxy", "serve", "--config", str(self.directory / "policy.yaml")),
+            *("--config", str(self.directory / "policy.yaml")),
             *("--listen", f"unix://{run}/criproxy.sock", "--control-socket", self._control),
             *("--runtime-endpoint", self.runtime.endpoint, "--state-dir", str(state), "--log-format", "json"),
         ]
@@ -135,17 +153,21 @@ async def open_stage(stack: AsyncExitStack) -> Stage:
     if len(topology.cpus) < 2:
         raise CriproxyError(f"the demo needs two CPUs, but pods may use {format_cpuset(topology.cpus)} only")
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="criproxy-demo-")))
-    policy = directory / "policy.yaml"
-    policy.write_text(f'policy: static\nreservedCpus: "{min(topology.cpus)}"\n')
-    policy.chmod(0o644)  # `serve` takes no file that others can write, whatever our umask
+    card = stack.enter_context(made_card(directory))
     behind = await _start_runtime(stack, directory, topology)
+    policy = directory / "policy.yaml"
+    devices = card.policy(behind.host_root) if card else ""
+    policy.write_text(f'policy: static\nreservedCpus: "{min(topology.cpus)}"\n{devices}')
+    policy.chmod(0o644)  # `serve` takes no file that others can write, whatever our umask
     through, past = RuntimeClient(f"unix://{directory}/run/criproxy.sock"), RuntimeClient(behind.endpoint)
     stage = Stage(
         directory=directory,
         topology=topology,
         runtime=behind,
+        through=through,
         kubelet=MiniKubelet(through, behind.cgroups),
         kernel=Cgroups(past, Path("/")),
+        card=card,
     )
     stack.push_async_callback(stage.end_criproxy, signal.SIGTERM)
     stack.push_async_callback(past.close)
@@ -159,29 +181,14 @@ async def _start_runtime(stack: AsyncExitStack, directory: Path, topology: Topol
     if reason is None:
         private = stack.enter_context(containerd.PrivateContainerd())
         read_from = f"the kernel, below /sys/fs/cgroup/…{private.cgroups.root}"
-        return Runtime("a private containerd", private.endpoint, containerd.IMAGE, read_from, private.cgroups)
+        return Runtime(
+            "a private containerd", private.endpoint, containerd.IMAGE, read_from, Path("/"), private.cgroups
+        )
     cpus, mems = format_cpuset(topology.cpus), format_cpuset(topology.mems) or "0"
-    options = runtime.RuntimeOptions(cpus=cpus, mems=mems)
+    host_root = directory / HOST
+    options = runtime.RuntimeOptions(cpus=cpus, mems=mems, host_root=host_root)
     embedded = await stack.enter_async_context(runtime.EmbeddedRuntime(directory / "runtime.sock", options))
     name = f"the embedded runtime ({reason})"
-    return Runtime(name, f"unix://{embedded.path}", runtime.IMAGE, "what that runtime was told, and tells")
-
-
-async def _ready(notify: socket.socket, process: asyncio.subprocess.Process) -> bool:
-    """Whether READY=1 comes before the process ends and in time."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.create_task(process.wait())
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            while True:
-                message = asyncio.create_task(loop.sock_recv(notify, 65_536))
-                await asyncio.wait([message, ended], return_when=asyncio.FIRST_COMPLETED)
-                if not message.done():
-                    message.cancel()
-                    return False
-                if b"READY=1" in message.result().splitlines():
-                    return True
-    except TimeoutError:
-        return False
-    finally:
-        ended.cancel()
+    return Runtime(
+        name, f"unix://{embedded.path}", runtime.IMAGE, "the calls to that runtime, and its answers", host_root
+    )

@@ -128,7 +128,7 @@ def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
 def still_running(state_dir: Path) -> str:
     """In words, that a daemon runs with *state_dir* though nobody answers; empty if none does."""
     if holder := holding(state_dir):
-        return f"process {holder} has the state directory {state_dir}: it hangs, or listens on another control socket"
+        return f"process {holder} uses the state directory {state_dir}: it hangs, or listens on another control socket"
     return ""
 
 

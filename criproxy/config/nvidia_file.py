@@ -149,7 +149,7 @@ def _is_made(
 def _name_note(plan: PluginPlan, node: Node, file: Path | None) -> Iterator[str]:
     """That the name of a file chooses among none."""
     if node.explicit and (file is None or file == Path(plan.nvidia_config)):
-        what = "this is a file, and no folder of them" if file else "no folder of NVIDIA's files is named"
+        what = "this is a file, not a directory" if file else "no directory of NVIDIA's files is given"
         yield f"--name {node.explicit} has no effect: {what}"
 
 
@@ -188,7 +188,7 @@ def with_own_sharing(config: PluginConfig, plan: PluginPlan) -> PluginConfig:
         return config
     if config.sharing.shared is not None:
         raise PluginConfigError(
-            "sharing: devices.plugin.sharing of the policy file shares NVIDIA's cards, too", advice="keep one of them"
+            "sharing: devices.plugin.sharing of the policy file also shares NVIDIA's cards", advice="keep one of them"
         )
     resources = tuple(
         SharedResource(name=each.name, rename=each.rename, devices=each.devices, replicas=each.replicas)

@@ -19,6 +19,7 @@ from criproxy.control.devices.incidents import Incidents
 from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
+from criproxy.control.reconcile.gone import Gone
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import InForce, Settings
 from criproxy.control.sync.adopt import Adoption
@@ -131,6 +132,11 @@ class Controller:
     def node_use(self) -> NodeUse:
         """How much of the node's CPUs and memory is used."""
         return NodeUse(self.context.settings.host_root)
+
+    @cached_property
+    def gone(self) -> Gone:
+        """Finds containers that have ended by themselves, for who asks about them."""
+        return Gone(self.context, self.reconciler)
 
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""

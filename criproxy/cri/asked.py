@@ -36,7 +36,7 @@ def asked(
         _class(resources, container, cgroup_parent),
     ]
     if resources.cpuset_cpus:
-        sentences.append(f"the kubelet sent CPUs {resources.cpuset_cpus} of its own, which are not used")
+        sentences.append(f"the kubelet sent CPUs {resources.cpuset_cpus}, which criproxy does not use")
     return Asked(tuple(sentences), _facts(resources, cgroup_parent=cgroup_parent, node_memory_bytes=capacity_bytes))
 
 

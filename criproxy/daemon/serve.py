@@ -20,6 +20,7 @@ from criproxy.daemon.options import MAIN, Endpoints, Options
 from criproxy.errors import UsageError
 from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.observe.control_socket import ControlServer
+from criproxy.observe.ending import end_process_soon
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier, adopt_sockets
@@ -247,7 +248,7 @@ class Daemon:
                 unusual.append(f"RELEASED, so no container is placed: {released}")
             in_force = controller.context.in_force
             if in_force.problem is not None:
-                instead = in_force.instead or "the one before is in force"
+                instead = in_force.instead or "the previous one stays in effect"
                 unusual.append(f"POLICY FILE NOT USED, {instead}: {in_force.problem}")
         return "; ".join(unusual) or self._serving
 
@@ -278,6 +279,7 @@ class Daemon:
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
         self._stop.set()
+        end_process_soon()
 
 
 def _deciding(controller: "Controller") -> tuple[str, str]:

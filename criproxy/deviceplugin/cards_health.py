@@ -29,7 +29,7 @@ DESCRIBE = "NVML"
 """The same: the calls that describe a card."""
 KEPT_S = 3600.0
 """So long a card that is gone is remembered."""
-NOT_KNOWN = "its health is not known yet: the health command of its class has not judged it"
+NOT_KNOWN = "its health is unknown: the health command of its class has not reported yet"
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class CardsHealth:
         for key in self.known.keys() - cards.keys():
             changes[key] = _gone(self.known[key], now_s)
         for kind in sorted(self.awaited() - before):
-            self.log.info("cards are not healthy before their health command has judged them", **{"class": kind})
+            self.log.info("cards count as unhealthy until their health command has reported", **{"class": kind})
         self._note(changes)
 
     def note(self, changes: Mapping[Key, Change]) -> None:
@@ -199,7 +199,7 @@ def _there(known: Known, seen: Seen) -> tuple[Change, ...]:
 def _gone(known: Known, now_s: float) -> tuple[Change, ...]:
     """What has changed of one that is not."""
     known.gone_s = now_s if known.gone_s is None else known.gone_s
-    return (began(GONE, "it is not there any more"),)
+    return (began(GONE, "it no longer exists"),)
 
 
 def _is_old(known: Known, now_s: float) -> bool:

@@ -77,7 +77,7 @@ def load(options: Options) -> Loaded:
         plan = NVIDIA_ALONE
     if plan is None:
         plan = PluginPlan(advertised=())
-        notes.append(f"{source} has no section devices.plugin: no card is offered")
+        notes.append(f"{source} has no devices.plugin section: no cards are offered")
     plan = replace(plan, nvidia_config=asked or _below(options, plan.nvidia_config))
     nvidia, features = _nvidia_files(options, plan)
     return Loaded(
@@ -95,7 +95,7 @@ def load(options: Options) -> Loaded:
 def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]]:
     """Our own file, its section ``devices``, and notes; all empty where there is no file, and none was named."""
     if options.config is None and not os.path.lexists(options.policy_file):
-        return "", None, [f"there is no {options.policy_file}: NVIDIA's cards are offered as its own plugin does"]
+        return "", None, [f"{options.policy_file} does not exist: NVIDIA's cards are offered as by NVIDIA's own plugin"]
     report = examine(choose(options.policy_file, options.hostname, options.group))
     if report.settings is None:
         raise report.error

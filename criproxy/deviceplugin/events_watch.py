@@ -81,7 +81,7 @@ class EventsWatch:
             lines = await self._child.start(self.command)
         except OSError as error:
             return f"{self.command[0]} cannot be run: {error.strerror}"
-        problem = "the program that watches events of cards has ended"
+        problem = "the program that watches events of cards has exited"
         while True:
             try:
                 async with asyncio.timeout(self.silent_s):
@@ -92,7 +92,7 @@ class EventsWatch:
             except TimeoutError:
                 return f"NVML has not answered for {self.silent_s:g} s"
             except ValueError as error:
-                return f"the program that watches events of cards says nonsense: {error}"
+                return f"the program that watches events of cards printed an invalid line: {error}"
 
     def _take(self, said: object) -> str:
         """Use one line; returns the problem that it tells of."""
@@ -104,12 +104,12 @@ class EventsWatch:
             case {"problem": str(problem)}:
                 return problem
         if self.problem:
-            self.log.info("events of cards are seen again")
+            self.log.info("NVML events are received again")
         self.problem = ""
         self._backoff.reset()
         return ""
 
     def _say(self, problem: str) -> None:
         if problem != self.problem:
-            self.log.warning("events of cards are not seen", reason=problem)
+            self.log.warning("NVML events are not received", reason=problem)
         self.problem = problem

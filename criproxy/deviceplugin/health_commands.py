@@ -82,7 +82,7 @@ class HealthCommands:
     def _tell(self, command: HealthCommand, verdict: Mapping[str, str] | str) -> None:
         problem = verdict if isinstance(verdict, str) else ""
         if problem and problem != self._said.get(command.kind):
-            self.log.error("a health command fails: no card of its class is healthy", reason=problem)
+            self.log.error("a health command failed: all cards of its class count as unhealthy", reason=problem)
         self._said[command.kind] = problem
 
 
@@ -107,7 +107,7 @@ async def ask(command: HealthCommand, child: Child) -> Mapping[str, str]:
         await asyncio.gather(reading, return_exceptions=True)
     if status:
         how = f"exit status {status}" if status > 0 else f"signal {-status}"
-        raise CommandFailed(f"{program} has ended with {how}")
+        raise CommandFailed(f"{program} exited with {how}")
     words = (line.split(maxsplit=1) for line in output.decode(errors="replace").splitlines())
     return {each[0]: (each[1] if each[1:] else "")[:LONGEST_REASON] for each in words if each}
 
@@ -122,7 +122,7 @@ async def _status(command: HealthCommand, child: Child, reading: "asyncio.Task[b
                 reading.result()
             return await ending
     except TimeoutError:
-        raise CommandFailed(f"{command.command[0]} has not ended within {command.timeout_s:g} s") from None
+        raise CommandFailed(f"{command.command[0]} did not finish within {command.timeout_s:g} s") from None
     finally:
         ending.cancel()
 
@@ -132,7 +132,9 @@ async def _whole(reading: "asyncio.Task[bytes]", program: str) -> bytes:
         async with asyncio.timeout(KILL_S):
             return await reading
     except TimeoutError:
-        raise CommandFailed(f"{program} has ended, but not what it has started, which cannot be killed") from None
+        raise CommandFailed(
+            f"{program} has exited, but a process that it started has not, and cannot be killed"
+        ) from None
 
 
 async def _output(lines: asyncio.StreamReader, program: str) -> bytes:
@@ -140,5 +142,5 @@ async def _output(lines: asyncio.StreamReader, program: str) -> bytes:
     while chunk := await lines.read(LONGEST_OUTPUT_BYTES):
         output += chunk
         if len(output) > LONGEST_OUTPUT_BYTES:
-            raise CommandFailed(f"{program} prints more than {LONGEST_OUTPUT_BYTES} bytes")
+            raise CommandFailed(f"{program} printed more than {LONGEST_OUTPUT_BYTES} bytes")
     return output

@@ -47,7 +47,7 @@ class KubeletInUse:
             found = await self._client.in_use(self._timeout_s)
         except PodresourcesError as error:
             if not self._silent:
-                text = "the kubelet does not say which devices are in use: those that are gone stay listed"
+                text = "the kubelet does not report which devices are in use: devices that no longer exist stay listed"
                 self._log.warning(text, reason=str(error))
             self._silent = True
             return None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
 from criproxy.deviceplugin.registration import KubeletSocket, RegistrationRefused
 from criproxy.deviceplugin.servicer import Servicer
@@ -44,7 +44,7 @@ class Introduction:
         self._replaced = self._replaced + 1 if now_s - self._replaced_s < 2 * pauses[-1] else 1
         self._replaced_s, self._asked = now_s, False
         pause_s = pauses[min(self._replaced, len(pauses)) - 1]
-        text = f"another plugin may have registered it; the next try is in {pause_s:g} s, or at once with SIGHUP"
+        text = f"another plugin may have registered it; criproxy tries again in {pause_s:g} s, or immediately on SIGHUP"
         self.situation.enter(State.REPLACED, text)
         await self.situation.until_changed(before, pause_s, lambda: self._asked or self._followed())
 
@@ -133,7 +133,10 @@ class ByCall(Introduction):
                 while self.servicer.opened == opened:
                     await self.servicer.stream_changed()
         except TimeoutError:
-            text = f"the kubelet took the registration, and has not asked for the devices for {self.times.stream_s:g} s"
+            text = (
+                "the kubelet accepted the registration, but has not asked for the devices for "
+                f"{self.times.stream_s:g} s"
+            )
             raise RegistrationRefused(text) from None
         self._backoff.reset()
 

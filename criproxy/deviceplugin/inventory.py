@@ -27,6 +27,7 @@ from criproxy.discovery.cards import DRIVER_TIMEOUT_S, DriverFiles, find_cards
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import MigMinors, Platform
+from criproxy.observe.ending import PART_S
 
 POLL_S = 0.5
 """How often names are looked at."""
@@ -137,7 +138,7 @@ class Machine:
         """Wait for NVML no more."""
         if self._asking is not None:
             self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+            await asyncio.wait({self._asking}, timeout=PART_S)
 
     async def look(self) -> Inventory:
         """All cards; asks NVML, too."""
@@ -209,7 +210,7 @@ class Machine:
     async def _seen(self, problems: list[str]) -> Names | None:
         work = partial(names_of_cards, self.classes, self._host_root)
         try:
-            return await self._patience.wait("the folders of devices", work, self._limits.files_s)
+            return await self._patience.wait("the device directories", work, self._limits.files_s)
         except Hangs as error:
             problems.append(str(error))
             return None
@@ -260,7 +261,7 @@ def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles,
         peers=report.peers,
         lost=report.lost,
         minors=minors_of(host_root, files),
-        platform=platform_of(host_root, has_nvml=not report.problem),
+        platform=platform_of(host_root, files, has_nvml=not report.problem),
         imex_channels=imex_channels(host_root),
         driver_version=report.driver_version,
         cuda_version=report.cuda_version,

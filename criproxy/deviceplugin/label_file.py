@@ -61,7 +61,7 @@ def labels_note(features: PluginConfig | None, inventory: Inventory) -> str:
     """What the labels of NVIDIA's cards do not tell, since there is one set of them for all; empty: nothing."""
     told, others = untold_models(_machine(inventory, None), features) if features else ("", [])
     names = ", ".join(others)
-    return f"GPUs of several models have the same labels: they tell of {told}, and not of {names}" if others else ""
+    return f"GPUs of several models have the same labels: they describe {told}, but not {names}" if others else ""
 
 
 def _machine(inventory: Inventory, machine_type: str | None) -> Machine:

@@ -121,7 +121,7 @@ class Labelling:
         if not is_held(file, self._held):
             self._let_go()
             self._held = hold(file)
-        return is_new, f"NVIDIA's cards have none: {problem}" if problem else ""
+        return is_new, f"NVIDIA's cards have no labels: {problem}" if problem else ""
 
     async def _remove(self) -> None:
         file, held = self._file, self._held
@@ -131,7 +131,7 @@ class Labelling:
         try:
             await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
         except (OSError, Hangs) as error:
-            self.log.warning("labels stay although they should not", file=str(file), reason=str(error))
+            self.log.warning("the labels of the node cannot be removed", file=str(file), reason=str(error))
 
     def _let_go(self) -> None:
         held, self._held = self._held, None
@@ -147,7 +147,7 @@ class Labelling:
 
     def _note(self, text: str) -> None:
         if text and text != self._noted:
-            self.log.warning("the labels of the node do not tell all", reason=text)
+            self.log.warning("the labels of the node leave out GPU models", reason=text)
         self._noted = text
 
     def _say(self, problem: str) -> None:

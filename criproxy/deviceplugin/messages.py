@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin.resource import Device, Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES
 from criproxy.devices.allocation import Response

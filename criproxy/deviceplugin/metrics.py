@@ -17,22 +17,34 @@ from criproxy.watcher.watch import Watched
 
 _PREFIX = "criproxy_device_plugin"
 _COUNTS = {
-    "registered": ("registrations", "Registrations that the kubelet took."),
-    "refused": ("registrations_refused", "Registrations that the kubelet refused, or did not answer."),
-    "replaced": ("replaced", "Times that the kubelet ended the stream, as when another plugin registers the resource."),
-    "allocated": ("allocations", "Containers that were answered in Allocate."),
-    "allocations_refused": ("allocations_refused", "Calls of Allocate that were answered with an error."),
-    "preferences_late": ("preferences_late", "Choices of devices that took too long: the kubelet got plain order."),
-    "preferences_failed": ("preferences_failed", "Choices of devices that failed: the kubelet got plain order."),
+    "registered": ("registrations", "Registrations that the kubelet accepted."),
+    "refused": ("registrations_refused", "Registrations that the kubelet refused or did not answer."),
+    "replaced": (
+        "replaced",
+        "How often the kubelet ended the stream, for example because another plugin registered the resource.",
+    ),
+    "allocated": ("allocations", "Containers for which Allocate succeeded."),
+    "allocations_refused": ("allocations_refused", "Allocate calls that were answered with an error."),
+    "preferences_late": (
+        "preferences_late",
+        "How often choosing devices took too long; the kubelet got them in plain order.",
+    ),
+    "preferences_failed": (
+        "preferences_failed",
+        "How often choosing devices failed; the kubelet got them in plain order.",
+    ),
 }
 """Field of `settings.Counts` → name without prefix and ``_total``, and help."""
 _NOW = {
-    "config_problem": ("config_problem", "1 while the files are not in force as they are, else 0."),
-    "inventory_problem": ("inventory_problem", "1 while cards may be missing, as when NVML does not work, else 0."),
-    "events_problem": ("events_problem", "1 while NVML's events of cards are not seen though they should, else 0."),
+    "config_problem": ("config_problem", "1 while the current configuration files are not in effect, else 0."),
+    "inventory_problem": (
+        "inventory_problem",
+        "1 while cards may be missing, for example because NVML does not work, else 0.",
+    ),
+    "events_problem": ("events_problem", "1 while NVML events are expected but not received, else 0."),
     "labels_problem": ("labels_problem", "1 while the labels of the node cannot be written, else 0."),
-    "daemon_reached": ("daemon_reached", "1 if the daemon took the last report, else 0."),
-    "pending_incidents": ("pending_incidents", "Changes of cards' health that the daemon has not been told."),
+    "daemon_reached": ("daemon_reached", "1 if the daemon accepted the last report, else 0."),
+    "pending_incidents": ("pending_incidents", "Changes in the health of cards that the daemon has not received yet."),
 }
 """Field of `Sample` → name without prefix, and help."""
 
@@ -71,7 +83,9 @@ class _PluginCollector(Collector):
         """Every metric, as it is now."""
         sample = self._sample()
         yield from _of_resources(sample)
-        cards = GaugeMetricFamily(f"{_PREFIX}_cards", "Cards that the device plugin knows.", labels=["class", "health"])
+        cards = GaugeMetricFamily(
+            f"{_PREFIX}_cards", "Cards that the device plugin has found.", labels=["class", "health"]
+        )
         for name, counts in sample.cards.items():
             for healthy, word in ((True, "healthy"), (False, "unhealthy")):
                 cards.add_metric([name, word], counts.get(healthy, 0))
@@ -79,11 +93,11 @@ class _PluginCollector(Collector):
         for attribute, (name, text) in _NOW.items():
             yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=float(getattr(sample, attribute)))
         yield from _of_use(sample.watched)
-        reloads = CounterMetricFamily(f"{_PREFIX}_reloads", "Changed files, by what came of them.", labels=["result"])
+        reloads = CounterMetricFamily(f"{_PREFIX}_reloads", "Reloads of changed files, by result.", labels=["result"])
         reloads.add_metric(["ok"], sample.reloads)
         reloads.add_metric(["failed"], sample.reloads_failed)
         yield reloads
-        text = "What failed in the device plugin itself; its log has the cause."
+        text = "Failures of the device plugin itself; its log has the cause."
         yield CounterMetricFamily(f"{_PREFIX}_failures", text, value=sum(sample.failures.values()))
         build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([__version__], 1)
@@ -92,10 +106,10 @@ class _PluginCollector(Collector):
 
 def _of_resources(sample: Sample) -> Iterator[Metric]:
     labels = ["class", "resource"]
-    text = "Ids that the kubelet has of a resource; replicas of a card count each."
+    text = "IDs of a resource that the kubelet has received; each replica of a card counts."
     advertised = GaugeMetricFamily(f"{_PREFIX}_advertised", text, labels=labels)
-    healthy = GaugeMetricFamily(f"{_PREFIX}_healthy", "Those of them that are healthy.", labels=labels)
-    text = "1 while the kubelet follows the list of devices, else 0."
+    healthy = GaugeMetricFamily(f"{_PREFIX}_healthy", "IDs of a resource that are healthy.", labels=labels)
+    text = "1 while the kubelet is watching the list of devices, else 0."
     registered = GaugeMetricFamily(f"{_PREFIX}_registered", text, labels=labels)
     counts = {
         attribute: CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
@@ -112,15 +126,17 @@ def _of_resources(sample: Sample) -> Iterator[Metric]:
 
 
 def _of_use(watched: Watched) -> Iterator[Metric]:
-    text = "1 while the usage of a class of cards is unknown, so that quotas are not checked, else 0."
+    text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
     problems = GaugeMetricFamily(f"{_PREFIX}_usage_problem", text, labels=["class"])
     for kind, has_problem in watched.problems.items():
         problems.add_metric([kind], has_problem)
     yield problems
-    text = "Incidents of quotas of which the daemon has not been told."
+    text = "Quota incidents that the daemon has not received yet."
     yield GaugeMetricFamily(f"{_PREFIX}_pending_quota_incidents", text, value=watched.pending)
     kills = CounterMetricFamily(
-        f"{_PREFIX}_kills", "Processes that were to be killed for their quota.", labels=["result"]
+        f"{_PREFIX}_kills",
+        "Attempts to kill a process because its container is over its quota, by result.",
+        labels=["result"],
     )
     kills.add_metric(["killed"], watched.kills)
     kills.add_metric(["failed"], watched.kills_failed)

@@ -105,7 +105,7 @@ def main() -> int:
     except BrokenPipeError:
         return 0
     except ImportError:
-        _tell("problem", "the Python package nvidia-ml-py, which asks NVML, is not installed")
+        _tell("problem", "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed")
     except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
         _tell("problem", f"NVML: {error}")
     return 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.devices.cards import Stock
 from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles
-from criproxy.discovery.files import entries, read_text
+from criproxy.discovery.files import entries
 from criproxy.discovery.nvml import address_of
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.discovery.places import PCI, Place
@@ -52,7 +52,7 @@ class NvmlProgram:
         """What it reports; a report with a *problem* where it cannot.
 
         Raises:
-            Hangs: it has not answered in time, or a former one still hangs.
+            Hangs: it has not answered in time, or a previous one still hangs.
         """
         return await self._patience.wait("NVML", self._run, self._timeout_s + 5.0)
 
@@ -87,7 +87,7 @@ def _report(output: bytes, status: int) -> NvmlReport:
     try:
         return from_plain(NvmlReport, json.loads(output))
     except ValueError:
-        return NvmlReport(problem=f"NVML: the program that asks it has ended with {status}, and without an answer")
+        return NvmlReport(problem=f"NVML: the program that queries it exited with {status} before it answered")
 
 
 def with_places(gpus: Sequence[Gpu], host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:
@@ -169,10 +169,10 @@ def imex_channels(host_root: Path) -> tuple[str, ...]:
     return tuple(sorted((each[1] for each in found if each), key=int))
 
 
-def platform_of(host_root: Path, *, has_nvml: bool) -> Platform:
+def platform_of(host_root: Path, files: DriverFiles, *, has_nvml: bool) -> Platform:
     """How the machine's cards are found where the configuration does not say it."""
     if (host_root / _DXG).exists():
         return "wsl"
     is_tegra = any((host_root / path).exists() for path in _TEGRA_FILES)
-    is_tegra = is_tegra or (read_text(host_root / _FAMILY) or "").lower().startswith("tegra")
+    is_tegra = is_tegra or files.read([host_root / _FAMILY])[0].lower().startswith("tegra")
     return "tegra" if is_tegra and not has_nvml else "nvml"

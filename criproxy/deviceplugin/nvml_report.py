@@ -118,6 +118,7 @@ def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
         mig_capable=mode is not None,
         mig_enabled=enabled,
         mig=tuple(_mig_devices(nvml, handle, memory)) if enabled else (),
+        mig_slices=_max_mig_devices(nvml, handle) if enabled else 0,
         fabric=_maybe(nvml, lambda: _fabric(nvml, handle), None),
         is_vgpu=_maybe(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
         == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
@@ -126,12 +127,17 @@ def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
 
 def _mig_devices(nvml: ModuleType, handle: Any, memory_mib: int) -> Iterator[MigDevice]:  # noqa: ANN401
     """Those of a GPU; their numbers have gaps."""
-    for index in range(_maybe(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)):
+    for index in range(_max_mig_devices(nvml, handle)):
         try:
             device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             yield _mig_device(nvml, index, handle, device, memory_mib)
         except nvml.NVMLError:  # no device has this number, or it is just being removed
             continue
+
+
+def _max_mig_devices(nvml: ModuleType, handle: Any) -> int:  # noqa: ANN401
+    """As many as a GPU has slices: the smallest device is one of them."""
+    return _maybe(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
 
 
 def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_mib: int) -> MigDevice:  # noqa: ANN401
@@ -190,7 +196,9 @@ def main() -> int:
 
         report = read(pynvml)
     except ImportError:
-        report = NvmlReport(problem="the Python package nvidia-ml-py, which asks NVML, is not installed")
+        report = NvmlReport(
+            problem="the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"
+        )
     except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
         report = NvmlReport(problem=f"NVML: {error}")
     json.dump(to_plain(report), sys.stdout)

@@ -58,7 +58,7 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: P
     """
     platform = platform_for(config, inventory)
     if inventory.pending and config.flags.mig_strategy != "none":
-        said.warn("NVIDIA's cards are not offered before NVML has said how they are divided")
+        said.warn("NVIDIA's cards are not offered until NVML has reported how they are divided")
         return {}
     shared = config.sharing.shared
     if shared is not None and pins is not None:
@@ -72,7 +72,7 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: P
         config = replace(config, sharing=replace(config.sharing, **parts))
     found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
     for gpu in empty_parents(inventory.gpus, config):
-        said.warn(f"{gpu.uuid} is offered in no way: MIG is on, and it has no MIG device")
+        said.warn(f"{gpu.uuid} is not offered: MIG is on, but it has no MIG device")
     return found
 
 
@@ -100,7 +100,7 @@ def class_cards(
     try:
         return share(whole, entries)
     except SelectionError as error:
-        raise ResourceError(f"{resource} cannot be shared as devices.plugin.sharing says: {error}") from error
+        raise ResourceError(f"{resource} cannot be shared as devices.plugin.sharing requires: {error}") from error
 
 
 def card_id(kind: DeviceClass, card: Card) -> str:
@@ -128,11 +128,11 @@ def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
             known = {*there, *(card.index for card in there.values())}
             for name in devices:
                 if name not in known:
-                    said.warn(f"{entry.name}: the card {name}, which is to be shared, is not there")
+                    said.warn(f"{entry.name}: the card {name}, which should be shared, does not exist")
             if left := tuple(name for name in devices if name in known):
                 yield replace(entry, devices=left)
         elif isinstance(devices, int) and devices > len(there):
-            said.warn(f"{entry.name}: {devices} cards are to be shared, and {len(there)} are there")
+            said.warn(f"{entry.name}: {devices} cards should be shared, but only {len(there)} exist")
             if there:
                 yield replace(entry, devices=len(there))
         else:

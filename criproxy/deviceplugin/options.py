@@ -57,8 +57,8 @@ class Options:
         said = flags[-1] if flags else self.env.get("KUBELET_SOCKET")
         if said == "" and register == "kubelet":
             raise UsageError(
-                "--kubelet-socket (or the variable KUBELET_SOCKET) is empty, so that no kubelet would learn of the "
-                "plugin: leave it out, or use --register plugins-registry"
+                "--kubelet-socket (or the variable KUBELET_SOCKET) is empty, so the plugin would not register with "
+                "any kubelet: leave it out, or use --register plugins-registry"
             )
         return Path(said) if said else None
 
@@ -71,7 +71,7 @@ class Options:
         unix_path(self.control_socket, "--control-socket")
         address = Address.parse(self.http) if self.http is not None else None
         if address and address.path and os.path.realpath(address.path) == os.path.realpath(self.control_socket):
-            raise UsageError(f"--http and --control-socket are both {address.path}, but that one is the daemon's")
+            raise UsageError(f"--http and --control-socket are both {address.path}, which is the daemon's socket")
         return address
 
 

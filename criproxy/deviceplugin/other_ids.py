@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.seen import Key
-from criproxy.devices.offers import card_of
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.offers import card_of, unique
 from criproxy.devices.vgpus import DOMAIN
 
 Ids = Mapping[str, Collection[str]]
@@ -32,14 +33,28 @@ def under_other_ids(
         former: of these, what they have with another quota than the published one.
     """
     found: dict[Key, str] = {}
-    cards = {(each.kind, card_of(device)) for each in published.values() for device in each.devices}
+    cards = _by_what_has_them(published)
     held = ((name, device) for those in in_use for name, ids in those.items() for device in sorted(ids))
     for name, device in held:
         is_former = device in former.get(name, ())
         if is_former or name not in published or device not in published[name].devices:
-            keys = {(kind, card_of(device)) for kind in classes(name)} & cards
+            keys = set[Key]().union(*(cards.get((kind, card_of(device)), ()) for kind in classes(name)))
             quota = ", with its former quota" if is_former else ""
             found |= dict.fromkeys(keys - found.keys(), f"{device} of {name}{quota}")
+    return found
+
+
+def _by_what_has_them(published: Mapping[str, Resource]) -> dict[Key, set[Key]]:
+    """The cards that are offered, by whatever id means one of them: its own, that of its card, or of one of its parts.
+
+    How cards are divided may change: then containers have a card of which parts are offered, or parts of one.
+    """
+    found: dict[Key, set[Key]] = {}
+    for resource in published.values():
+        for device in resource.devices.values():
+            card = card_of(device.id)
+            for each in (card, *device.related):
+                found.setdefault((resource.kind, each), set()).add((resource.kind, card))
     return found
 
 
@@ -68,13 +83,19 @@ def classes_of(name: str, published: Mapping[str, Resource], former: Mapping[str
         name: of any resource that containers have ids of.
         published: what is offered.
         former: what is offered no more. Of what was offered before the plugin started nothing is known: then it may
-            be any class with a resource of the same domain.
+            be any class with a resource of the same domain, now or before its cards were cut.
     """
     known = published.get(name) or former.get(name)
     if known is not None and known.kind:
         return {known.kind}
     is_profile = _domain(name) == DOMAIN  # a profile that is gone may have been of any class
-    return {each.kind for each in published.values() if is_profile or _domain(each.name) == _domain(name)}
+    domain = _domain(name)
+    return {each.kind for each in published.values() if is_profile or domain in (_domain(each.name), *each.domains)}
+
+
+def domains_of(kind: DeviceClass) -> tuple[str, ...]:
+    """Those of all resources of a class."""
+    return unique(map(_domain, kind.resources))
 
 
 def _domain(name: str) -> str:

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from criproxy.devices.offers import Offered, Offers
+from criproxy.devices.offers import PART, Offered, Offers
 from criproxy.devices.plan import SharedCards
 from criproxy.devices.vgpus import CardSize
 from criproxy.nvidia.options import SharedResource
 
 E = TypeVar("E", bound=SharedCards | SharedResource)
-_PART = ":"
-"""Between the number of a card and that of its part."""
 NO_INDEX = -1
 """Of a card that has the number of one that was there before."""
 
@@ -85,7 +83,7 @@ class _Numbers:
 
     def name_now(self, name: str) -> str:
         """What a card, or the part of one, is called now that the file calls *name*; an id if it is gone."""
-        number, colon, part = name.partition(_PART)
+        number, colon, part = name.partition(PART)
         card = self._cards.get(number)
         if card is None:
             # An id, or a number that no card had first: not that of a card which has it only now.
@@ -94,6 +92,6 @@ class _Numbers:
 
     def first_name(self, card: Offered) -> str:
         """What the file calls a card that is there, or its part."""
-        number, colon, part = card.index.partition(_PART)
+        number, colon, part = card.index.partition(PART)
         first = self._first_of.get(self._now.get(number, ""))
         return f"{first}{colon}{part}" if first else card.id

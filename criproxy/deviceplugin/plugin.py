@@ -176,7 +176,7 @@ class Plugin:
         if not is_short:
             backoff.reset()
         elif self._short_lives > SHORT_LIVES:
-            self._situation.enter(State.NO_SOCKET, f"{self._path}: is removed again and again")
+            self._situation.enter(State.NO_SOCKET, f"{self._path}: is being removed again and again")
             await self._situation.until_changed(after, backoff.pause_s())
 
     async def _serve(self) -> None:

@@ -63,6 +63,7 @@ class Plugins:
         self.elsewhere: Mapping[Key, str] = {}
         """Cards that containers have, or may have, under other ids than those that are published: who has them."""
         self._told: frozenset[Key] = frozenset()
+        self._stopped = False
         self._news = asyncio.Event()
         self._folders_news = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
@@ -75,7 +76,7 @@ class Plugins:
     def start(self) -> None:
         """Begin to watch folders, and what is in use; plugins start when they are published."""
         for watch in self._watches:
-            self._tasks.forever("watch the kubelet's folder", watch.run)
+            self._tasks.forever("watch the kubelet's directory", watch.run)
         self._tasks.forever("follow ids in use", self._follow)
 
     async def learn(self) -> None:
@@ -102,7 +103,8 @@ class Plugins:
             plugin.retry()
 
     async def stop(self) -> None:
-        """End all plugins: the kubelet sees their devices as unhealthy."""
+        """End all plugins: the kubelet sees their devices as unhealthy. What is published after that is not offered."""
+        self._stopped = True
         plugins, self._plugins = self._plugins, {}
         await asyncio.gather(*(plugin.end(flush=False) for plugin in (*plugins.values(), *self._ending.values())))
 
@@ -169,7 +171,7 @@ class Plugins:
         """Log which cards cannot be allocated, and which can be again."""
         for (kind, card), holder in self.elsewhere.items():
             if (kind, card) not in self._told:
-                text = "a card is not allocated: a container has it under an id that is not offered"
+                text = "a card cannot be allocated: a container has it under an ID that is not offered"
                 self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
         for kind, card in sorted(self._told - self.elsewhere.keys()):
             self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
@@ -202,6 +204,8 @@ class Plugins:
 
     def _list(self, held: Mapping[str, Collection[Device]]) -> None:
         """List what is published, and beside it what is *held*, by resource."""
+        if self._stopped:  # health and files may change until all parts have ended
+            return
         former = {name: plugin.published for name, plugin in self._plugins.items()}
         in_use = [self._in_use]
         changed = {name: {each.id for each in devices if self._now(name, each.id)} for name, devices in held.items()}
@@ -244,7 +248,7 @@ class Plugins:
     def _end(self, name: str) -> None:
         self._ending[name] = plugin = self._plugins.pop(name)
         self._tasks.spawn(f"end of {name}", self._ended(name, plugin))
-        self._tasks.log.info("the resource is offered no more", resource=name)
+        self._tasks.log.info("the resource is no longer offered", resource=name)
 
     async def _ended(self, name: str, plugin: Plugin) -> None:
         await plugin.end()

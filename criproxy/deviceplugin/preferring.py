@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import Counts, Times
 from criproxy.devices.allocation import InvalidRequest
@@ -56,14 +56,14 @@ class Preferring:
 
     def _say_late(self, resource: str, error: Hangs) -> None:
         if not self._late:
-            text = "the choice of devices takes too long: the kubelet gets them in plain order"
+            text = "choosing devices took too long: the kubelet gets them in plain order"
             self._log.warning(text, resource=resource, reason=str(error))
         self._late = True
 
     def _failed(self, resource: str, error: Exception) -> None:
         self._counts.preferences_failed += 1
         if self._failures.add("devices", f"criproxy failed at GetPreferredAllocation of '{resource}': {error!r}"):
-            text = "the choice of devices failed: the kubelet gets them in plain order"
+            text = "choosing devices failed: the kubelet gets them in plain order"
             self._log.error(text, resource=resource, exc_info=error)
 
 

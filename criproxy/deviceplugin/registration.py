@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
+from criproxy.cri import pluginregistration_pb2 as registry
 from criproxy.deviceplugin import messages
-from criproxy.deviceplugin import pluginregistration_pb2 as registry
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.server import Handlers, unary
 from criproxy.deviceplugin.sockets import Identity, identity, is_alive
@@ -123,5 +123,5 @@ class RegistryEntry:
         self, request: registry.RegistrationStatus, context: "Context"
     ) -> registry.RegistrationStatusResponse:
         """What came of it."""
-        self._notified("" if request.plugin_registered else request.error or "the kubelet does not say why")
+        self._notified("" if request.plugin_registered else request.error or "the kubelet gave no reason")
         return registry.RegistrationStatusResponse()

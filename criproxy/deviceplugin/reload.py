@@ -19,9 +19,9 @@ from criproxy.observe.tasks import Tasks
 
 _LOGGED = 10
 """Mistakes that are logged, a line each."""
-OLD = "what was in force before stays"
-EMPTIED = "is empty, as a file is that is just being written; for NVIDIA's defaults write 'version: v1'"
-REST = "what is not concerned is offered"
+OLD = "the previous configuration stays in effect"
+EMPTIED = "is empty, perhaps because it is still being written; for NVIDIA's defaults write 'version: v1'"
+REST = "all other resources are offered"
 
 
 @dataclass(slots=True, repr=False)
@@ -36,6 +36,8 @@ class Reload:
     """Called with what has come into force, before it is published."""
     look: Callable[[Loaded], Awaitable[Inventory]]
     """Finds the cards of the classes that the files advertise."""
+    await_cards: Callable[[Loaded], None]
+    """Called with files that are not in force: when cards of their classes come, they are tried again."""
     tasks: Tasks
     log: Log
     register: Register
@@ -65,7 +67,7 @@ class Reload:
     def begin(self, inventory: Inventory) -> None:
         """Say whether what is in force goes together with the cards of the start.
 
-        If not, what is not concerned is offered: a card that is broken at boot does not take all others away.
+        If not, all other resources are offered: a card that is broken at boot does not take all others away.
         """
         self._agrees(self.publisher.loaded, inventory, REST, asked=False)
 
@@ -112,6 +114,7 @@ class Reload:
             return
         inventory = await self.look(new)
         if not self._agrees(new, inventory, OLD, asked=asked):
+            self.await_cards(new)
             return
         self.problem = ""
         self.reloads += 1
@@ -120,7 +123,7 @@ class Reload:
         self.publisher.use(new, inventory)
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
         if self.options.register is None and new.plan.register != self.register:
-            text = "devices.plugin.register is not in force: restart the device plugin"
+            text = "devices.plugin.register is not in effect yet: restart the device plugin"
             self.log.warning(text, file=new.source, said=new.plan.register, in_force=self.register)
         tell(self.log, new)
 
@@ -138,11 +141,12 @@ class Reload:
         if not self._agrees(self.publisher.loaded, self.publisher.inventory, REST, asked=asked):
             return
         if asked or self.problem:
-            self.log.info("the files say what is in force", file=self.publisher.loaded.source)
+            self.log.info("the files match the configuration in effect", file=self.publisher.loaded.source)
         self.problem = ""
+        self.await_cards(self.publisher.loaded)
 
 
 def tell(log: Log, loaded: Loaded) -> None:
     """Log what of the files has no effect."""
     for note in loaded.notes:
-        log.warning("the configuration has a note", note=note)
+        log.warning("note about the configuration", note=note)

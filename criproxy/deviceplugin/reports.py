@@ -120,12 +120,12 @@ class Reports:
             await asyncio.to_thread(partial(ask, self.socket, command, arguments, ASK_S))
         except NoDaemon as error:
             if self.reachable or (self._pending and not self._said):
-                self._say("the daemon is not told of cards until it answers", str(error))
+                self._say("the daemon gets no reports about cards until it answers", str(error))
             self.reachable = False
             return False
         except DaemonRefuses as error:
             self.reachable = True
-            self._say("the daemon does not take what it is told of cards", str(error))
+            self._say("the daemon rejects a report about cards", str(error))
             return error.wrong
         self.reachable, self._said = True, ""
         return True

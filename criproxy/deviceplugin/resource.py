@@ -18,6 +18,8 @@ class Device:
     healthy: bool = True
     quota: tuple[int, int] = (0, 0)
     """Of a vGPU: memory in MiB, and cores in percent."""
+    related: tuple[str, ...] = field(default=(), compare=False)
+    """See `Offered.related`."""
 
 
 class Allocator(Protocol):
@@ -58,6 +60,8 @@ class Resource:
     """With its domain."""
     kind: str = ""
     """The name of the class of its cards."""
+    domains: tuple[str, ...] = ()
+    """Those of the resources as which cards of the class may have been offered before."""
     devices: Mapping[str, Device] = field(default_factory=dict)
     """By id, in the order in which they are allocated where nothing else decides."""
     allocator: Allocator
@@ -88,6 +92,7 @@ def devices_of(offered: Mapping[str, Offered], unhealthy: Iterable[str] = ()) ->
             numa_nodes=() if each.numa_node is None else (each.numa_node,),
             healthy=not bad & {each.id, each.card},
             quota=(each.vgpu.memory_mib, each.vgpu.cores_percent) if each.vgpu else (0, 0),
+            related=each.related,
         )
         for each in offered.values()
     }

@@ -17,6 +17,7 @@ from criproxy.deviceplugin.offering import (
     platform_for,
     warn_of_ids,
 )
+from criproxy.deviceplugin.other_ids import domains_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
@@ -115,7 +116,7 @@ def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: b
 
 def _check_new(cards: Offers, classes: Mapping[str, str]) -> None:
     if twice := next((name for name in cards if name in classes), ""):
-        raise ResourceError(f"{twice} is offered by the class {classes[twice]!r}, too: rename one of them")
+        raise ResourceError(f"{twice} is also offered by the class {classes[twice]!r}: rename one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class _Maker:
 
     def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
         """By resource, who makes it, and what is offered: cards, and the vGPUs of those that are cut."""
-        parts, left = vgpus_of(self.advertised, self.config.plan, self.inventory, said, pins)
+        parts, left = vgpus_of(self.advertised, self.config, self.inventory, said, pins)
         whole = replace(self, inventory=left)
         found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
         return {**found, **{name: (self, offered) for name, offered in parts.items()}}
@@ -160,6 +161,7 @@ class _Maker:
         return Resource(
             name=name,
             kind=self.advertised.kind.name,
+            domains=domains_of(self.advertised.kind),
             devices=devices_of(offered, unhealthy),
             allocator=Joined(name, self._allocator(name, offered)),
             preference=prefer,
@@ -230,7 +232,7 @@ class _Nvidia(_Maker):
             offers = _without(offers, unable, said, strict=pins is None)
         for name in offers:
             if not self.advertised.kind.serves(name):
-                said.warn(f"{name} is not among resources of the class nvidia: criproxy hides its cards; add it there")
+                said.warn(f"{name} is not in resources of the class nvidia, so criproxy hides its cards: add it there")
         return offers
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
@@ -261,7 +263,7 @@ class _Nvidia(_Maker):
             if number in self.inventory.imex_channels:
                 yield number
             elif imex.required:
-                raise ResourceError(f"the IMEX channel {number}, which imex of NVIDIA's file requires, is not there")
+                raise ResourceError(f"the IMEX channel {number}, which imex of NVIDIA's file requires, does not exist")
 
     def scores(self) -> PairScores:
         known = {card.id: card for card in self.stock.cards}

@@ -52,10 +52,10 @@ def nvml_problem(inventory: Inventory) -> str:
     if inventory.driver_version and inventory.gpus:
         return ""
     if NVIDIA.name not in inventory.stocks or inventory.pending:
-        return "it is not known yet which of NVIDIA's cards there are"
+        return "it is not known yet which NVIDIA cards exist"
     if not inventory.gpus and not inventory.stock(NVIDIA).cards:
         return ""
-    return "NVML does not know NVIDIA's cards that there are"  # always the same: its log has the driver's reason
+    return "NVML does not list the NVIDIA cards of this machine"  # always the same: its log has the driver's reason
 
 
 def _nvidia(inventory: Inventory) -> Iterator[tuple[str, Seen]]:

@@ -30,6 +30,7 @@ from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
 from criproxy.nvidia.xids import xid_filter
 from criproxy.observe.descendants import adopt
+from criproxy.observe.ending import PART_S, end_process_soon
 from criproxy.observe.failures import Failures
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
@@ -98,6 +99,7 @@ class DevicePlugin:
                 starting.result()
                 await stopping
             starting.cancel()
+            await asyncio.wait({starting}, timeout=PART_S)
             self._notifier.stopping()
         log.info("stopped")
 
@@ -105,6 +107,7 @@ class DevicePlugin:
         """The parts, of which those that talk to the kubelet begin."""
         options = self._options
         self._machine = self._machine_for(loaded)
+        stack.push_async_callback(self._machine.close)
         way = options.register or loaded.plan.register
         place = Place(
             kubelet_dir=options.kubelet_folder,
@@ -124,6 +127,7 @@ class DevicePlugin:
                 self._status_text,
                 self._reloaded,
                 self._look,
+                self._await_cards,
                 self._tasks,
                 log,
             ),
@@ -188,6 +192,13 @@ class DevicePlugin:
         """The cards of the classes that *loaded* advertises."""
         other = self._machine_for(loaded)
         return self._publisher.inventory if other.classes == self._machine.classes else await other.look()
+
+    def _await_cards(self, loaded: Loaded) -> None:
+        """Look for cards of the classes of *loaded*, too; what files in force say of a class counts."""
+        advertised = (*loaded.plan.advertised, *self._publisher.loaded.plan.advertised)
+        kinds = {each.kind.name: each.kind for each in advertised}
+        if kinds.keys() != {kind.name for kind in self._machine.classes}:
+            self._machine.use(kinds.values())
 
     def _machine_for(self, loaded: Loaded) -> Machine:
         nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
@@ -283,3 +294,4 @@ class DevicePlugin:
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
         self._stop.set()
+        end_process_soon()

@@ -2,21 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import sockets
 from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.sockets import Identity, SocketTrouble
 from criproxy.errors import for_kubelet
+from criproxy.observe.ending import in_full
 
 Handlers = grpc.GenericRpcHandler
 STOP_S = 1.0
 """How long calls under way may take when the server ends."""
+END_S = 2.0
+"""How long that end may take: gRPC waits for ever for a call that does not heed its cancellation."""
 
 
 class Server:
@@ -33,30 +37,41 @@ class Server:
         self._server: grpc.aio.Server | None = None
         self.claimed: Identity | None = None
         """Which socket it made; None: none yet."""
+        self._stopped = False
 
     async def start(self) -> None:
-        """Listen, then give the socket its name: who sees it can call.
+        """Listen, then give the socket its name: who sees it can call. Who is cancelled meanwhile has no server.
 
         Raises:
             SocketTrouble: that is not possible; nothing is left behind.
         """
-        hidden = await asyncio.to_thread(sockets.hidden_path, self.path.parent)
-        self._server = server = grpc.aio.server()
-        server.add_generic_rpc_handlers(tuple(self._handlers))
         try:
-            with sockets.for_owner_only():
-                server.add_insecure_port(f"unix://{hidden.absolute()}")
-            await server.start()
-            self.claimed = await asyncio.to_thread(sockets.claim, hidden, self.path)
+            await in_full(self._start(), None, END_S)
         except RuntimeError as error:  # gRPC's own log has why
             await self.stop()
-            raise SocketTrouble(f"{self.path.parent}: no socket can be made in it") from error
+            raise SocketTrouble(f"{self.path.parent}: no socket can be created in it") from error
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """End, and remove the socket if it is still ours; calls under way get a moment."""
+        self._stopped = True
+        with suppress(TimeoutError):
+            await in_full(self._stop(), END_S, END_S)
+
+    async def _start(self) -> None:
+        hidden = await asyncio.to_thread(sockets.hidden_path, self.path.parent)
+        self._server = server = grpc.aio.server()
+        server.add_generic_rpc_handlers(tuple(self._handlers))
+        with sockets.for_owner_only():
+            server.add_insecure_port(f"unix://{hidden.absolute()}")
+        await server.start()
+        self.claimed = await asyncio.to_thread(sockets.claim, hidden, self.path)
+        if self._stopped:  # it took too long to be waited for
+            await self._stop()
+
+    async def _stop(self) -> None:
         server, self._server = self._server, None
         if self.claimed is not None:
             await asyncio.to_thread(sockets.release, self.path, self.claimed)

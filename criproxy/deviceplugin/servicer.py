@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
 from criproxy.deviceplugin.preferring import Preferring
 from criproxy.deviceplugin.resource import Resource
@@ -206,7 +206,7 @@ class Servicer:
         self.left_out = made.left_out
         many = len(self.resource.devices) > MANY_IDS
         if many and not self._many:
-            self._log.warning("the kubelet gets slow with so many devices", **keys, more_than=MANY_IDS)
+            self._log.warning("the kubelet becomes slow with this many devices", **keys, more_than=MANY_IDS)
         self._many = many
         return made
 

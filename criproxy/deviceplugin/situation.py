@@ -11,11 +11,11 @@ from criproxy.deviceplugin.sockets import Identity
 from criproxy.observe.logger import Log
 
 _EVENTS = {
-    State.REGISTERED: "the kubelet has the resource",
+    State.REGISTERED: "the resource is registered",
     State.NO_SOCKET: "the resource cannot be served",
-    State.NO_KUBELET: "the resource is served, and waits for the kubelet",
-    State.UNREGISTERED: "the resource is served, and waits for the kubelet",
-    State.REFUSED: "the kubelet does not take the resource",
+    State.NO_KUBELET: "the resource is served; waiting for the kubelet",
+    State.UNREGISTERED: "the resource is served; waiting for the kubelet",
+    State.REFUSED: "the kubelet refuses the resource",
     State.REPLACED: "the kubelet has ended the stream of the resource",
 }
 _NORMAL = frozenset({State.REGISTERED, State.NO_KUBELET, State.UNREGISTERED})

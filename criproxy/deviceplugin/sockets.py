@@ -25,11 +25,11 @@ _SUFFIX = ".sock"
 _DIGEST_CHARS = 12
 _CONNECT_S = 1.0
 _REASONS = {
-    errno.ENOENT: "is missing; the kubelet makes it at its start (--kubelet-dir names another one)",
-    errno.ENOTDIR: "is not a folder",
-    errno.EROFS: "is read-only for this process; under systemd, ReadWritePaths= has to name it, and it has to exist",
-    errno.EACCES: "may not be written by this process",
-    errno.EPERM: "may not be written by this process",
+    errno.ENOENT: "is missing; the kubelet creates it at startup (--kubelet-dir selects another directory)",
+    errno.ENOTDIR: "is not a directory",
+    errno.EROFS: "is read-only for this process; under systemd, it must exist, and ReadWritePaths= must list it",
+    errno.EACCES: "is not writable by this process",
+    errno.EPERM: "is not writable by this process",
     errno.ENOSPC: "is on a full disk",
     errno.EDQUOT: "is on a disk whose quota is used up",
     errno.ENAMETOOLONG: "has a path that is too long for a socket",
@@ -114,13 +114,13 @@ def claim(hidden: Path, path: Path) -> Identity:
         hidden.unlink()
         found = identity(path)
     except FileNotFoundError as error:
-        raise Vanished(f"{path}: was removed at once") from error
+        raise Vanished(f"{path}: was removed immediately") from error
     except FileExistsError as error:
         raise Taken(_taken(path)) from error
     except OSError as error:
         raise trouble(path.parent, error) from error
     if found is None:
-        raise Vanished(f"{path}: was removed at once")
+        raise Vanished(f"{path}: was removed immediately")
     return found
 
 
@@ -165,11 +165,11 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketTrouble(f"{path}: is no socket, and in the way of one; remove it")
+        raise SocketTrouble(f"{path}: exists, but is not a socket; remove it")
     if is_alive(path):
         raise Taken(_taken(path))
     path.unlink(missing_ok=True)
 
 
 def _taken(path: Path) -> str:
-    return f"{path}: another process serves it; does a second device plugin of criproxy run on this node?"
+    return f"{path}: another process is listening on it; is a second criproxy device plugin running on this node?"

@@ -65,7 +65,7 @@ def _put_away(folder: Path) -> None:
         with suppress(OSError):
             _remove(each)
     if len(list(_former(folder))) > MOST_FORMER:
-        text = f"more than {MOST_FORMER} former folders of this vGPU cannot be removed; remove them by hand"
+        text = f"more than {MOST_FORMER} former directories of this vGPU cannot be removed; remove them by hand"
         raise OSError(0, text, str(former[0]))
 
 

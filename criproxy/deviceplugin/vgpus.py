@@ -6,32 +6,32 @@ from posixpath import join
 from typing import Protocol
 
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Said, card_id
+from criproxy.deviceplugin.mig_vgpus import Parts, mig_vgpus, size_of
+from criproxy.deviceplugin.offering import Configuration, Said, card_id
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.devices.cutting import cut
 from criproxy.devices.enforcement import Makers, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers
-from criproxy.devices.plan import Advertised, PluginPlan
+from criproxy.devices.plan import Advertised
 from criproxy.devices.vgpus import CardSize, Profile, Vgpu, annotations_of
-from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import gpu_paths
 from criproxy.nvidia.resources import ResourceError, shown
 
-_MEMORY_UNKNOWN = "the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+_MEMORY_UNKNOWN = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
 
 
 def vgpus_of(
-    advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, pins: Pins | None
+    advertised: Advertised, config: Configuration, inventory: Inventory, said: Said, pins: Pins | None
 ) -> tuple[Offers, Inventory]:
-    """The vGPUs of a class, by resource, and the *inventory* without the cards that are cut.
+    """The vGPUs of a class, by resource, and the *inventory* without what they are made of: cards and MIG devices.
 
     A card in a contradiction is not offered at all: offered whole, it would give a container more than its quota.
 
     Args:
         advertised: the class.
-        plan: what the policy file says.
+        config: what the files say.
         inventory: the machine.
         said: gets contradictions.
         pins: which cards there were before; None: a contradiction is an error.
@@ -39,9 +39,25 @@ def vgpus_of(
     Raises:
         ResourceError: without *pins*: the profiles and the cards contradict each other.
     """
-    profiles = plan.profiles_of(advertised)
-    if not profiles:
-        return {}, inventory
+    profiles = config.plan.profiles_of(advertised)
+    parts, problems, left = dict[str, Mapping[str, Offered]](), list[str](), inventory
+    if taking := [each for each in profiles if each.is_mig]:
+        found = mig_vgpus(taking, config.nvidia, left, said, pins)
+        parts, problems, left = {**found.offers}, [*found.problems], found.left
+    if cutting := [each for each in profiles if not each.is_mig]:
+        found = _cut(advertised, cutting, left, said, pins)
+        parts, problems, left = {**parts, **found.offers}, [*problems, *found.problems], found.left
+    if problems and pins is None:
+        raise ResourceError("; ".join(problems))
+    for problem in problems:
+        said.warn(problem)
+    return parts, left
+
+
+def _cut(
+    advertised: Advertised, profiles: Sequence[Profile], inventory: Inventory, said: Said, pins: Pins | None
+) -> Parts:
+    """The vGPUs into which *profiles* cut whole cards."""
     cards = _nvidia_cards(inventory) if advertised.is_nvidia else _class_cards(advertised, inventory)
     sizes = [card.size for card in cards]
     found = cut(sizes if pins is None else pins.sizes(advertised.kind.name, sizes), profiles)
@@ -50,10 +66,6 @@ def vgpus_of(
         problems = tuple(each for each in problems if each not in found.undecided)
         if cards and any(each.memory_mib or each.memory_percent for each in profiles):
             said.warn(_MEMORY_UNKNOWN)
-    if problems and pins is None:
-        raise ResourceError("; ".join(problems))
-    for problem in problems:
-        said.warn(problem)
     by_id = {card.size.id: card for card in cards}
     offers = {
         profile.resource: {
@@ -62,7 +74,8 @@ def vgpus_of(
         for profile in profiles
     }
     left = _without(inventory, advertised, {card.size.id for card in cards} - {*found.whole})
-    return {resource: parts for resource, parts in offers.items() if parts}, left
+    offers = {resource: parts for resource, parts in offers.items() if parts}
+    return Parts(offers=offers, left=left, problems=problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +93,7 @@ class _Card:
 
 def _nvidia_cards(inventory: Inventory) -> list[_Card]:
     """Those without MIG: a card with MIG is divided already."""
-    return [_Card(_size_of(gpu), gpu_paths(gpu), gpu.numa_node) for gpu in shown(inventory.gpus) if not gpu.mig_enabled]
-
-
-def _size_of(gpu: Gpu) -> CardSize:
-    return CardSize(id=gpu.uuid, index=gpu.index, model=gpu.name, memory_mib=gpu.memory_mib)
+    return [_Card(size_of(gpu), gpu_paths(gpu), gpu.numa_node) for gpu in shown(inventory.gpus) if not gpu.mig_enabled]
 
 
 def _class_cards(advertised: Advertised, inventory: Inventory) -> list[_Card]:

@@ -86,7 +86,7 @@ class Watching:
     def _happened(self, event: Event) -> None:
         places = places_of(self._inventory.gpus)
         cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
-        change = happened("events", "NVML fails to tell events") if event.kind == "failed" else xid_event(event.xid)
+        change = happened("events", "NVML failed to report events") if event.kind == "failed" else xid_event(event.xid)
         self.health.note({(NVIDIA.name, card): change for card in cards})
 
     def _nvidia(self) -> list[Offered]:
@@ -110,4 +110,4 @@ class Watching:
     def _tell_unknown(self, kind: str, name: str) -> None:
         if name not in self._unknown and len(self._unknown) < MOST_UNKNOWN:
             self._unknown.add(name)
-            self._log.warning("a health command names a card that is not there", **{"class": kind, "card": name})
+            self._log.warning("a health command named a card that does not exist", **{"class": kind, "card": name})

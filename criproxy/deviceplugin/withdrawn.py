@@ -14,7 +14,7 @@ class _Withdrawn:
     resource: str
 
     def allocate(self, requests: Iterable[Collection[str]]) -> tuple[Response, ...]:
-        raise InvalidRequest(f'invalid allocation request for "{self.resource}": it is offered no more')
+        raise InvalidRequest(f'invalid allocation request for "{self.resource}": it is no longer offered')
 
 
 def withdrawn(name: str, before: Resource | None) -> Resource:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from criproxy.model.cpuset import MAX_ID, CpuSet
 
 T = TypeVar("T", dict, list, str)  # type: ignore[type-arg]
-_WORDS = {dict: "an object", list: "a list", str: "a text"}
+_WORDS = {dict: "an object", list: "a list", str: "a string"}
 
 Ids = Mapping[str, tuple[str, ...]]
 """Ids as the device plugin named them, by resource."""
@@ -76,7 +76,7 @@ def read_checkpoint(data: bytes) -> Checkpoint:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BadCheckpoint(f"no JSON: {error}") from error
+        raise BadCheckpoint(f"not valid JSON: {error}") from error
     told = _typed(dict, _typed(dict, document, "the file").get("Data"), "Data")
     if "PodDeviceEntries" not in told:  # the kubelet writes it even if there are none
         raise BadCheckpoint("Data: has no PodDeviceEntries")

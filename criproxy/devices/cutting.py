@@ -88,7 +88,7 @@ def _word(model: str) -> str:
 
 
 def _nothing(profile: Profile) -> str:
-    return f"profile {profile.name}: select chooses none of the cards of class {profile.kind}"
+    return f"profile {profile.name}: select matches no card of class {profile.kind}"
 
 
 def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:
@@ -121,12 +121,12 @@ def _check_decided(card: CardSize, profiles: Sequence[Profile]) -> None:
     for each in profiles:
         if each.memory_percent and not each.memory_mib:
             raise _Undecided(
-                f"card {card.id}: its memory is not known, so that {each.name} cannot have "
-                f"{each.memory_percent} % of it; give its memory in MiB"
+                f"card {card.id}: its memory is unknown, so {each.name} cannot have "
+                f"{each.memory_percent} % of it; give memory in MiB"
             )
         if each.memory_mib and each.count is None:
             raise _Undecided(
-                f"card {card.id}: its memory is not known, so that count: auto of {each.name} cannot be "
+                f"card {card.id}: its memory is unknown, so count: auto of {each.name} cannot be "
                 "computed; give a number"
             )
 
@@ -147,11 +147,11 @@ def _shares_percent(parts: Sequence[_Parts]) -> int:
 def _check_sums(card: CardSize, parts: Sequence[_Parts]) -> None:
     memory_mib, cores_percent = _used(parts)
     if card.memory_mib and memory_mib > card.memory_mib:
-        raise _Contradiction(f"card {card.id} has {card.memory_mib} MiB, and {_sum(parts)} are {memory_mib} MiB")
+        raise _Contradiction(f"card {card.id} has {card.memory_mib} MiB, but {_sum(parts)} need {memory_mib} MiB")
     if (shares_percent := _shares_percent(parts)) > ALL_MEMORY_PERCENT:
-        raise _Contradiction(f"card {card.id}: {_sum(parts)} are {shares_percent} % of its memory")
+        raise _Contradiction(f"card {card.id}: {_sum(parts)} need {shares_percent} % of its memory")
     if cores_percent > ALL_CORES_PERCENT:
-        raise _Contradiction(f"card {card.id}: {_sum(parts)} are {cores_percent} % of its cores")
+        raise _Contradiction(f"card {card.id}: {_sum(parts)} need {cores_percent} % of its cores")
 
 
 def _sum(parts: Sequence[_Parts]) -> str:
@@ -176,7 +176,7 @@ def _left(card: CardSize, fixed: Sequence[_Parts], wanted: _Parts) -> str:
         memory = f"at most {ALL_MEMORY_PERCENT - _shares_percent(fixed)} % of its memory"
     left = f"{memory} and {ALL_CORES_PERCENT - used_percent} % of its cores are left"
     needs = _Parts(wanted.profile, wanted.memory_mib, 1)
-    return f"{left}, and {needs.text} is asked for"
+    return f"{left}, but it needs {needs.text}"
 
 
 def _vgpus(card: CardSize, parts: _Parts) -> Iterator[Vgpu]:

@@ -46,6 +46,7 @@ SWITCHES: Mapping[Enforcement, tuple[str, ...]] = {
     "mps": MPS_SWITCHES,
     "hami-core": HAMI_SWITCHES,
     "nvidia-memory-limit": DRIVER_SWITCHES,
+    "mig": (),
 }
 """The variables of each way of enforcing: names, or beginnings and ``*``."""
 PLACEHOLDERS = ("memory_mib", "cores_percent", "card")
@@ -112,7 +113,7 @@ def enforced_by(profile: Profile, vgpu: Vgpu, makers: "Makers", exists: Callable
     for way in profile.enforce:
         each = makers.make(way, vgpu)
         if missing := [path for path in each.needs if not exists(path)]:
-            lacking.append(f"{way} needs {missing[0]}, which is not on this node")
+            lacking.append(f"{way} needs {missing[0]}, which does not exist on this node")
         else:
             found = found.joined(each)
     if lacking and (profile.when_missing == "refuse" or not found.by):
@@ -133,7 +134,7 @@ class Makers:
     def make(self, way: Enforcement, vgpu: Vgpu) -> Enforced:
         """One of them."""
         match way:
-            case "watch":
+            case "watch" | "mig":  # the watcher acts from outside, and a MIG device has no more than its own
                 return Enforced(by=(way,))
             case "hami-core":
                 return self._hami(vgpu)

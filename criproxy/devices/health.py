@@ -144,7 +144,9 @@ def call_works(call: str) -> Change:
 def command_says_bad(output: str) -> Change:
     """The class's health command said that the card is bad, and in *output* why."""
     said = " ".join(output.split())[:MAX_SAID]
-    return began("command", f"the health command says: {said}" if said else "the health command says that it is bad")
+    return began(
+        "command", f"the health command reports: {said}" if said else "the health command reports it as unhealthy"
+    )
 
 
 def command_says_good() -> Change:

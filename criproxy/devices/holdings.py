@@ -70,20 +70,29 @@ class Holdings:
         """What was found at its create; None where that is not known."""
         return self._found.get((container.pod, container.name))
 
+    def having_cards(self, node: Node) -> list[str]:
+        """The keys of the containers to which a device plugin has given something, as far as they are there."""
+        return [each.key for each in alive(node) if has_cards(self.of(each) or NOTHING)]
+
     def cards_given(self, node: Node, kind: DeviceClass, stock: Stock) -> int:
         """How many of the cards in *stock* containers have that are there."""
         held = (self.of(container) or NOTHING for container in alive(node))
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
 
     def ids_given(self, node: Node, kinds: Iterable[str], known: Collection[str]) -> Counter[tuple[str, str]]:
-        """By class and resource, of those *known*, how many ids containers have that are there."""
-        found: Counter[tuple[str, str]] = Counter()
+        """By class and resource, of those *known*, how many ids containers have that are there.
+
+        Containers of one pod may have the same id: it counts once. Of many ids of a container, only the first are known
+        by name: the others count as its own.
+        """
+        named, others = set[tuple[str, str, str]](), Counter[tuple[str, str]]()
         held = [self.of(container) or NOTHING for container in alive(node)]
         for kind in kinds:
             for share in (share for facts in held for share in allocated_of(facts, kind)):
-                if share["resource"] in known:
-                    found[kind, share["resource"]] += share["count"]
-        return found
+                if (resource := share["resource"]) in known:
+                    named |= {(kind, resource, each) for each in share["ids"]}
+                    others[kind, resource] += share["count"] - len(share["ids"])
+        return Counter((kind, resource) for kind, resource, _ in named) + others
 
     def holders(self, node: Node, kind: str, id: str) -> Iterator[Container]:
         """The containers that may have what the kubelet allocates under *id*, which is a vGPU of a class."""
@@ -201,6 +210,11 @@ def by_kind(findings: Iterable[Finding]) -> dict[str, str]:
 def alive(node: Node) -> Iterator[Container]:
     """The containers that may use a card."""
     return (container for container in node.containers.values() if container.state is not ContainerState.EXITED)
+
+
+def has_cards(facts: Facts) -> bool:
+    """Whether anything was allocated: most containers of a node have none of its cards."""
+    return any(key.endswith("_allocated") for key in facts)
 
 
 def source_of(facts: Facts, kind: str) -> str:

@@ -86,7 +86,8 @@ def resource_labels(advertised: Advertised) -> dict[str, str]:
 def vgpu_labels(resource: str, offered: Sequence[Offered]) -> dict[str, str]:
     """The labels of the vGPUs of one profile: how many of how many cards, and the smallest quotas among them."""
     vgpus = [each.vgpu for each in offered if each.vgpu]
-    labels = {f"{resource}.count": str(len(vgpus)), f"{resource}.cards": str(len(unique(each.card for each in vgpus)))}
+    cards = unique(each.whole_index for each in offered if each.vgpu)
+    labels = {f"{resource}.count": str(len(vgpus)), f"{resource}.cards": str(len(cards))}
     for name, quotas in (
         ("memory-mib", [each.memory_mib for each in vgpus]),
         ("cores-percent", [each.cores_percent for each in vgpus]),

@@ -111,8 +111,9 @@ def exceptions(rules: DeviceRules, who: Who) -> tuple[Finding, ...]:
 
 _NONE = Stock()
 DENIED = (
-    "it is privileged and would see every device of the host, which devices.privileged in the policy file of this node "
-    "denies: leave securityContext.privileged out, or let devices.exempt name its namespace or image"
+    "it is privileged and would see every device of the host, and this node's policy file does not allow that "
+    "(devices.privileged: deny): leave securityContext.privileged out, or let devices.exempt name its namespace or "
+    "image"
 )
 
 
@@ -145,7 +146,7 @@ class _Case:
         by = ", ".join(self._tampered(asked, None))
         text = f"it is unknown whether a card is allocated to it, and it asks for one with {by}"
         if self.rules.on_no_evidence == "fail":
-            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet tries again")
+            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet retries")
             return Boundary(asked, refusal=refusal)
         return Boundary(asked, (self._found(Word.NO_EVIDENCE, f"{text}, which criproxy leaves unchanged"),))
 
@@ -176,7 +177,7 @@ class _Case:
     def _allocated(self, asked: Asked) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)
         if by_cdi and not ids:
-            text = "one of its CDI devices does not say which card it is: criproxy changes nothing"
+            text = "one of its CDI devices does not identify its card: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
         cards = ids_text(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]

@@ -27,7 +27,7 @@ def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[M
         others: the classes before it, by name.
     """
     if kind.name in RESERVED:
-        yield ("name",), f"{kind.name!r} has another meaning in records of devices: choose another name"
+        yield ("name",), f"{kind.name!r} is reserved in criproxy's device records: choose another name"
     elif not _does_something(kind):
         needs = "visibleEnv, nodes.perDevice, cdiKinds, stripEnv or stripMountPrefix"
         yield ("name",), f"the class {kind.name!r} does nothing: it needs {needs}"
@@ -36,7 +36,7 @@ def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[M
         if node := next((node for node in NOT_SHARED if fnmatchcase(node, pattern)), ""):
             yield (
                 ("nodes", "shared", number),
-                f"would give every container with a card {node}: name the nodes of the vendor",
+                f"would give {node} to every container with a card: list only the vendor's device nodes",
             )
     rest = [other for other in others.values() if other.name != kind.name]
     for number, resource in enumerate(kind.resources):

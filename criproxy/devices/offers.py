@@ -1,10 +1,12 @@
 """What a device plugin offers to the kubelet: ids of cards, or of their replicas, by resource."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.devices.vgpus import Vgpu, card_of_vgpu
 
+PART = ":"
+"""Between the number of a card and that of its part, such as a MIG device."""
 REPLICA = "::"
 """Between the id of a card and the number of its replica."""
 
@@ -25,11 +27,19 @@ class Offered:
     """The NUMA node next to it; None where that is not known."""
     vgpu: Vgpu | None = None
     """Its quota, if it is a part of a card that a profile makes."""
+    related: tuple[str, ...] = field(default=(), compare=False)
+    """The ids of the card of which it is a part, or of its parts, where these have ids of their own: who has one of
+    them has a part of this."""
 
     @property
     def card(self) -> str:
         """The id of the card, without the number of a replica or of a vGPU."""
         return card_of(self.id)
+
+    @property
+    def whole_index(self) -> str:
+        """The number of the card, also for a part of it."""
+        return self.index.partition(PART)[0]
 
 
 Offers = Mapping[str, Mapping[str, Offered]]

@@ -227,7 +227,7 @@ class DeviceOptions(BaseModel):
         for number, options in enumerate(self.classes):
             path = ("classes", number)
             if options.name in names:
-                yield Misfit((*path, "name"), f"the class {options.name!r} is given twice")
+                yield Misfit((*path, "name"), f"the class {options.name!r} is listed twice")
             names[options.name] = options.name
             if options.name not in BUILTIN and not options.resources:
                 yield Misfit((*path, "name"), _unknown(options.name))

@@ -49,9 +49,9 @@ def _of_classes(named: Named, classes: Mapping[str, DeviceClass]) -> Iterator[Mi
         path = ("advertise", number)
         kind = classes.get(name)
         if kind is None:
-            yield Misfit(path, f"there is no class {name!r} in force{_near(name, classes)}; devices.classes adds one")
+            yield Misfit(path, f"there is no class {name!r}{_near(name, classes)}; devices.classes can add one")
         elif name in seen:
-            yield Misfit(path, f"the class {name!r} is given twice: its cards are offered as one resource")
+            yield Misfit(path, f"the class {name!r} is listed twice: its cards are offered as one resource")
         else:
             yield from _of_class(path, kind, resource)
         seen.add(name)
@@ -69,7 +69,7 @@ def _of_class(path: tuple[str | int, ...], kind: DeviceClass, resource: str) -> 
     if resource and not kind.serves(resource):
         yield Misfit(
             (*path, "resource"),
-            f"{resource} is no resource of the class {kind.name!r}, which has {has}: add it to resources there",
+            f"{resource} is not a resource of the class {kind.name!r}, which has {has}: add it to resources there",
         )
     if not kind.per_device:
         yield Misfit(path, f"the cards of the class {kind.name!r} cannot be found: it needs nodes.perDevice")
@@ -100,7 +100,7 @@ def _of_resource(
         return
     advertised = kind and next((each for each in plan.advertised if each.kind.name == kind.name), None)
     if kind is None:
-        yield Misfit(place, f"{name} belongs to no class in force{_near(name, offered)}")
+        yield Misfit(place, f"{name} belongs to no class{_near(name, offered)}")
     elif advertised:
         yield Misfit(place, f"the class {kind.name!r} is offered as {advertised.resource}, and not as {name}")
     else:
@@ -120,27 +120,30 @@ def _of_rename(
         yield Misfit(place, f"{entry.rename} belongs to the class {other.name!r}: choose a name of {own.name!r}")
     first = next(each.name for each in plan.sharing if each.rename == entry.rename)
     if first != entry.name:
-        yield Misfit(place, f"{entry.rename} is the new name of {first}, too: choose another one")
+        yield Misfit(place, f"{entry.rename} is also the new name of {first}: choose another one")
     if own.name == NVIDIA.name and not entry.rename.startswith(_NVIDIA_DOMAIN):
-        yield Misfit(place, f"a resource of NVIDIA's cards begins with {_NVIDIA_DOMAIN}, unlike {entry.rename}")
+        yield Misfit(place, f"a resource of NVIDIA's cards must begin with {_NVIDIA_DOMAIN}, unlike {entry.rename}")
 
 
 def _of_ids(path: tuple[str | int, ...], entry: SharedCards) -> Iterator[Misfit]:
     for place, name in enumerate(entry.devices if isinstance(entry.devices, tuple) else ()):
         if len(replica_id(name, entry.replicas - 1)) > MAX_ID:
-            text = f"the ids of its replicas have more than {MAX_ID} characters, which the kubelet may not take"
+            text = f"the ids of its replicas have more than {MAX_ID} characters, which the kubelet may not accept"
             yield Misfit((*path, "devices", place), f"{text}: name the card by its index")
 
 
 def _of_both(path: tuple[str | int, ...], entry: SharedCards, place: str, other: SharedCards) -> Iterator[Misfit]:
     if entry.target == other.target and entry.only_one != other.only_one:
-        text = f"differs from {place}, which offers {entry.target}, too: they need the same"
+        text = f"differs from {place}, which also offers {entry.target}: both need the same value"
         yield Misfit((*path, "failRequestsGreaterThanOne"), text)
     if entry.name != other.name or (entry.replicas, entry.target) == (other.replicas, other.target):
         return
     if both := _in_both(entry, other):
-        text = f"{both} of {entry.name} {'is' if both.startswith('card ') else 'are'} shared by {place}, too, otherwise"
-        yield Misfit((*path, "devices"), f"{text}: name other cards in one of them")
+        text = (
+            f"{both} of {entry.name} {'is' if both.startswith('card ') else 'are'} also shared by {place}, but with "
+            "different replicas or rename"
+        )
+        yield Misfit((*path, "devices"), f"{text}: list different cards in one of them")
 
 
 def _in_both(one: SharedCards, other: SharedCards) -> str:
@@ -167,7 +170,9 @@ def _of_health(plan: PluginPlan, classes: Mapping[str, DeviceClass], named: set[
             near = _near(each.kind, advertised)
             yield Misfit((*path, "class"), f"the class {each.kind!r} is not in advertise{near}")
         if each.kind in seen:
-            yield Misfit((*path, "class"), f"the class {each.kind!r} has a command already: let one call the other")
+            yield Misfit(
+                (*path, "class"), f"the class {each.kind!r} already has a command: let one command call the other"
+            )
         if not each.command[0].startswith("/"):
             yield Misfit(
                 (*path, "command"), f"must begin with the absolute path of a program, not {each.command[0]!r:.60}"

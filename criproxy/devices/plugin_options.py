@@ -207,7 +207,8 @@ class PluginOptions(BaseModel):
     labels: LabelOptions | None = None
     """Node labels that describe the cards. Without this section, criproxy writes no labels."""
     profiles: tuple[ProfileOptions, ...] = ()
-    """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
+    """Sizes of vGPUs, with memory and compute quotas, into which cards are divided. Divided cards are not offered
+    whole."""
     quota: QuotaOptions = QuotaOptions()
     """Containers that exceed the quota of their vGPU."""
     usage: tuple[UsageOptions, ...] | None = None

@@ -9,7 +9,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.cutting import ALL_CORES_PERCENT
 from criproxy.devices.enforcement import PLACEHOLDERS, SWITCHES, is_among
 from criproxy.devices.plan import PluginPlan
-from criproxy.devices.vgpus import CardChoice, Profile
+from criproxy.devices.vgpus import MIG, CardChoice, Profile
 from criproxy.policy.options import Misfit
 
 Path = tuple[str | int, ...]
@@ -31,6 +31,7 @@ def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> It
         yield from _of_quota(path, profile)
         yield from _of_count(path, profile, plan.profiles[:number])
         yield from _of_enforcement(path, profile)
+        yield from _of_mig(path, profile)
         yield from _of_env(path, profile, classes.get(profile.kind))
         yield from _of_sharing(path, profile, plan)
 
@@ -39,7 +40,7 @@ def _of_name(
     path: Path, profile: Profile, before: Sequence[Profile], classes: Mapping[str, DeviceClass]
 ) -> Iterator[Misfit]:
     if any(each.name == profile.name for each in before):
-        yield Misfit((*path, "name"), f"another profile has the name {profile.name!r}, too: choose another one")
+        yield Misfit((*path, "name"), f"another profile also has the name {profile.name!r}: choose another one")
     others = (kind for kind in classes.values() if kind.name != profile.kind)
     if other := next((kind for kind in others if kind.serves(profile.resource)), None):
         yield Misfit((*path, "name"), f"{profile.resource} belongs to the class {other.name!r}: choose another name")
@@ -54,8 +55,8 @@ def _of_class(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misfit
 
 
 def _of_quota(path: Path, profile: Profile) -> Iterator[Misfit]:
-    if not (profile.memory_mib or profile.memory_percent or profile.cores_percent):
-        yield Misfit(path, "needs memory, cores, or both: without a quota it is a card like others")
+    if not (profile.memory_mib or profile.memory_percent or profile.cores_percent or profile.select.mig):
+        yield Misfit(path, "needs memory, cores, or both: every profile must have a quota")
     count = profile.count or 1
     for word, percent in (("memory", profile.memory_percent), ("cores", profile.cores_percent)):
         if count * percent > ALL_CORES_PERCENT:
@@ -73,23 +74,42 @@ def _unknown_memory(profile: Profile) -> str:
 
 def _of_count(path: Path, profile: Profile, before: Sequence[Profile]) -> Iterator[Misfit]:
     """Of profiles of all cards; which cards other ones mean, only the machine knows."""
-    if profile.count is not None or profile.select != CardChoice():
+    if profile.count is not None or profile.is_mig or profile.select != CardChoice():
         return
-    others = (each for each in before if each.kind == profile.kind and each.select == CardChoice())
+    alike = (each for each in before if each.kind == profile.kind and not each.is_mig)
+    others = (each for each in alike if each.select == CardChoice())
     if other := next((each for each in others if each.count is None), None):
-        text = f"{other.name} has count: auto for the same cards, too: give all but one a number"
+        text = f"{other.name} also has count: auto for the same cards: give all but one a number"
         yield Misfit((*path, "count"), text)
 
 
 def _of_enforcement(path: Path, profile: Profile) -> Iterator[Misfit]:
     place = (*path, "enforce")
     if twice := next((each for each in profile.enforce if profile.enforce.count(each) > 1), None):
-        yield Misfit(place, f"{twice} is given twice")
+        yield Misfit(place, f"{twice} is listed twice")
     other = next((each for each in profile.enforce if each != "watch"), None)
     if other and profile.kind != NVIDIA.name:
-        yield Misfit(place, f"{other} holds only NVIDIA's cards to a quota: use watch")
+        yield Misfit(place, f"{other} works only for NVIDIA's cards: use watch")
     elif "nvidia-memory-limit" in profile.enforce and not (profile.memory_mib or profile.memory_percent):
         yield Misfit(place, "nvidia-memory-limit limits nothing without memory: add memory, or leave it out")
+
+
+def _of_mig(path: Path, profile: Profile) -> Iterator[Misfit]:
+    """A vGPU that is a MIG device has neither a number nor a stand-in."""
+    if not profile.is_mig:
+        if profile.select.mig:
+            text = "only a profile with enforce: [mig] takes MIG devices: add it, or leave mig out"
+            yield Misfit((*path, "select", "mig"), text)
+        return
+    if other := next((each for each in profile.enforce if each not in (MIG, "watch")), None):
+        yield Misfit(
+            (*path, "enforce"), f"the hardware limits a MIG device, and not {other}: use mig, or mig and watch"
+        )
+    if profile.count is not None:
+        yield Misfit((*path, "count"), "each MIG device is one vGPU: leave count out")
+    if profile.when_missing == "next":
+        text = "without a MIG device there is no vGPU, and nothing else isolates as much: leave next out"
+        yield Misfit((*path, "ifMissing"), text)
 
 
 def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[Misfit]:
@@ -101,7 +121,7 @@ def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[
             yield Misfit(place, f"criproxy itself sets or removes {name}: leave it out")
         if unknown := next((word for word in _PLACEHOLDER.findall(value) if word not in PLACEHOLDERS), None):
             known = "{memory_mib}, {cores_percent} or {card}"
-            yield Misfit(place, f"{{{unknown}}} stands for nothing: use {known}")
+            yield Misfit(place, f"{{{unknown}}} is not a placeholder: use {known}")
 
 
 def _of_sharing(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misfit]:
@@ -110,5 +130,5 @@ def _of_sharing(path: Path, profile: Profile, plan: PluginPlan) -> Iterator[Misf
         for entry in plan.shared_of(advertised) if advertised.kind.name == profile.kind else ():
             both = [each for each in entry.devices if each in named] if isinstance(entry.devices, tuple) else []
             if both:
-                text = f"card {both[0]} is shared by sharing, too: a card is either shared or cut"
-                yield Misfit((*path, "select"), f"{text}; name other cards in one of them")
+                text = f"card {both[0]} is also in sharing: a card is either shared or divided into vGPUs"
+                yield Misfit((*path, "select"), f"{text}; list different cards in one of them")

@@ -30,7 +30,7 @@ ShareOfCards = Annotated[str, Text(r"[1-9][0-9]?%|100%", "a share such as 50%")]
 
 def _number_or_auto(value: object) -> object:
     if isinstance(value, bool) or (isinstance(value, str) and value != "auto"):
-        raise ValueError(f"must be auto, or a number of parts of each card, not {value!r:.60}")
+        raise ValueError(f"must be auto, or the number of vGPUs of each card, not {value!r:.60}")
     return value
 
 
@@ -53,11 +53,18 @@ class SelectOptions(BaseModel):
     """Ids of cards, as the kubelet knows them: UUIDs of NVIDIA's."""
     share: ShareOfCards = "100%"
     """How many of the cards that meet the other conditions, the first ones; rounded down."""
+    mig: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Names of MIG profiles, such as 1g.10gb, in which * and ? stand for anything: only MIG devices of these are taken.
+    Only with enforce: [mig]."""
 
     def choice(self) -> CardChoice:
         """The same as plain values."""
         return CardChoice(
-            models=self.models, indexes=self.indexes, ids=self.ids, share_percent=int(self.share.removesuffix("%"))
+            models=self.models,
+            indexes=self.indexes,
+            ids=self.ids,
+            share_percent=int(self.share.removesuffix("%")),
+            mig=self.mig,
         )
 
 
@@ -80,7 +87,8 @@ class ProfileOptions(BaseModel):
     """Which cards are cut; by default all of the class."""
     enforce: tuple[Enforcement, ...] = Field(default=("watch",), min_length=1)
     """What holds containers to the quota, one or several: criproxy watches the use and acts afterwards (watch),
-    NVIDIA's MPS (mps), the library HAMi-core (hami-core), or the driver's own limit (nvidia-memory-limit)."""
+    NVIDIA's MPS (mps), the library HAMi-core (hami-core), the driver's own limit (nvidia-memory-limit), or MIG devices
+    that exist, each of which is one vGPU (mig)."""
     env: Mapping[NeededEnvName, str] = {}
     """Variables that containers get, such as the name of a vendor's template. {memory_mib}, {cores_percent} and {card}
     stand for those of the vGPU."""

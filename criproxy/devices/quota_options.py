@@ -30,8 +30,8 @@ class QuotaActionOptions(BaseModel):
 
     memory: OverQuota = "stop"
     """What happens to a container that exceeds its memory quota. observe: criproxy only records it. annotate: its
-    status also gets an annotation. stop: criproxy stops the container. kill-process: criproxy kills its process
-    that uses the most."""
+    status also gets an annotation. stop: criproxy stops the container. kill-process: criproxy kills the
+    process of the container that uses the most."""
     cores: OverQuota = "observe"
     """The same for a container that exceeds its compute quota."""
 
@@ -68,13 +68,13 @@ class QuotaOptions(BaseModel):
     grace: Duration = "5s"
     """How long a container may exceed its quota before criproxy acts."""
     samples: Samples = 3
-    """How many consecutive readings must also show that it exceeds its quota."""
+    """How many consecutive readings must show the container over its quota before criproxy acts."""
     margin_mib: MarginMib = 512
-    """How much more memory than its quota it may use, in MiB: the driver's own memory counts, too."""
+    """How much memory a container may use beyond its quota, in MiB, because the driver's own memory also counts."""
     cores_margin_percent: MarginPercent = 10
-    """How much more computing time than its quota it may use, in percent of the card."""
+    """How much compute a container may use beyond its quota, in percent of the card."""
     stop_timeout: Duration = "10s"
-    """How long a container that criproxy stops has to exit by itself before the runtime kills it."""
+    """How long a container has to exit after criproxy stops it, before the runtime kills it."""
     actions: QuotaActionOptions = QuotaActionOptions()
     """What happens to a container that exceeds its quota."""
     classes: tuple[ClassQuotaOptions, ...] = ()
@@ -108,13 +108,15 @@ class QuotaOptions(BaseModel):
         for number, each in enumerate(self.classes):
             path = ("quota", "classes", number, "class")
             if each.kind in seen:
-                yield Misfit(path, f"the class {each.kind!r} is given twice: put all its actions into one item")
+                yield Misfit(path, f"the class {each.kind!r} is listed twice: put all its actions into one item")
             elif each.kind not in offered:
                 near = get_close_matches(each.kind, offered, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 yield Misfit(path, f"the class {each.kind!r} is not in advertise{hint}")
             elif each.kind not in cut:
-                yield Misfit(path, f"has no effect: no profile is of the class {each.kind!r}, so nobody has a quota")
+                yield Misfit(
+                    path, f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
+                )
             seen.add(each.kind)
 
 

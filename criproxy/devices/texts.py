@@ -48,20 +48,20 @@ def _plain_path(path: str) -> str:
 def _extended_resource(name: str) -> str:
     domain = name.partition("/")[0]
     if domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name.startswith("requests."):
-        raise ValueError(f"the kubelet takes no resource {name!r:.60} from a plugin: choose the domain of a vendor")
+        raise ValueError(f"the kubelet accepts no resource {name!r:.60} from a plugin: use the domain of a vendor")
     return name
 
 
 _WORD = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 ClassName = Annotated[str, Text("[a-z0-9][a-z0-9.-]{0,62}", "a name of a-z, 0-9, '-' and '.'")]
 ResourcePattern = Annotated[
-    str, Text(r"[a-z0-9.*?-]+/[A-Za-z0-9._*?-]+", "a resource such as vendor.com/gpu, in which * and ? may stand")
+    str, Text(r"[a-z0-9.*?-]+/[A-Za-z0-9._*?-]+", "a resource such as vendor.com/gpu, with * and ? as wildcards")
 ]
 EnvName = Annotated[str, Text("([A-Za-z_][A-Za-z0-9_]*)?", "the name of an environment variable")]
 EnvPattern = Annotated[
     str, Text(r"[A-Za-z_][A-Za-z0-9_]*\*?", "the name of an environment variable, or its beginning and *")
 ]
-HideValue = Annotated[str, Text("[!-~]*", "a word without blanks")]
+HideValue = Annotated[str, Text("[!-~]*", "a word without spaces")]
 NodePath = Annotated[
     str,
     Text(r"/dev/[^/\s][^\s]*", "a path below /dev/"),

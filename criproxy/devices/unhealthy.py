@@ -41,6 +41,6 @@ def unhealthy_card(
 def refusal(incident: Incident) -> Refusal:
     """What the kubelet is told."""
     since = timestamp(incident.since_s)
-    text = f"its card {incident.card} ({incident.device_class}) is unhealthy since {since} ({incident.reason})"
+    text = f"its card {incident.card} ({incident.device_class}) has been unhealthy since {since} ({incident.reason})"
     advice = "criproxy creates it once the card is healthy again (onUnhealthy: stop)"
     return Refusal(StatusCode.FAILED_PRECONDITION, f"{text}; {advice}")

@@ -27,7 +27,7 @@ class UsageOptions(BaseModel):
     """The name of an advertised class."""
     source: Literal["nvml", "command", "file"] = Field(alias="from")
     """Where the readings come from: NVIDIA's driver (nvml), a program that keeps running and prints them (command), or
-    a file that another program rewrites in each period (file)."""
+    a file that another program rewrites in every period (file)."""
     command: tuple[str, ...] = ()
     """The absolute path of the program, and its arguments. It prints one line of JSON for each reading."""
     file: HostPath = ""
@@ -57,7 +57,7 @@ def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
     for number, source in enumerate(plan.usage):
         path = ("usage", number)
         if source.kind in seen:
-            yield Misfit((*path, "class"), f"the class {source.kind!r} is given twice: one entry is enough")
+            yield Misfit((*path, "class"), f"the class {source.kind!r} is listed twice: one entry is enough")
         elif source.kind not in offered:
             near = get_close_matches(source.kind, offered, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -68,7 +68,7 @@ def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
 
 def _of_source(path: tuple[str | int, ...], source: UsageSource) -> Iterator[Misfit]:
     if source.source == "nvml" and source.kind != NVIDIA.name:
-        yield Misfit((*path, "from"), f"nvml knows only NVIDIA's cards, and not those of {source.kind!r}")
+        yield Misfit((*path, "from"), f"nvml knows only NVIDIA's cards, not those of {source.kind!r}")
     needed = _NEEDS.get(source.source, "")
     for name, value in (("command", source.command), ("file", source.file)):
         if name == needed and not value:

@@ -18,8 +18,10 @@ MEMORY_ANNOTATION = "devices.criproxy.io/memory-mib"
 CORES_ANNOTATION = "devices.criproxy.io/cores-percent"
 """Of a container, beside the one with its id: the quota at the time of its Allocate, which the kubelet repeats."""
 
-Enforcement = Literal["watch", "mps", "hami-core", "nvidia-memory-limit"]
+Enforcement = Literal["watch", "mps", "hami-core", "nvidia-memory-limit", "mig"]
 """What holds a container to its quota: criproxy's watcher afterwards, or one of the others while it runs."""
+MIG: Enforcement = "mig"
+"""The vGPUs are MIG devices that exist, and no parts that criproxy cuts: see `instances`."""
 WhenMissing = Literal["next", "refuse"]
 
 
@@ -33,6 +35,8 @@ class CardChoice:
     ids: tuple[str, ...] = ()
     share_percent: int = 100
     """So many of the cards that are left, the first ones, rounded down."""
+    mig: tuple[str, ...] = ()
+    """Patterns of MIG profiles, of which one matches; empty: every MIG device of the cards. Of profiles with MIG."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,11 @@ class Profile:
     def resource(self) -> str:
         """As which its vGPUs are offered."""
         return f"{DOMAIN}/{self.name}"
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether its vGPUs are MIG devices."""
+        return MIG in self.enforce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,8 @@ class DriverFiles:
     timeout_s: float = DRIVER_TIMEOUT_S
     cdi: CdiSpecs = field(default_factory=CdiSpecs)
     _said: dict[Path, str] = field(default_factory=dict)
+    _set: dict[str, dict[str, bool]] = field(default_factory=dict)
+    """What the CDI specifications of each class said."""
 
     def read(self, paths: Iterable[Path], cards: Mapping[Path, str] = _NO_CARDS) -> list[str]:
         """What they say, empty for one that says nothing; of one that hangs, what it said before.
@@ -55,6 +57,13 @@ class DriverFiles:
                 left_s = max(0.0, until_s - monotonic())
                 self._said[path] = self.patience.result(names[path], future, left_s) or ""
         return [self._said.get(path, "") for path in paths]
+
+    def cdi_sets(self, kind: DeviceClass, host_root: Path) -> dict[str, bool]:
+        """As `CdiSpecs.sets`; while a file hangs, what they said before."""
+        work = partial(self.cdi.sets, kind, host_root)
+        with suppress(Hangs):
+            self._set[kind.name] = self.patience.ask(f"the CDI specifications of {kind.name}", work, self.timeout_s)
+        return self._set.get(kind.name, {})
 
     def places(self, host_root: Path, cards: Mapping[str, Whereabouts]) -> list[Place]:
         """Where *cards*, by a name for people, are: a card whose files hang is in no NUMA node that is known."""
@@ -115,7 +124,7 @@ def _stock(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Stock:
     places = zip(numbers, files.places(host_root, wanted), strict=True)
     cards = tuple(_card(number, found[number], told.get(number, ("", ""))[0], place) for number, place in places)
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
-    return Stock(cards, shared, files.cdi.sets(kind, host_root))
+    return Stock(cards, shared, files.cdi_sets(kind, host_root))
 
 
 def _card(number: int, nodes: list[str], id: str, place: Place) -> Card:

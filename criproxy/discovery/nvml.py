@@ -44,7 +44,7 @@ def _answer(answers: "SimpleQueue[Answer]") -> None:
     try:
         answers.put(_read())
     except ImportError:
-        answers.put(NoNvml("the Python package nvidia-ml-py, which asks NVML, is not installed"))
+        answers.put(NoNvml("the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"))
     except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
         answers.put(NoNvml(f"NVML: {error}"))
 

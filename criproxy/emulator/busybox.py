@@ -7,8 +7,10 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -47,6 +49,7 @@ def build(
     machine: str,
     entrypoint: tuple[str, ...] = ("/bin/sleep", "1000000000"),
     env: tuple[str, ...] = (),
+    links: Mapping[str, str] = MappingProxyType({}),
 ) -> Image:
     """Build the image whose only file is the static program *busybox*, with links for common commands.
 
@@ -55,8 +58,10 @@ def build(
         machine: as ``uname -m`` says it; an unknown one is taken for amd64.
         entrypoint: what runs where the container gives no command.
         env: variables beside PATH, such as ``A=1``.
+        links: more symbolic links: where they lead, by their paths without a slash at the beginning.
     """
-    layer = _tar({"bin/busybox": busybox.read_bytes()}, {f"bin/{name}": "busybox" for name in _APPLETS})
+    commands = {f"bin/{name}": "busybox" for name in _APPLETS}
+    layer = _tar({"bin/busybox": busybox.read_bytes()}, {**commands, **links})
     config = _json(
         {
             "architecture": _ARCHITECTURES.get(machine, "amd64"),

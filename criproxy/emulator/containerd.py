@@ -12,10 +12,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 import grpc
@@ -259,14 +259,16 @@ class PrivateContainerd:
             self._process.wait()
         self._process = None
 
-    def import_image(self, *names: str, env: tuple[str, ...] = ()) -> None:
-        """Make an image from the machine's busybox, with the variables *env*, and store it under each of *names*.
+    def import_image(
+        self, *names: str, env: tuple[str, ...] = (), links: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Make an image from the machine's busybox, and store it under each of *names*; see `busybox.build`.
 
         Raises:
             ContainerdError: containerd does not take it.
         """
         archive = self.directory / "image.tar"
-        archive.write_bytes(busybox.build(_busybox(), platform.machine(), env=env).archive(*names))
+        archive.write_bytes(busybox.build(_busybox(), platform.machine(), env=env, links=links).archive(*names))
         result = self._ctr("images", "import", str(archive))
         if result.returncode:
             raise ContainerdError(f"cannot import the image made from busybox: {result.stderr}\n{self.log[-2000:]}")

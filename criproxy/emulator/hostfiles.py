@@ -1,6 +1,8 @@
 """Files below a made-up root that say of the embedded runtime's containers what /proc and cgroup v1 would say."""
 
 import itertools
+import os
+import time
 from pathlib import Path
 
 from criproxy.emulator.cpusets import Cpuset
@@ -22,6 +24,7 @@ class HostFiles:
         process = self._root / f"proc/{pid}"
         process.mkdir(parents=True, exist_ok=True)  # a run that was killed may have left it
         (process / "cgroup").write_text(f"3:cpuset:{cgroup}\n2:cpu:{cgroup}\n0::/\n")
+        (process / "stat").write_text(_stat(pid))
         return pid
 
     def write(self, cgroup: str, cpuset: Cpuset, quota_us: int = 0) -> None:
@@ -45,3 +48,9 @@ class HostFiles:
         # The path comes from a client: it must not lead out of the root.
         steps = (step for step in cgroup.split("/") if step not in {"", ".", ".."})
         return self._root.joinpath("sys/fs/cgroup", controller, *steps)
+
+
+def _stat(pid: int) -> str:
+    """The beginning of a process's file ``stat``, up to when it started: now, in ticks since the boot."""
+    started_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    return f"{pid} (sleep) S {'0 ' * 18}{started_ticks}\n"

@@ -5,13 +5,14 @@ answers is what the caller gets.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.cgroups import CgroupDriver, PodCgroups
+from criproxy.emulator.device_endpoint import Given, add
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
     DEFAULT_PERIOD_US,
@@ -201,13 +202,16 @@ class MiniKubelet:
         reply = await self._client.call("RunPodSandbox", request, api.RunPodSandboxResponse, SANDBOX_TIMEOUT_S)
         return reply.pod_sandbox_id
 
-    async def create(self, pod: PodSpec, sandbox_id: str, spec: ContainerSpec, attempt: int = 0) -> str:
-        """Create a container without starting it; returns its id."""
+    async def create(
+        self, pod: PodSpec, sandbox_id: str, spec: ContainerSpec, attempt: int = 0, given: Iterable[Given] = ()
+    ) -> str:
+        """Create a container, with the devices that it was *given*, without starting it; returns its id."""
         request = api.CreateContainerRequest(
             pod_sandbox_id=sandbox_id,
             config=container_config(pod, spec, self._memory_capacity_bytes, attempt),
             sandbox_config=sandbox_config(pod, self.cgroup_root, driver=self._cgroup_driver),
         )
+        add(request.config, given)
         reply = await self._client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
         return reply.container_id
 

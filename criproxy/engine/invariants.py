@@ -146,14 +146,14 @@ def within_totals(node: Node) -> Iterator[str]:
         total = newest.cap_milli if newest else None
         if total is not None and len(kept.cpus | owned) * 1000 > max(total, len(owned) * 1000):
             cpus = kept.cpus | owned
-            yield f"the pod {uid} has exclusive CPUs {format_cpuset(cpus)}, and asks for {total}m as a whole"
+            yield f"the pod {uid} has exclusive CPUs {format_cpuset(cpus)}, and asks for {total}m in total"
     for key in node.pods_with_exclusive & node.pods.keys():
         pod, group = node.pods[key], [each for each in node.containers_of(key) if each.key in node.grants]
         own = [node.grants[each.key].exclusive & node.grants[each.key].cpus for each in group]
         cpus, low = NO_CPUS.union(*own), sum(each.cpu_request_milli.low for each in group)
         is_shared = len(cpus) < sum(map(len, own))  # others have what they ask for, whatever total was told
         if is_shared and pod.cap_milli is not None and len(cpus) * 1000 > max(pod.cap_milli, low):
-            yield f"the pod {pod.title} shares CPUs {format_cpuset(cpus)}, and asks for {pod.cap_milli}m as a whole"
+            yield f"the pod {pod.title} shares CPUs {format_cpuset(cpus)}, and asks for {pod.cap_milli}m in total"
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:

@@ -53,7 +53,7 @@ class PodLevel:
         if not (wish := self._wish(node, container, total, must_fit=is_among)):
             return None
         leader = max((node.grants[each.key] for each in exclusive), key=lambda grant: len(grant.exclusive))
-        reason = f"{container.title} shares the CPUs of its pod, which asks for {format_milli(total)} as a whole"
+        reason = f"{container.title} shares the CPUs of its pod, which asks for {format_milli(total)} in total"
         if container.key not in node.grants and len(leader.exclusive) >= len(wish.exclusive):
             return Layout(self._joined(node, container, leader, wish), (f"{reason}: {format_cpuset(leader.cpus)}",))
         return self._together(node, container.resized(replace(container.sizes, cpu_milli=total)), leader, siblings)

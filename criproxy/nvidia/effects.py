@@ -18,14 +18,14 @@ def without_effect(config: PluginConfig, said: Collection[str]) -> Iterator[str]
     """
     if "flags.failOnInitError" in said and config.flags.fail_on_init_error:
         yield (
-            "flags.failOnInitError: true does not end criproxy: it goes on while NVML does not work, and says so in "
-            "its log and in criproxy_device_plugin_inventory_problem"
+            "flags.failOnInitError: true does not make criproxy exit: it keeps running while NVML does not work, and "
+            "reports this in its log and in criproxy_device_plugin_inventory_problem"
         )
     yield from (f"{key} has no effect: criproxy writes no CDI specification" for key in _FOR_CDI if key in said)
     if any(strategy.startswith("cdi-") for strategy in config.flags.plugin.device_list_strategy):
         yield (
-            f"flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk has to write one of "
-            f"the kind {CDI_VENDOR}/gpu, with {config.flags.plugin.device_id_strategy} as the names of the devices"
+            "flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must write one of the "
+            f"kind {CDI_VENDOR}/gpu, with {config.flags.plugin.device_id_strategy} as the names of the devices"
         )
     if config.sharing.mps is not None:
         yield from _of_mps(config.sharing.mps)
@@ -34,14 +34,14 @@ def without_effect(config: PluginConfig, said: Collection[str]) -> Iterator[str]
 def _of_mps(shared: SharedResources) -> Iterator[str]:
     if not shared.fail_requests_greater_than_one:
         yield (
-            "sharing.mps.failRequestsGreaterThanOne: false has no effect: with MPS, a container gets one replica at "
-            "the most"
+            "sharing.mps.failRequestsGreaterThanOne: false has no effect: with MPS, a container gets at most one "
+            "replica"
         )
     for each in shared.resources:
         if each.replicas > MAX_CLIENTS:
-            yield f"sharing.mps: {each.name} has {each.replicas} replicas, but no GPU serves over {MAX_CLIENTS} clients"
+            yield f"sharing.mps: {each.name} has {each.replicas} replicas, but GPUs serve at most {MAX_CLIENTS} clients"
         elif each.replicas > MAX_CLIENTS_BEFORE:
             yield (
                 f"sharing.mps: {each.name} has {each.replicas} replicas, but GPUs below compute capability 7.5 serve "
-                f"{MAX_CLIENTS_BEFORE} clients at the most"
+                f"at most {MAX_CLIENTS_BEFORE} clients"
             )

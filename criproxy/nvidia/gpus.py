@@ -52,6 +52,8 @@ class Gpu:
     mig_capable: bool = False
     mig_enabled: bool = False
     mig: tuple[MigDevice, ...] = ()
+    mig_slices: int = 0
+    """In how many slices MIG divides its computing units; 0 where NVML does not say."""
     pci_class: int | None = None
     """Its PCI class as in sysfs, ``0x030200``; None where that cannot be read."""
     fabric: Fabric | None = None

@@ -75,7 +75,7 @@ def _read(read: Callable[[str], str], name: str) -> str:
         raise PluginConfigError(f"error opening config file: open {name}: {reason}", mistake_class="file") from None
     except UnicodeDecodeError as error:
         raise PluginConfigError(
-            f"{name} is no text in UTF-8 (byte {error.start})", mistake_class="syntax", advice="store it as UTF-8"
+            f"{name} is not UTF-8 text (byte {error.start})", mistake_class="syntax", advice="store it as UTF-8"
         ) from None
 
 

@@ -37,6 +37,12 @@ def is_whole_instance(profile: str) -> bool:
     return found is not None and found[1] in (None, found[2])
 
 
+def compute_slices(profile: str) -> int:
+    """How many of its GPU's slices the compute instance of *profile* has; 0 where the name does not tell."""
+    found = fullmatch(_PROFILE, profile)
+    return int(found[1] or found[2]) if found else 0
+
+
 def mixed_resource(profile: str) -> str | None:
     """The resource of a profile under the strategy ``mixed``, with its domain; None where it has none."""
     return f"{MIG_RESOURCES}{profile.replace('+', '.')}" if is_whole_instance(profile) else None

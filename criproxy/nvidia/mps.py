@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import join
 
-from criproxy.devices.offers import Offered, Offers, is_replica
+from criproxy.devices.offers import PART, Offered, Offers, is_replica
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.options import PluginConfig
 from criproxy.nvidia.resources import shown
@@ -71,7 +71,7 @@ def check(offered: Iterable[Offered], config: PluginConfig) -> None:
 
 def is_mig(offered: Offered) -> bool:
     """Whether it is a MIG device, or a replica of one."""
-    return ":" in offered.index
+    return PART in offered.index
 
 
 def pipe_directory(root: str, resource: str) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from criproxy.devices.offers import Offered, Offers
+from criproxy.devices.offers import PART, Offered, Offers
 from criproxy.devices.sharing import SelectionError, in_order, share
 from criproxy.nvidia.gpus import Gpu, MigDevice
 from criproxy.nvidia.mig import kind_of, mixed_resource
@@ -85,7 +85,9 @@ def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, plat
     whole = [gpu for gpu in counted if strategy == "none" or not gpu.mig_enabled]
     found = [(_gpu_resource(gpu, config), _whole(gpu, platform)) for gpu in whole]
     if strategy != "none":
-        parts = [(_mig_resource(device, config), _part(gpu, device, minors)) for gpu, device in _mig_devices(counted)]
+        parts = [
+            (_mig_resource(device, config), mig_part(gpu, device, minors)) for gpu, device in _mig_devices(counted)
+        ]
         if strategy == "single":
             _check_single(counted)
             if found and parts:
@@ -137,12 +139,24 @@ def _check_single(gpus: Sequence[Gpu]) -> None:
 def _whole(gpu: Gpu, platform: Platform) -> Offered:
     if platform == "wsl":  # Windows passes all GPUs by one node, and containers get all or none
         return Offered(id=_WSL_ID, index=_WSL_ID, paths=(WSL_NODE,))
-    return Offered(id=gpu.uuid, index=str(gpu.index), paths=gpu_paths(gpu), numa_node=gpu.numa_node)
+    return Offered(
+        id=gpu.uuid,
+        index=str(gpu.index),
+        paths=gpu_paths(gpu),
+        numa_node=gpu.numa_node,
+        related=tuple(device.uuid for device in gpu.mig),
+    )
 
 
-def _part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
-    paths = mig_paths(gpu, device, minors)
-    return Offered(id=device.uuid, index=f"{gpu.index}:{device.index}", paths=paths, numa_node=gpu.numa_node)
+def mig_part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
+    """A MIG device under its own id."""
+    return Offered(
+        id=device.uuid,
+        index=f"{gpu.index}{PART}{device.index}",
+        paths=mig_paths(gpu, device, minors),
+        numa_node=gpu.numa_node,
+        related=(gpu.uuid,),
+    )
 
 
 def _tegra(config: PluginConfig) -> Offers:

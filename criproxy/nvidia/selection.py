@@ -42,7 +42,7 @@ def as_config_manager_chooses(
     if default:
         if default not in names:
             raise _wrong("specified config  does not exist", f"this is {default}, the default")
-        return Choice(default, "it is the default that was given")
+        return Choice(default, "it is the given default")
     for fallback in fallbacks:
         choice = _fallback(fallback, names)
         if choice is not None:
@@ -57,7 +57,7 @@ def _fallback(fallback: str, names: Collection[str]) -> Choice | None:
         case "single":
             return Choice(next(iter(names)), "it is the only one") if len(names) == 1 else None
         case "empty":
-            return Choice("", "no other fallback before gave one")
+            return Choice("", "no earlier fallback found one")
     raise _wrong(f"unknown fallback strategy: {fallback}", "it can be named, single or empty")
 
 

@@ -22,7 +22,7 @@ def unmeant(text: str, config: PluginConfig) -> Iterator[str]:
     for entry in without_cards(config):
         near = get_close_matches(entry.name, names, n=1, cutoff=_CLOSE)
         meant = f"; did you mean {near[0]}?" if near else ""
-        yield f"sharing: no card is offered as {entry.name}, so that this entry shares none{meant}"
+        yield f"sharing: no card is offered as {entry.name}, so this entry shares nothing{meant}"
 
 
 def without_cards(config: PluginConfig) -> list[SharedResource]:

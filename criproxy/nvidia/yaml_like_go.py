@@ -65,16 +65,16 @@ def read_yaml(text: str) -> Value:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise _wrong(line, _problem(error)) from None
     except yaml.reader.ReaderError as error:
-        raise _wrong(text.count("\n", 0, error.position) + 1, "a control character has no place in YAML") from None
+        raise _wrong(text.count("\n", 0, error.position) + 1, "control characters are not allowed in YAML") from None
     _hold_to_json(found)
     return found
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
     """What the parser says, and the reason for the most common of all."""
-    problem = error.problem or error.context or "this is no YAML"
+    problem = error.problem or error.context or "this is not YAML"
     tab = problem.startswith(r"found character '\t'")
-    return "found a tab where a value or a key begins: indent with blanks" if tab else problem
+    return "found a tab where a value or a key begins: indent with spaces" if tab else problem
 
 
 def _first_document(text: str) -> list[yaml.Event]:
@@ -209,13 +209,13 @@ def _key(key: Value) -> str:
             return {"+Inf": ".inf", "-Inf": "-.inf", "NaN": ".nan"}.get(text, text)
         case None:
             raise _wrong(key.line, "a key is missing, or it is null: a key must be a text, a number, true or false")
-    raise _wrong(key.line, "a key must be a text, a number, true or false, and no list and no mapping")
+    raise _wrong(key.line, "a key must be a text, a number, true or false, not a list or a mapping")
 
 
 def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
     text = str(event.value)
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise _wrong(_line(event), r"an escape from \ud800 to \udfff is no character: write the character itself")
+        raise _wrong(_line(event), r"an escape from \ud800 to \udfff is not a character: write the character itself")
     if event.tag is None:
         return plain_value(text) if event.implicit[0] else text
     try:

@@ -38,8 +38,8 @@ class BypassMode(Enum):
 
 _SENTENCES = {
     BypassMode.OFF: "bypass is off: containers are placed",
-    BypassMode.AUTOMATIC: "bypass is on: new containers are shared, and none gets exclusive CPUs",
-    BypassMode.ORDERED: "bypass is on: every call passes, and exclusive CPUs are not guarded",
+    BypassMode.AUTOMATIC: "bypass is on: new containers share CPUs, and none gets exclusive CPUs",
+    BypassMode.ORDERED: "bypass is on: every call passes, and exclusive CPUs are not protected",
 }
 
 
@@ -114,7 +114,7 @@ class Bypass:
         match arguments.get("state"):
             case "on" | "off" as state:
                 self._pause_s, self._trial_until_s = FIRST_TRY_S, 0.0
-                self.set(BypassMode.ORDERED if state == "on" else BypassMode.OFF, "asked for by criproxy bypass")
+                self.set(BypassMode.ORDERED if state == "on" else BypassMode.OFF, "requested by criproxy bypass")
             case "status":
                 pass
             case other:

@@ -80,7 +80,7 @@ class Child:
             OSError: it cannot be started; also where a former one is still there.
         """
         if self._runs:
-            raise OSError(0, "a former one still hangs")
+            raise OSError(0, "a previous one still hangs")
         environ = {name: value for name, value in os.environ.items() if name not in _SERVICE_VARIABLES}
         _PROGRAMS.starting += 1
         _PROGRAMS.started += 1

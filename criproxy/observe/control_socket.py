@@ -9,9 +9,11 @@ import json
 import select
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from criproxy.errors import CriproxyError, UsageError
+from criproxy.observe.ending import PART_S
 from criproxy.observe.log import structlog
 
 LINE_MAX_BYTES = 1 << 20
@@ -48,7 +50,9 @@ class ControlServer:
         self._server.close()
         for writer in self._writers:
             writer.close()
-        await self._server.wait_closed()
+        with suppress(TimeoutError):  # from Python 3.12 on it waits for the commands that still run
+            async with asyncio.timeout(PART_S):
+                await self._server.wait_closed()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

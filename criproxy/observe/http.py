@@ -1,11 +1,13 @@
 """The HTTP API of ``--http``: metrics and health. Imported only where that option is given: aiohttp starts slowly."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from aiohttp import web
 
+from criproxy.observe.ending import PART_S, in_full
 from criproxy.observe.http_limits import (
     BURST,
     CONNECTIONS_PER_S,
@@ -18,6 +20,8 @@ from criproxy.observe.http_limits import (
 from criproxy.observe.tasks import Tasks
 from criproxy.wire.sockets import Listener
 
+LAST_S = 1.0
+"""How long requests under way may take when the server ends."""
 Health = Callable[[], Awaitable[str | None]]
 """None where all is well, else a sentence that says what is not."""
 
@@ -47,7 +51,7 @@ class HttpServer:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=LAST_S)
 
     async def start(self, listener: Listener) -> None:
         """Serve on *listener*, which stays the caller's."""
@@ -58,9 +62,10 @@ class HttpServer:
         self._tasks.forever("accept HTTP connections", partial(acceptor.run, listener.sock))
 
     async def stop(self) -> None:
-        """Serve no more; the calls under way end first."""
+        """Serve no more; the requests under way end first, or are cut after a moment."""
         await self._tasks.stop()
-        await self._runner.cleanup()
+        with suppress(TimeoutError):
+            await in_full(self._runner.cleanup(), LAST_S + PART_S)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body, content_type = self._rendered(request.headers.get("Accept", ""))

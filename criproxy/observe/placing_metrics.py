@@ -63,12 +63,15 @@ class Placing:
 
 _COUNTS = {
     "resizes_refused": ("resizes_refused", "Resizes that were refused; the kubelet repeats each every second."),
-    "promotions": ("promotions", "Containers that got the CPUs, the place or the size that they lacked before."),
-    "policy_failures": ("policy_failures", "Events at which the policy raised an exception that no policy may raise."),
-    "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
+    "promotions": ("promotions", "Containers that got CPUs, a place or a size that they had lacked."),
+    "policy_failures": ("policy_failures", "Events for which the policy raised an unexpected exception."),
+    "policy_faults": ("policy_faults", "Layouts from a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
     "pod_file_failures": ("pod_file_failures", "Times at which files of pods with cards could not be written."),
-    "unknown_outcomes": ("inquiries", "Calls without an answer whose outcome criproxy asked the runtime for."),
+    "unknown_outcomes": (
+        "inquiries",
+        "Calls without an answer for which criproxy asked the runtime about the outcome.",
+    ),
     "adoptions": ("adoptions", "Adopted containers: running ones that criproxy did not place."),
     "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),
 }
@@ -76,13 +79,16 @@ _COUNTS = {
 
 _NOW = {
     "misplaced": ("misplaced_containers", "Containers that do not have their grant yet."),
-    "misplaced_age_s": ("misplaced_age_seconds", "How long the oldest misplaced container has waited; 0 without one."),
-    "unpromoted": ("unpromoted_containers", "Containers that are shared only until they can be placed."),
+    "misplaced_age_s": (
+        "misplaced_age_seconds",
+        "How long the oldest misplaced container has been waiting; 0 if there is none.",
+    ),
+    "unpromoted": ("unpromoted_containers", "Containers that share CPUs only until they can be placed."),
     "undersized": ("undersized_containers", "Containers without room for the size that they should have."),
     "store_current": ("store_current", "1 while the state on disk is up to date, else 0."),
     "store_failing_s": ("store_failing_seconds", "How long the state on disk has been out of date; 0 if it is not."),
     "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked the runtime which containers run."),
-    "config_problem": ("config_problem", "1 while the configuration in force is not the one in the file, else 0."),
+    "config_problem": ("config_problem", "1 while the configuration in effect is not the one in the file, else 0."),
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
     "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
 }
@@ -115,7 +121,7 @@ class PlacingCollector(Collector):
                 yield GaugeMetricFamily(f"criproxy_{name}", text, value=value)
         text = "Updates to other containers that the runtime has not answered yet."
         yield GaugeMetricFamily("criproxy_updates_in_flight", text, value=counters.updates_in_flight)
-        text = "Containers with an unknown outcome: whether they exist or run."
+        text = "Containers for which it is unknown whether they exist or run."
         yield GaugeMetricFamily("criproxy_unknown_containers", text, value=placing.containers.get("unknown", 0))
         yield from _devices(placing)
         yield _decision_times(counters.decision_times)
@@ -128,30 +134,30 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
 
     Known labels have a 0 before they come: Prometheus sees no increase of what was not there.
     """
-    count, text = placing.counters, "Changes of the node's state, by the kind of event that brought them."
+    count, text = placing.counters, "Changes of the node's state, by the kind of event that caused them."
     yield "decisions", "event", text, count.decisions
     refusals = {"RESOURCE_EXHAUSTED": 0, "UNAVAILABLE": 0, **count.refusals}
     yield "refusals", "code", "Calls from the kubelet that criproxy refused, by gRPC status code.", refusals
-    text = "Held calls at which criproxy itself failed, by what it did with them."
+    text = "Held calls in which criproxy itself failed, by what it did with them."
     yield "fallbacks", "way", text, placing.fallbacks
     text = "Failures of criproxy itself: calls, watchers, policies, reports, database rows."
     yield "failures", "kind", text, placing.failures
     updates = {"sent": count.updates_sent, "failed": count.updates_failed, "lost": count.updates_lost}
-    yield "updates", "outcome", "Updates to other containers: sent, of these failed and lost.", updates
-    text = "Cpusets changed by another program: found, and of these repaired at once."
+    yield "updates", "outcome", "Updates to other containers: sent, and how many of these failed or were lost.", updates
+    text = "Cpusets changed by another program: found, and how many of these were repaired immediately."
     yield "drift", "outcome", text, {"found": count.drift_found, "repaired": count.drift_repaired}
     exits = {"events": 0, "lists": 0, "cgroups": 0, **count.exits}
-    yield "exits", "seen", "Ends of containers without a call, by what reported them.", exits
+    yield "exits", "seen", "Containers that ended without a call, by what reported them.", exits
     resyncs = {"ok": count.resyncs, "failed": count.resync_failures}
     yield "resyncs", "outcome", "Comparisons with the containers that the runtime lists.", resyncs
-    text = "Reloads of the configuration: ok, or failed, and the old one stays."
+    text = "Reloads of the configuration: ok, or failed, in which case the old one stays."
     yield "config_reloads", "outcome", text, {"ok": count.reloads_ok, "failed": count.reloads_failed}
 
 
 def _decision_times(times: Times) -> Metric:
     names = [*map(str, DECISION_BUCKETS_S), "+Inf"]
     buckets: list[tuple[str, float]] = list(zip(names, accumulate(times.counts), strict=True))
-    text = "How long a decision about a CreateContainer request or a resize took, without disk and runtime."
+    text = "How long a decision about a CreateContainer request or a resize took, excluding disk and runtime."
     family = HistogramMetricFamily("criproxy_decision_seconds", text)
     family.add_metric([], buckets, times.total_s)
     return family
@@ -180,7 +186,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     ),
     (
         *(CounterMetricFamily, "device_evidence", ("source", "outcome"), _evidence),
-        "Questions to the kubelet about allocated devices, by source and outcome.",
+        "Queries to the kubelet about allocated devices, by source and outcome.",
     ),
     (
         *(CounterMetricFamily, "device_allocations", ("device_class", "source")),
@@ -190,12 +196,12 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(GaugeMetricFamily, "device_cards", ("device_class",)),
         lambda placing: placing.device_cards,
-        "Cards that the machine has, by class of devices.",
+        "Cards of the machine, by device class.",
     ),
     (
         *(GaugeMetricFamily, "device_cards_given", ("device_class",)),
         lambda placing: placing.device_cards_given,
-        "Cards that containers have, by class of devices.",
+        "Cards that containers have, by device class.",
     ),
     (
         *(GaugeMetricFamily, "device_plugin_up", ()),
@@ -204,22 +210,22 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     ),
     (
         *(GaugeMetricFamily, "device_ids", ("device_class", "resource", "health"), _ids),
-        "Ids that the device plugin advertises, by resource; replicas of a card count each.",
+        "IDs that the device plugin advertises, by resource; each replica of a card counts.",
     ),
     (
         *(GaugeMetricFamily, "device_ids_given", ("device_class", "resource")),
         lambda placing: placing.device_ids_given,
-        "Ids of the device plugin that containers have, by resource.",
+        "IDs of the device plugin that containers have, by resource.",
     ),
     (
         *(GaugeMetricFamily, "device_unhealthy_cards", ("device_class",)),
         lambda placing: placing.unhealthy_cards,
-        "Cards that the device plugin has reported as unhealthy and not as healthy again.",
+        "Cards that the device plugin has reported as unhealthy, and not yet as healthy again.",
     ),
     (
         *(CounterMetricFamily, "device_incidents", ("device_class", "action")),
         lambda placing: placing.counters.device_incidents,
-        "Reports of unhealthy cards, by what the policy file says to do.",
+        "Reports of unhealthy cards, by action.",
     ),
     (
         *(CounterMetricFamily, "device_stops", ("device_class",)),
@@ -239,7 +245,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     (
         *(CounterMetricFamily, "device_quota_incidents", ("device_class", "quantity", "action")),
         lambda placing: placing.counters.quota_incidents,
-        "Containers that were found over the quota of a vGPU, by what the policy file says to do.",
+        "Containers that were found over the quota of a vGPU, by action.",
     ),
     (
         *(CounterMetricFamily, "device_quota_stops", ("device_class", "quantity")),

@@ -21,8 +21,8 @@ from criproxy.observe.vgpu_metrics import Signals, VgpuCollector
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
 _COUNTERS = {
-    "accepted_connections": ("connections_total", "Connections of clients accepted since the start."),
-    "dial_failures": ("dial_failures", "Connections of clients that ended because the runtime could not be reached."),
+    "accepted_connections": ("connections_total", "Client connections accepted since criproxy started."),
+    "dial_failures": ("dial_failures", "Client connections that ended because the runtime could not be reached."),
     "refused_calls": ("refused", "Held calls that were answered with an error of criproxy."),
     "cancelled_held_calls": ("cancelled_held", "Held calls that the client or the runtime ended first."),
     "handler_errors": ("handler_errors", "Handlers of criproxy that failed; onError decided about their calls."),
@@ -87,7 +87,7 @@ class _ProxyCollector(Collector):
 
     def _held(self) -> Metric:
         family = HistogramMetricFamily(
-            "criproxy_held_seconds", "How long criproxy held a call before it went on.", labels=["method"]
+            "criproxy_held_seconds", "How long criproxy held a call before it continued.", labels=["method"]
         )
         merged: defaultdict[str, list[Histogram]] = defaultdict(list)
         for entry in self._entries():
@@ -99,7 +99,7 @@ class _ProxyCollector(Collector):
         return family
 
     def _bytes(self) -> Metric:
-        family = CounterMetricFamily("criproxy_bytes", "Bytes read, by where they go.", labels=["direction"])
+        family = CounterMetricFamily("criproxy_bytes", "Bytes read, by destination.", labels=["direction"])
         family.add_metric(["to_runtime"], sum(stats.bytes_from_kubelet for stats in self._stats))
         family.add_metric(["to_kubelet"], sum(stats.bytes_from_runtime for stats in self._stats))
         return family
@@ -107,19 +107,25 @@ class _ProxyCollector(Collector):
     def _now(self) -> Iterator[Metric]:
         connections = sum(stats.connections_open for stats in self._stats)
         debt, held_s = self._gauges.window_debt_bytes(), self._gauges.oldest_held_s()
-        yield GaugeMetricFamily("criproxy_connections", "Open connections of clients.", value=connections)
-        yield GaugeMetricFamily("criproxy_window_debt_bytes", "Window lent to clients and not yet repaid.", value=debt)
-        text = "How long criproxy has held its oldest held call; 0 without one."
+        yield GaugeMetricFamily("criproxy_connections", "Open client connections.", value=connections)
+        yield GaugeMetricFamily(
+            "criproxy_window_debt_bytes",
+            "Flow-control window that criproxy granted to clients and has not recovered yet.",
+            value=debt,
+        )
+        text = "How long criproxy has held the oldest call that it holds; 0 if it holds none."
         yield GaugeMetricFamily("criproxy_oldest_held_call_seconds", text, value=held_s)
         yield self._bypass()
         dropped = self._gauges.dropped_log_lines()
-        yield CounterMetricFamily("criproxy_dropped_log_lines", "Log lines dropped, not read in time.", value=dropped)
+        yield CounterMetricFamily(
+            "criproxy_dropped_log_lines", "Log lines dropped because they were not read in time.", value=dropped
+        )
         build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
 
     def _bypass(self) -> Metric:
-        text = "1 while the policy is bypassed: ordered by an operator, or automatic after failures."
+        text = "1 while the policy is bypassed: by an operator, or automatically after failures."
         family = GaugeMetricFamily("criproxy_bypass", text, labels=["mode"])
         for mode in (BypassMode.AUTOMATIC, BypassMode.ORDERED):
             family.add_metric([mode.value], self._gauges.bypass() is mode)

@@ -13,6 +13,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """Before supervised work begins again; the pause doubles with each failure."""
 CALM_S = 60.0
 """What has gone on for so long begins again after the first pause."""
+STOP_S = 2.0
+"""How long what is cancelled may take to end."""
 
 Work = Coroutine[object, object, None]
 T = TypeVar("T")
@@ -28,6 +30,8 @@ class Tasks:
     """Counts everything that fails."""
     first_pause_s: float = FIRST_PAUSE_S
     """Before supervised work that has failed begins again."""
+    stop_s: float = STOP_S
+    """How long `stop` waits."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _stopped: bool = False
 
@@ -58,13 +62,17 @@ class Tasks:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
 
     async def stop(self) -> None:
-        """Cancel what is still running and wait for its end."""
+        """Cancel what is still running and wait for its end, for a moment; what does not end is named in the log."""
         self._stopped = True
         if (loop := asyncio.get_running_loop()).get_exception_handler() == self._unhandled:  # else it is another's
             loop.set_exception_handler(None)
-        for task in self._running:
+        for task in (ending := {*self._running}):
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        if not ending:
+            return
+        _, left = await asyncio.wait(ending, timeout=self.stop_s)
+        for name in sorted(task.get_name() for task in left):
+            self.log.warning("background work does not end", work=name, after_s=self.stop_s)
 
     async def keep_going(self, name: str, loop: Callable[[], Work]) -> None:
         """What `forever` runs, for who ends it himself."""
@@ -73,7 +81,9 @@ class Tasks:
             begun_s = clock.time()
             try:
                 await loop()
-            except Exception as error:  # noqa: BLE001 (whatever it is, the work has to go on)
+            except Exception as error:
+                if _is_cancelled():  # what was raised has taken the place of the cancellation
+                    raise
                 self.failed("watcher", name, error)
             else:
                 return
@@ -84,7 +94,7 @@ class Tasks:
 
     def failed(self, kind: str, name: str, error: BaseException) -> None:
         """Count, show and, where it is news, log that *name* has failed with *error*; *kind* as in `Failures`."""
-        after = "; criproxy has started it again" if kind == "watcher" else ""
+        after = "; criproxy has restarted it" if kind == "watcher" else ""
         if self.failures.add(kind, f"criproxy failed at '{name}': {error!r}{after}"):
             self.log.error("background work failed", work=name, error=str(error), exc_info=error)
 
@@ -100,6 +110,12 @@ class Tasks:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self.failed("background", task.get_name(), error)
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task has been asked to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _first_of_ours(error: BaseException) -> str:

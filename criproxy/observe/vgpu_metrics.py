@@ -55,8 +55,16 @@ class VgpuCollector(Collector):
         """Every metric that there is."""
         signals = self._measure()
         for name, text, value in (
-            ("node_cpu_utilization_ratio", "Part of the node's CPU time that is busy, 0 to 1.", signals.node_cpu_ratio),
-            ("node_memory_utilization_ratio", "Part of the node's memory in use, 0 to 1.", signals.node_memory_ratio),
+            (
+                "node_cpu_utilization_ratio",
+                "Share of the node's CPU time that is busy, 0 to 1.",
+                signals.node_cpu_ratio,
+            ),
+            (
+                "node_memory_utilization_ratio",
+                "Share of the node's memory that is in use, 0 to 1.",
+                signals.node_memory_ratio,
+            ),
             ("usage_watcher_up", "1 while the watcher reports the use of cards, else 0.", signals.watcher_up),
         ):
             if value is not None:

@@ -91,7 +91,7 @@ class Wishes:
             why = bounded_text(str(error), _MAX_WHY_CHARS)
         except Exception:  # noqa: BLE001 (the text of one pod does not make the policy faulty)
             why = "criproxy cannot read it; write it plainly"
-        raise BadAnnotation(f"container {self.container.title}: annotation {name} cannot be understood: {why}")
+        raise BadAnnotation(f"container {self.container.title}: annotation {name} is invalid: {why}")
 
     def scope(self, key: str) -> int:
         """The scope of the annotation about *key*: 0 for this container, 1 for its pod, 2 for all others or none."""

@@ -97,7 +97,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "anti-affinity": Key(
         "YAML",
-        "which containers this one should be away from",
+        "which containers this one should be kept away from",
     ),
     "pool.podpools": Key(
         "the name of a pool",

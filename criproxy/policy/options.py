@@ -156,7 +156,7 @@ class Options(BaseModel):
     def contradictions(self) -> Iterator[Misfit]:
         """What these options ask for that no machine can have; a policy with more options adds its own."""
         if self.reserved_cpus and self.reserved_resources.cpu is not None:
-            yield Misfit(("reservedCpus",), "says the same as reservedResources.cpu: give one of them")
+            yield Misfit(("reservedCpus",), "means the same as reservedResources.cpu: set only one of them")
         elif (available := self.available_resources.cpu) and available.listed is not None:
             yield from self._reserved_beyond(available.listed)
 

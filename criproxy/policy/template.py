@@ -67,7 +67,7 @@ class TemplatePolicy:
         had = node.grants.get(container.key)
         return ranked(
             Candidate(min(pool), _name(pool), (
-                Criterion("it is there already", int(had is None or not had.cpus <= pool)),
+                Criterion("it is already there", int(had is None or not had.cpus <= pool)),
                 Criterion("it has more room", -milli, Unit.MORE_MILLI),
             ))
             for pool, milli in room.items() if container.cpu_milli <= milli

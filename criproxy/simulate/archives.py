@@ -34,12 +34,14 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], object]) -> None
         with tarfile.open(archive) as opened:
             _Unpacking(opened, folder.resolve()).run(wanted)
     except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-        raise UsageError(f"{_why(error)}: it must be a copy of /sys and /proc, a folder or a tar archive") from error
+        raise UsageError(
+            f"{_why(error)}: it must be a copy of /sys and /proc, as a directory or a tar archive"
+        ) from error
 
 
 def _why(error: Exception) -> str:
     if isinstance(error, tarfile.ReadError) and not error.__context__ and "unexpected end" not in str(error):
-        return "it is neither a folder nor an archive that tar knows"
+        return "it is neither a directory nor an archive that tar can read"
     if isinstance(error, OSError) and error.strerror:
         return f"it cannot be read ({error.strerror})"
     if isinstance(error, EOFError | tarfile.ReadError):

@@ -79,7 +79,7 @@ def read_spec(file: Path) -> Spec:
         with file.open("rb") as source:
             content = source.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise UsageError(f"{file} is larger than {MAX_BYTES >> 20} MiB, too much for the specification of a load")
+            raise UsageError(f"{file} is larger than {MAX_BYTES >> 20} MiB, too large for a load file")
         document = parse(content.decode())
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error, "a load specification (YAML), or a trace if its name ends in .jsonl") from error

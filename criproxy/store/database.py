@@ -14,8 +14,19 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.history import History, find, newest, of_lives
-from criproxy.store.rows import APPLIED, CONTAINERS, FORMER, GRANTS, INCIDENTS, KEPT, PODS, Table, tables
-from criproxy.store.schema import VERSION, migrate, version_of
+from criproxy.store.rows import (
+    APPLIED,
+    CONTAINERS,
+    FORMER,
+    GRANTS,
+    INCIDENTS,
+    KEPT,
+    PODS,
+    QUOTA_INCIDENTS,
+    Table,
+    tables,
+)
+from criproxy.store.schema import VERSION, has_quotas_apart, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
 NAME = "criproxy.db"
@@ -196,6 +207,8 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
     def read(table: Table) -> dict[str, Any]:
         return dict(map(table.entry, connection.execute(table.select)))
 
+    # Where both have the same incident, the row among the cards is the later one: see `schema`.
+    quotas = read(QUOTA_INCIDENTS) if has_quotas_apart(connection) else {}
     return Node(
         topology,
         pods=read(PODS),
@@ -203,7 +216,7 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         grants=read(GRANTS),
         applied=read(APPLIED),
         kept=read(KEPT),
-        incidents=read(INCIDENTS),
+        incidents={**quotas, **read(INCIDENTS)},
         former=read(FORMER),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )

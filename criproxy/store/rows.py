@@ -29,6 +29,8 @@ class Table:
     entries: Callable[[Node], Mapping[str, Any]]
     to_row: Callable[[str, Any], Row]
     from_row: Callable[[Row], Any]
+    holds: Callable[[Any], bool] = lambda value: True
+    """Whether a value of that map is in this table; there may be another table for the others."""
 
     @property
     def upsert(self) -> str:
@@ -57,8 +59,9 @@ def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[st
     """
     old, new = table.entries(before), table.entries(after)
     keys = changed_keys(old, new)
-    written = [key for key in keys if key in new and old.get(key) != new[key]]
-    return written, [key for key in keys if key in old and key not in new]
+    held = {key: new[key] for key in keys if key in new and table.holds(new[key])}
+    written = [key for key, value in held.items() if old.get(key) != value]
+    return written, [key for key in keys if key in old and table.holds(old[key]) and key not in held]
 
 
 @lru_cache(maxsize=256)  # sharers get one set object, which keeps comparing them cheap
@@ -193,10 +196,17 @@ GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)
 
 KEPT = Table("kept", 2, lambda node: node.kept, _kept_row, _to_kept)
-INCIDENTS = Table("incidents", 2, lambda node: node.incidents, _incident_row, _to_incident)
+INCIDENTS = Table(
+    *("incidents", 2, lambda node: node.incidents, _incident_row, _to_incident),
+    holds=lambda incident: incident.excess is None,
+)
+QUOTA_INCIDENTS = Table(
+    *("quota_incidents", 2, lambda node: node.incidents, _incident_row, _to_incident),
+    holds=lambda incident: incident.excess is not None,
+)
 FORMER = Table("former", 8, lambda node: node.former, _grant_row, _to_grant)
 
 
 def tables() -> Iterator[Table]:
     """All tables that hold a map of a node."""
-    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, FORMER, INCIDENTS)
+    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, FORMER, INCIDENTS, QUOTA_INCIDENTS)

@@ -1,5 +1,6 @@
 """The tables, and how a database of an older version becomes one of this version. Migrations only go forward."""
 
+import json
 import sqlite3
 
 MIGRATIONS = (
@@ -80,6 +81,11 @@ MIGRATIONS = (
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 
 VERSION = len(MIGRATIONS)
+BESIDE = "CREATE TABLE IF NOT EXISTS quota_incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID"
+"""A table that came without a newer version: a criproxy that does not know it opens the database and leaves it alone.
+
+Such a criproxy takes every row of ``incidents`` for an unhealthy card, and would stop all containers that use it.
+"""
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -91,3 +97,31 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the database up to `VERSION`, each step in a transaction of its own."""
     for version in range(version_of(connection), VERSION):
         connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;")
+    connection.execute(BESIDE)
+    _set_quotas_apart(connection)
+
+
+def has_quotas_apart(connection: sqlite3.Connection) -> bool:
+    """Whether there is the table beside; where only an older criproxy has had the database, there is none."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'quota_incidents'"
+    return connection.execute(query).fetchone() is not None
+
+
+def _set_quotas_apart(connection: sqlite3.Connection) -> None:
+    """Move the incidents of quotas that an older criproxy has put to those of cards; its rows are the newer ones."""
+    rows = [row for row in connection.execute("SELECT key, incident FROM incidents") if _is_of_quota(row[1])]
+    if not rows:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany("INSERT OR REPLACE INTO quota_incidents VALUES (?, ?)", rows)
+    connection.executemany("DELETE FROM incidents WHERE key = ?", [(key,) for key, _ in rows])
+    connection.execute("COMMIT")
+
+
+def _is_of_quota(incident: object) -> bool:
+    """Whether a row is about a quota; what cannot be read is judged by who reads the whole row."""
+    try:
+        said = json.loads(str(incident))
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("excess") is not None

@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -18,6 +18,8 @@ from criproxy.store.writing import LeftOut
 
 T = TypeVar("T")
 LOCK_NAME = "lock"
+CLOSE_S = 2.0
+"""How long a disk may take to finish what is queued, at the end."""
 
 
 class InUse(StoreError):
@@ -119,12 +121,17 @@ class Store:
         return await self._run(lambda: self._opened().history(*lives))
 
     def close(self) -> None:
-        """Finish what is queued, then give the directory free; again does nothing. Blocks."""
+        """Finish what is queued, then give the directory free; again does nothing. Blocks, for `CLOSE_S` at most.
+
+        What a disk that hangs holds is left as it is: it goes with the process.
+        """
         if self._closed:
             return
         self._closed = True
-        self._writer.shutdown()
-        if self._database:
+        last = self._writer.submit(int)
+        is_done = bool(wait([last], CLOSE_S).done)
+        self._writer.shutdown(wait=is_done)
+        if is_done and self._database:
             self._database.close()
             os.close(self._lock)
 

@@ -8,7 +8,7 @@ pause in the readings, or with another plan, everybody begins anew. Nor does it 
 before its container is found may have been of any container on its card.
 
 Memory is judged as it is. Computing units are sampled by the driver and come in bursts, so they are judged by the mean
-of the last readings.
+of the last readings. A reading without a newer sample than the one before is none of them: it only says the same again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -72,10 +72,12 @@ class _Series:
     last_s: float | None = None
     action: OverQuota = "observe"
     """What was said to do about the incident."""
+    sampled_s: float | None = None
+    """Of when the last sample was, if that is known."""
 
     def anew(self) -> "_Series":
         """The same without what was read: only an incident stays one."""
-        return _Series(is_incident=self.is_incident, action=self.action)
+        return _Series(is_incident=self.is_incident, action=self.action, sampled_s=self.sampled_s)
 
 
 Verdict = Over | Within
@@ -109,7 +111,12 @@ class Judgement:
         return replace(self, _series={**self._series, key: _Series(is_incident=True, action=action)})
 
     def after(
-        self, at_s: float, grants: Iterable[Grant], uses: Iterable[ContainerUse], lost: Collection[ProcessUse] = ()
+        self,
+        at_s: float,
+        grants: Iterable[Grant],
+        uses: Iterable[ContainerUse],
+        lost: Collection[ProcessUse] = (),
+        sampled_s: float | None = None,
     ) -> tuple["Judgement", tuple[Verdict, ...]]:
         """Judge a complete reading.
 
@@ -118,6 +125,7 @@ class Judgement:
             grants: what containers have that are there now.
             uses: what they use of cards of this class; who is not in it uses nothing.
             lost: what processes use of the containers' card that were gone before their containers were found.
+            sampled_s: when the newest sample of the card's computing units was taken, by any clock; None: it is new.
 
         Returns:
             What to remember, and what has changed.
@@ -129,7 +137,8 @@ class Judgement:
             before = self._continued(self._series.get(key, _Series()), at_s)
             use = used.get((key.container_id, key.card))
             used_now = self._certain(key, allowed, _used(key, use), lost)
-            now, action = self._read(before, key, allowed, used_now, at_s), self._action(key, grant)
+            sample_s = sampled_s if key.quantity == "cores" else None
+            now, action = self._read(before, key, allowed, used_now, at_s, sample_s), self._action(key, grant)
             if self._is_news(before, now, action):
                 now = replace(now, action=action)
                 verdicts.append(self._over(key, allowed, now, use))
@@ -143,10 +152,18 @@ class Judgement:
         pause_s = PAUSE_PERIODS * self.plan.period_s
         return before if before.last_s is None or at_s - before.last_s <= pause_s else before.anew()
 
-    def _read(self, before: _Series, key: Key, allowed: int, used: float | None, at_s: float) -> _Series:
+    def _read(
+        self, before: _Series, key: Key, allowed: int, used: float | None, at_s: float, sampled_s: float | None
+    ) -> _Series:
         """What is remembered after one more reading, if it is one: it must be newer, and say how much is *used*."""
         if used is None or (before.last_s is not None and at_s <= before.last_s):
             return before
+        if sampled_s is not None and sampled_s == before.sampled_s:
+            return replace(before, last_s=at_s)
+        now = self._with(before, key, allowed, used, at_s)
+        return replace(now, sampled_s=sampled_s)
+
+    def _with(self, before: _Series, key: Key, allowed: int, used: float, at_s: float) -> _Series:
         kept = max(MEAN_OF, self.plan.samples) if key.quantity == "cores" else 1
         recent = (*before.recent, used)[-kept:]
         value = sum(recent) / len(recent)
@@ -167,7 +184,8 @@ class Judgement:
 
     def _is_news(self, before: _Series, now: _Series, action: OverQuota) -> bool:
         """Whether an incident has begun, or more is to be done about it than was said."""
-        is_more = STRENGTHS.index(action) > STRENGTHS.index(now.action) and self._is_long(now)
+        is_stronger = STRENGTHS.index(action) > STRENGTHS.index(now.action)
+        is_more = is_stronger and now.readings_over > before.readings_over and self._is_long(now)
         return now.is_incident and (is_more or not before.is_incident)
 
     def _action(self, key: Key, grant: Grant) -> OverQuota:

@@ -1,6 +1,7 @@
 """A reading as programs and files say it, in JSON; docs/vgpu.md describes the format for people who write them."""
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
@@ -36,6 +37,7 @@ def reading_in(said: object, kind: str, at_s: float) -> Reading:
         cards=tuple(_card(each, where) for each, where in _items(fields, "cards")),
         problem=_text(fields.get("problem", ""), "problem"),
         unread={card: _text(reason, f"unread.{card}") for card, reason in unread.items()},
+        sampled_s=dict(_sampled(each, where) for each, where in _items(fields, "cards") if "sampled_s" in each),
     )
 
 
@@ -43,7 +45,7 @@ def _taken_s(fields: Mapping[str, Any], came_s: float) -> float:
     """When it was taken; what waited in a pipe or file is not of now."""
     value = fields.get("monotonic_s", came_s)
     if type(value) not in {int, float} or not 0 <= value <= came_s + AHEAD_S:
-        raise NoReading(f"monotonic_s must be a time of the machine's monotonic clock that has been, not {value!r:.60}")
+        raise NoReading(f"monotonic_s must be a past time of the machine's monotonic clock, not {value!r:.60}")
     return min(float(value), came_s)
 
 
@@ -59,7 +61,7 @@ def _process(said: object, where: str) -> ProcessUse:
     fields = _object(said, where)
     pid = fields.get("pid")
     if type(pid) is not int or not 0 < pid < MAX_PID:
-        raise NoReading(f"{where}.pid must be the number of a process, not {pid!r:.60}")
+        raise NoReading(f"{where}.pid must be a process ID, not {pid!r:.60}")
     return ProcessUse(
         process=Process(pid=pid, start_ticks=0),
         card=_name(fields, where),
@@ -78,6 +80,14 @@ def _card(said: object, where: str) -> CardUse:
     )
 
 
+def _sampled(fields: Mapping[str, Any], where: str) -> tuple[str, float]:
+    """A card that has a time of its newest sample, and that time."""
+    value = fields["sampled_s"]
+    if type(value) not in {int, float} or not isfinite(value):
+        raise NoReading(f"{where}.sampled_s must be a number of seconds, not {value!r:.60}")
+    return _name(fields, where), float(value)
+
+
 def _object(said: object, where: str) -> Mapping[str, Any]:
     if not isinstance(said, dict):
         raise NoReading(f"{where} must be an object, not {said!r:.60}")
@@ -86,7 +96,7 @@ def _object(said: object, where: str) -> Mapping[str, Any]:
 
 def _text(said: object, where: str) -> str:
     if not isinstance(said, str):
-        raise NoReading(f"{where} must be a text, not {said!r:.60}")
+        raise NoReading(f"{where} must be a string, not {said!r:.60}")
     return said[:500]
 
 

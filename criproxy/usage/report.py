@@ -69,7 +69,7 @@ def _wrong(use: ClassUse) -> Iterator[str]:
         for number, each in enumerate(entries):
             yield from _wrong_of(f"{name}[{number}]", each)
             if (name == "containers") is not bool(each.container_id):
-                yield f"{name}[{number}].container_id: belongs to containers, and only there"
+                yield f"{name}[{number}].container_id: must be set in containers, and nowhere else"
 
 
 def _wrong_of(where: str, use: CardUse | ContainerUse, total_mib: int = 0) -> Iterator[str]:
@@ -77,6 +77,6 @@ def _wrong_of(where: str, use: CardUse | ContainerUse, total_mib: int = 0) -> It
         yield f"{where}.card: must not be empty"
     for each in (use.memory_mib, total_mib):
         if not 0 <= each <= MOST_MIB:
-            yield f"{where}: must be MiB from 0 on, not {each!r}"
+            yield f"{where}: must be an amount of MiB, not {each!r}"
     if use.cores_percent is not None and not 0 <= use.cores_percent <= MOST_PERCENT:  # nor is it NaN
-        yield f"{where}.cores_percent: must be percent from 0 on, not {use.cores_percent!r}"
+        yield f"{where}.cores_percent: must be a percentage, not {use.cores_percent!r}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from criproxy.devices.holdings import Facts, Holdings
+from criproxy.devices.holdings import Holdings, has_cards
 from criproxy.devices.rules import DeviceRules
 from criproxy.model.incident import Incident, Quantity
 from criproxy.model.node import Node
@@ -107,7 +107,7 @@ def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport
     seen = set[tuple[str, str, str]]()
     for container in node.containers.values():
         facts = holdings.of(container)
-        for grant in grants_of(node, container, facts, rules) if facts and _has_cards(facts) else ():
+        for grant in grants_of(node, container, facts, rules) if facts and has_cards(facts) else ():
             for card in grant.cards:
                 seen.add((container.key, grant.kind, card))
                 yield _row(container, grant, card, uses, incidents)
@@ -115,11 +115,6 @@ def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport
         other = node.containers.get(use.container_id)
         if other is not None and (other.key, kind, use.card) not in seen:
             yield _row(other, _unknown_grant(node, other, kind, use.card), use.card, uses, incidents)
-
-
-def _has_cards(facts: Facts) -> bool:
-    """Whether anything was allocated: most containers of a node have none of its cards."""
-    return any(key.endswith("_allocated") for key in facts)
 
 
 def _row(container: Container, grant: Grant, card: str, uses: Uses, incidents: Mapping[str, list[Incident]]) -> CardRow:

@@ -25,7 +25,7 @@ class Why(Enum):
     MORE = "above the threshold"
     FEWER = "below the threshold"
     WITHIN = "within the tolerance"
-    MISSING = "pods without a value may change it"
+    MISSING = "undecided: pods have no value"
     UNKNOWN = "not known"
 
 
@@ -167,9 +167,9 @@ def recommend(current: int, proposals: Sequence[Proposal], limits: Limits) -> Re
     unknown = ", ".join(each.target.name for each in made if each.replicas is None)
     wanted = max(known, default=current)
     if not known:
-        note = "no metric is known"
+        note = "no metric has a value"
     elif unknown and wanted < current:
-        wanted, note = current, f"not fewer while it is not known: {unknown}"
+        wanted, note = current, f"no scale-down while unknown: {unknown}"
     elif limits.clamp(wanted) != wanted:
         note = f"{wanted} wanted; at least {limits.fewest} and at most {limits.most} are allowed"
     else:

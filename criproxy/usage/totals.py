@@ -87,6 +87,7 @@ def named(reading: Reading, cards: Mapping[str, str]) -> Reading:
         processes=tuple(replace(each, card=cards.get(each.card, each.card)) for each in reading.processes),
         cards=tuple(replace(each, card=cards.get(each.card, each.card)) for each in reading.cards),
         unread={cards.get(card, card): reason for card, reason in reading.unread.items()},
+        sampled_s={cards.get(card, card): sampled_s for card, sampled_s in reading.sampled_s.items()},
     )
 
 

@@ -57,6 +57,9 @@ class Reading:
     """Why it is not complete, in one sentence; nobody is judged by such a reading."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """By card, why nothing is known of it: nobody is judged by what he uses of that card."""
+    sampled_s: Mapping[str, float] = field(default_factory=dict)
+    """By card, when the newest sample of its computing units was taken, by any clock; a card that lacks has a new one
+    in each reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

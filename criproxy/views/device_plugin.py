@@ -24,7 +24,7 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
     for kind, cards in classes.items():
         if not any(card.healthy for card in cards) and any(map(_failed, cards)):
             reasons = ", ".join(bounded_texts(list(dict.fromkeys(card.reason for card in cards)), MAX_NAMED))
-            yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so that pods get none: {reasons}")
+            yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so pods get none: {reasons}")
 
 
 def _failed(card: PublishedCard) -> bool:

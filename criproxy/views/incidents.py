@@ -55,11 +55,11 @@ def over_quota(node: Node) -> Iterator[str]:
         for container, use in _users(node, incident) if incident.excess else ():
             if container.state is not ContainerState.EXITED:
                 since, done = timestamp(incident.since_s), _DONE.get(use, "")
-                text = f"{container.title} is over its quota since {since}: {incident.sentence}"
+                text = f"{container.title} has been over its quota since {since}: {incident.sentence}"
                 yield f"{text} (quota: {incident.action_word}{done})"
 
 
-_DONE = {Use.STOPPING: ", it is being stopped", Use.KILLED: ", a process was to be killed"}
+_DONE = {Use.STOPPING: ", it is being stopped", Use.KILLED: ", the watcher was told to kill a process"}
 
 
 def _going_on(node: Node) -> list[Incident]:
@@ -90,7 +90,7 @@ def unhealthy_in_use(node: Node) -> Iterator[str]:
             names = ", ".join(title for title, _ in living[:_NAMED])
             more = f" and {len(living) - _NAMED} more" if len(living) > _NAMED else ""
             since = timestamp(incident.since_s)
-            text = f"{incident.device_class}: card {incident.card} is unhealthy since {since} ({incident.reason})"
+            text = f"{incident.device_class}: card {incident.card} has been unhealthy since {since} ({incident.reason})"
             stopping = ", and criproxy stops them" if _stops(incident, [use for _, use in living]) else ""
             yield f"{text}, and used by {names}{more}{stopping}"
 

@@ -42,7 +42,7 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
         yield Notice("machine", text)
     yield from _over_quota(node)
     if situation.policy == "none":
-        unseen = "; criproxy does not see who comes and goes: the list has those that it knew before"
+        unseen = "; criproxy does not see which containers come and go, so it lists those that it knew before"
         text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
         yield Notice("policy-none", text, wrong=False)
     short = shortfalls(node, situation.placer)

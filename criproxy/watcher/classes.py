@@ -87,8 +87,8 @@ class ClassWatch:
                     raise
 
     def fail(self, problem: str) -> None:
-        """Nothing is known now; what was known last stays."""
-        self.use = replace(self.use, problem=problem)
+        """Nothing is known now; what was known last stays, but for why some cards were not read then."""
+        self.use = replace(self.use, problem=problem, unread={})
         self._tell({"": problem})
 
     async def see(self, reading: Reading) -> None:
@@ -96,13 +96,13 @@ class ClassWatch:
         if self.source != "nvml":  # whose cards are there, even if nobody has looked at them yet
             reading = complete(reading, self.names)
         if reading.problem:
-            self.use = replace(self.use, problem=reading.problem)
+            self.use = replace(self.use, problem=reading.problem, unread=reading.unread)
             self._tell({**reading.unread, "": reading.problem})
             return
         try:
             owned = await self._owned(named(reading, self.names))
         except Hangs:  # without its seconds, so that the log has it once
-            self.fail("the kernel does not say in time to which containers processes belong")
+            self.fail("finding the containers of the processes in /proc took too long")
             return
         if self.source == "nvml" and self.grants.granted is not None:
             owned = with_unlisted(owned, self.grants.granted)
@@ -134,7 +134,7 @@ class ClassWatch:
     def _rare(self) -> None:
         """The use is known, and nobody is judged by it: not in silence."""
         most_s = PAUSE_PERIODS * self.judge.plan.period_s
-        self.fail(f"nobody is judged: readings are more than {most_s:g} s (three periods of the quota) apart")
+        self.fail(f"quotas are not checked: readings are more than {most_s:g} s (three periods of the quota) apart")
 
     async def _owned(self, reading: Reading) -> Reading:
         """The reading with the containers of its processes.
@@ -142,7 +142,7 @@ class ClassWatch:
         Raises:
             Hangs: /proc does not say them in time.
         """
-        name = f"/proc, asked for who uses cards of {reading.kind},"
+        name = f"the search of /proc for processes that use cards of {reading.kind}"
         return await self.patience.wait(name, partial(self.processes.owned, reading), OWNED_S)
 
     def _tell(self, problems: Mapping[str, str]) -> None:

@@ -62,7 +62,7 @@ class Daemon:
         self._refusals.clear()  # whoever answers next may be another one
         if self._unanswered.get(command) != reason:
             self._unanswered[command] = reason
-            self.log.warning("the watcher of quotas gets no answer from the daemon", command=command, reason=reason)
+            self.log.warning("the quota watcher gets no answer from the daemon", command=command, reason=reason)
 
     def _note_refusal(self, command: str, reason: str) -> None:
         now_s = self.clock()
@@ -71,4 +71,4 @@ class Daemon:
             del self._refusals[next(iter(self._refusals))]
         self._refusals[command, reason] = now_s
         if last_s is None or now_s - last_s > FORGET_S:
-            self.log.warning("the daemon refuses a request of the watcher of quotas", command=command, reason=reason)
+            self.log.warning("the daemon refuses a request of the quota watcher", command=command, reason=reason)

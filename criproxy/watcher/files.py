@@ -80,7 +80,7 @@ class FileSource:
             age_s = time.time() - found.st_mtime
             oldest_s = AGE_PERIODS * self.period_s
             if age_s > oldest_s:  # without the age, so that the log has it once
-                raise _NoFile(f"{self.path} is older than {oldest_s:g} s; it must be rewritten in each period")
+                raise _NoFile(f"{self.path} is older than {oldest_s:g} s; it must be rewritten in every period")
             if age_s < -_AHEAD_S:
                 raise _NoFile(f"{self.path} has a time in the future")
             said = file.read(LONGEST_BYTES + 1)

@@ -160,12 +160,12 @@ class QuotaIncidents:
         about = {"container_id": key.container_id, "card": key.card, "process": target.pid}
         if found.done:
             self.kills += 1
-            self.log.warning("killed the process that uses most", **about)
+            self.log.warning("killed the process that used the most", **about)
         elif found.is_gone:
-            self.log.info("the process that uses most has exited by itself", **about)
+            self.log.info("the process that used the most had already exited", **about)
         else:
             self.kills_failed += 1
-            self.log.warning("could not kill the process that uses most", **about, reason=found.reason)
+            self.log.warning("could not kill the process that uses the most", **about, reason=found.reason)
 
 
 def _is(answer: Any, name: str) -> bool:  # noqa: ANN401 - JSON

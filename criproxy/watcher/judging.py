@@ -11,7 +11,7 @@ from criproxy.usage.quota import Judgement, Key, Verdict, Within
 from criproxy.usage.values import ContainerUse, ProcessUse, Reading
 from criproxy.watcher.grants import Granted, OpenIncident
 
-UNLISTED = "it is not among the cards that there are"
+UNLISTED = "it is not one of the existing cards"
 
 
 @dataclass(slots=True, repr=False)
@@ -69,7 +69,7 @@ class ClassJudge:
                 judgement = self._card(card)
                 grants = granted.by_card.get((self.kind, card), ())
                 self._cards[card], found = judgement.after(
-                    reading.at_s, grants, by_card.get(card, ()), lost.get(card, ())
+                    reading.at_s, grants, by_card.get(card, ()), lost.get(card, ()), reading.sampled_s.get(card)
                 )
                 verdicts += found
                 if not grants:

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +19,8 @@ LOOK_AGAIN_S = 30.0
 GONE = "NVML does not list it any more"
 _MIB = 1 << 20
 _MICROSECONDS = 1_000_000
+LONGEST_SAMPLE_US = 1_000_000
+"""Drivers sample computing units every sixth of a second, or more rarely, up to this."""
 _ALL_PERCENT = 100
 """Drivers are known to report more for a process that has just begun: such a sample is none."""
 _LISTS = (
@@ -43,6 +45,10 @@ class Card:
     """Whether it is divided into MIG devices, in whose lists the processes are."""
     seen_us: int = 0
     """The time of the newest sample that was read."""
+    cores: Mapping[int, float] = field(default_factory=dict)
+    """By process, the mean of the samples that were new when there were some last."""
+    sampled_us: int = 0
+    """When that was; 0: there are none."""
 
 
 class Nvml:
@@ -81,7 +87,10 @@ class Nvml:
             self._indexes[index] = gpu = found[0].id
             self._known = {card: of for card, of in self._known.items() if of != gpu}
             for card in found:
-                card.seen_us = before[card.id].seen_us if card.id in before else self._now_us()
+                known = before.get(card.id)
+                card.seen_us = known.seen_us if known else self._now_us()
+                if known:
+                    card.cores, card.sampled_us = known.cores, known.sampled_us
                 self._cards.append(card)
                 self._known[card.id] = gpu
         self._lose(failed)
@@ -152,29 +161,40 @@ class Nvml:
             raise
         return found
 
-    def _cores(self, card: Card) -> dict[int, float] | None:
-        """The mean of the samples of each process since the last reading; None: the card has none.
+    def _cores(self, card: Card) -> Mapping[int, float] | None:
+        """The mean of the newest samples of each process; None: the card has none.
 
-        Processes that have computed nothing have no sample, and where nobody has, NVML finds nothing.
+        Processes that have computed nothing have no sample, and where nobody has, NVML finds nothing. It does not
+        either where the driver has not sampled since the last reading: for so long, the last samples hold.
         """
-        if card.is_part:
+        samples = None if card.is_part else self._samples(card)
+        if samples is None:
+            card.sampled_us = 0
             return None
-        try:
-            samples = self._nvml.nvmlDeviceGetProcessUtilization(card.handle, card.seen_us)
-        except self._nvml.NVMLError as error:
-            if error.value == self._nvml.NVML_ERROR_NOT_FOUND:
-                return {}
-            if self._is_missing(error):
-                return None
-            raise
         values: dict[int, list[int]] = {}
         newest_us = card.seen_us
         for each in samples:
             if each.timeStamp > card.seen_us and each.smUtil <= _ALL_PERCENT:
                 values.setdefault(each.pid, []).append(each.smUtil)
                 newest_us = max(newest_us, each.timeStamp)
-        card.seen_us = newest_us
-        return {pid: round(sum(own) / len(own), 1) for pid, own in values.items()}
+        if values:
+            card.seen_us = card.sampled_us = newest_us
+            card.cores = {pid: round(sum(own) / len(own), 1) for pid, own in values.items()}
+        elif not 0 <= (now_us := self._now_us()) - card.sampled_us < LONGEST_SAMPLE_US:
+            card.sampled_us, card.cores = now_us, {}
+        return card.cores
+
+    def _samples(self, card: Card) -> Sequence[Any] | None:
+        """Those since the last reading; None: the card has none at all."""
+        try:
+            found: Sequence[Any] = self._nvml.nvmlDeviceGetProcessUtilization(card.handle, card.seen_us)
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_NOT_FOUND:
+                return ()
+            if self._is_missing(error):
+                return None
+            raise
+        return found
 
     def _card(self, card: Card) -> dict[str, Any]:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(card.handle)
@@ -182,6 +202,8 @@ class Nvml:
         if not card.is_part and not card.has_parts:
             cores = self._maybe(lambda: self._nvml.nvmlDeviceGetUtilizationRates(card.handle).gpu)
         said = {"card": card.id, "memory_mib": memory.used // _MIB, "total_mib": memory.total // _MIB}
+        if card.sampled_us:
+            said["sampled_s"] = card.sampled_us / _MICROSECONDS
         return said if cores is None else {**said, "cores_percent": min(cores, _ALL_PERCENT)}
 
     def _maybe(self, ask: Callable[[], int]) -> int | None:
@@ -234,7 +256,7 @@ def main() -> int:
     except BrokenPipeError:
         return 0
     except ImportError:
-        _tell({"problem": "the Python package nvidia-ml-py, which asks NVML, is not installed"})
+        _tell({"problem": "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"})
     except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
         _tell({"problem": f"NVML: {error}"})
     return 1

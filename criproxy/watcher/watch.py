@@ -13,6 +13,7 @@ from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 from criproxy.usage.totals import ClassUse
+from criproxy.usage.values import Quantity
 from criproxy.watcher import nvml_usage
 from criproxy.watcher.classes import ClassWatch, Names
 from criproxy.watcher.daemon import Daemon
@@ -46,7 +47,7 @@ class Watcher:
         socket: the daemon's control socket.
         host_root: above /proc, and the files that the plan names.
         log: is told of what cannot be watched, and of containers over their quota.
-        nvml: the program that asks NVML, to which the period is added.
+        nvml: the program that queries NVML, to which the period is added.
     """
 
     def __init__(self, socket: str, host_root: Path, log: Log, nvml: Sequence[str] = nvml_usage.COMMAND) -> None:
@@ -64,7 +65,7 @@ class Watcher:
         """By class and command; kept, since one that hangs is not to be started again."""
         self._names: dict[str, Names] = {}
         self._has_nvml = False
-        self._nvml_problem = "it is not known yet which cards there are"
+        self._nvml_problem = "it is not known yet which cards exist"
         self._changed = asyncio.Event()
 
     @property
@@ -79,9 +80,9 @@ class Watcher:
 
     def start(self, tasks: Tasks) -> None:
         """Begin to watch."""
-        tasks.forever("use of cards", partial(self._run, Works(tasks)))
-        tasks.forever("incidents of quotas", self._incidents.run)
-        tasks.forever("reports of use", self._reports.run)
+        tasks.forever("card usage", partial(self._run, Works(tasks)))
+        tasks.forever("quota incidents", self._incidents.run)
+        tasks.forever("usage reports", self._reports.run)
 
     def use(self, plan: PluginPlan) -> None:
         """Watch as *plan* says from now on."""
@@ -132,9 +133,9 @@ class Watcher:
         for source in filter(self._is_used, self._plan.usage):
             watch = self._classes[source.kind]
             loop = partial(self._source, source, period_s, watch)
-            wanted[f"use of {source.kind}"] = Wanted(watch.run)
-            wanted[f"source of the use of {source.kind}"] = Wanted(loop, same=(source, period_s, watch.run))
-        return {**wanted, "grants of cards": Wanted(self._grants.run)} if wanted else {}
+            wanted[f"usage of {source.kind}"] = Wanted(watch.run)
+            wanted[f"usage source of {source.kind}"] = Wanted(loop, same=(source, period_s, watch.run))
+        return {**wanted, "card grants": Wanted(self._grants.run)} if wanted else {}
 
     def _is_used(self, source: UsageSource) -> bool:
         return source.source != "nvml" or self._has_nvml
@@ -159,7 +160,7 @@ class Watcher:
             return
         is_nvml = source.source == "nvml"
         command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
-        title = "the program that asks NVML" if is_nvml else command[0]
+        title = "the program that queries NVML" if is_nvml else command[0]
         child = self._children.setdefault((source.kind, source.source, *source.command), Child())
         await ProgramSource(source.kind, command, title, took, silent_s(period_s), child=child).run()
 
@@ -191,10 +192,9 @@ class Watcher:
         for kind in unwatched(plan):
             text = "quotas of a class are not enforced: it has no source of usage data"
             self._log.warning(text, **{"class": kind}, hint="add the class to devices.plugin.usage")
-        kinds = [profile.kind for profile in plan.profiles]
-        wanted = any(plan.quota.action(kind, "memory") == KILL for kind in kinds) or any(
-            plan.quota.action(kind, "cores") == KILL for kind in kinds
-        )
-        if wanted and not may_kill():
+        kinds = {profile.kind for profile in plan.profiles if "watch" in profile.enforce}
+        quantities: tuple[Quantity, ...] = ("memory", "cores")
+        actions = {plan.quota.action(kind, quantity) for kind in kinds for quantity in quantities}
+        if KILL in actions and not may_kill():
             text = "kill-process can only kill processes of root: the unit lacks CAP_KILL"
-            self._log.warning(text, hint="docs/vgpu.md has the drop-in")
+            self._log.warning(text, hint="see docs/vgpu.md for a drop-in")

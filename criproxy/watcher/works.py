@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from criproxy.observe.ending import PART_S
 from criproxy.observe.tasks import Tasks, Work
 
 
@@ -33,7 +34,7 @@ class Works:
     _running: dict[str, tuple[object, asyncio.Task[None]]] = field(default_factory=dict)
 
     async def use(self, wanted: Mapping[str, Wanted]) -> None:
-        """Run exactly these; returns when the others have ended."""
+        """Run exactly these; returns when the others have ended, or after a moment."""
         await self._end(name for name, (what, _) in [*self._running.items()] if not _is(wanted.get(name), what))
         for name, each in wanted.items():
             if name not in self._running:
@@ -44,7 +45,8 @@ class Works:
         ending = [self._running.pop(name)[1] for name in names]
         for task in ending:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        if ending:
+            await asyncio.wait(ending, timeout=PART_S)
 
 
 def _is(wanted: Wanted | None, what: object) -> bool:

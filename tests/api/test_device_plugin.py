@@ -112,7 +112,7 @@ async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
 
         assert (await say("status", check=True))["problems"] == [
             "the kubelet has not accepted resources of the device plugin: a.b/npu (not now)",
-            "no card of the class nvidia is healthy, so that pods get none: XID 79",
+            "no card of the class nvidia is healthy, so pods get none: XID 79",
         ]
         await say("device-inventory", **{**REPORT, "cards": [sick, {**CARD, "id": "GPU-b"}]})
         assert (await say("status", check=True))["problems"] == []
@@ -129,7 +129,7 @@ async def test_cards_that_have_not_failed(tmp_path: Path) -> None:
         sick = {**CARD, "id": "GPU-c", "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}
         await say("device-inventory", **{**REPORT, "cards": [*waiting, sick]})
         assert (await say("status", check=True))["problems"] == [
-            "no card of the class nvidia is healthy, so that pods get none: not judged yet, XID 79"
+            "no card of the class nvidia is healthy, so pods get none: not judged yet, XID 79"
         ]
 
 

@@ -248,7 +248,7 @@ async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -
             notices = {notice["kind"]: notice["text"] for notice in (await say("status"))["notices"]}
         await world.runtime.start()
 
-        assert notices["config"] == "the policy file is not in force: policy.yaml:3: no such option"
+        assert notices["config"] == "the policy file is not in effect: policy.yaml:3: no such option"
         assert notices["runtime"].startswith("criproxy cannot ask the runtime which containers run: ")
 
 

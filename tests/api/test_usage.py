@@ -15,13 +15,15 @@ from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.signals import measure_use
 from criproxy.api.usage import UsageCommands
 from criproxy.cli.client import ask
+from criproxy.control.settings import Settings
+from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import UsageError
 from criproxy.observe.control_socket import ControlServer
 from criproxy.observe.vgpu_metrics import VgpuCollector
 from criproxy.wire.sockets import listen
 from tests.control.devices.test_hints import host
 from tests.control.devices.test_vgpus import RESOURCE, RULES, pod_with
-from tests.control.world import FAST, World, sharer
+from tests.control.world import FAST, Slow, World, sharer
 
 OFFERED = {
     "resources": [
@@ -55,6 +57,12 @@ class Asked:
         use = {"container_id": container_id, "kind": "nvidia", "card": "GPU-a", "memory_mib": memory_mib}
         return await self("device-usage", **report(containers=[{**use, "cores_percent": 20.0}]))
 
+    async def given(self) -> tuple[set[str], int, int]:
+        """The ids of the vGPUs that containers hold, and how many are given and free."""
+        values = await self("usage")
+        (profile,) = values["profiles"]
+        return {vgpu for each in values["containers"] for vgpu in each["ids"]}, profile["given"], profile["free"]
+
     def metrics(self) -> dict[str, Any]:
         """What a scrape has of the use of vGPUs: labels and value by name."""
         registry = CollectorRegistry()
@@ -65,10 +73,12 @@ class Asked:
 
 
 @asynccontextmanager
-async def asked(directory: Path) -> AsyncIterator[Asked]:
+async def asked(
+    directory: Path, options: RuntimeOptions | None = None, settings: Settings = FAST
+) -> AsyncIterator[Asked]:
     """A node whose control socket answers."""
     host(directory)
-    async with World(directory, settings=replace(FAST, devices=RULES)) as world:
+    async with World(directory, options, replace(settings, devices=RULES)) as world:
         await world.controller.known()
         listener = listen(str(directory / "control.sock"), 0o600)
         commands = {**UsageCommands(world.controller).commands(), **DevicePluginCommands(world.controller).commands()}
@@ -195,6 +205,60 @@ async def test_free_vgpus(tmp_path: Path) -> None:
         "free": 2,
     }
     assert metrics["vgpu_free"] == ({"device_class": "nvidia", "profile": "gpu-8g"}, 2.0)
+
+
+async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
+    """Containers of one pod share it; what is given agrees with who holds what, also right after a holder has left."""
+    pod = pod_with("GPU-a/gpu-8g/0", "one")
+    both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
+    async with asked(tmp_path) as node:
+        await node("device-inventory", **OFFERED)
+        sandbox, _ = await node.world.kubelet.run_pod(both)
+        last = await node.world.run(pod_with("GPU-a/gpu-8g/1", "two"))
+        told = [await node.given()]
+        await node.world.kubelet.stop_sandbox(sandbox)
+        told.append(await node.given())
+        node.world.runtime.exit_container(last)
+        async with asyncio.timeout(60):
+            while (now := await node.given())[0]:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
+        told.append(now)
+
+    assert told == [({"GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"}, 2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2), (set(), 0, 3)]
+
+
+BLIND = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
+"""Nobody looks for containers that have ended by themselves."""
+
+
+async def test_who_has_just_ended_holds_nothing(tmp_path: Path) -> None:
+    """Also where the runtime tells nobody: the cgroups of those with cards are looked at before each answer."""
+    async with asked(tmp_path, RuntimeOptions(missing=frozenset({"GetContainerEvents"})), BLIND) as node:
+        await node("device-inventory", **OFFERED)
+        short = await node.world.run(pod_with("GPU-a/gpu-8g/0", "short"))
+        await node.world.run(pod_with("GPU-a/gpu-8g/1", "long"))
+        before = await node.given()
+        await node.world.rested()  # else it is a look of the start that finds the end
+        node.world.runtime.exit_container(short)
+        after = await node.given()
+
+    assert (before[1:], after) == ((2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2))
+
+
+async def test_an_answer_does_not_wait_for_the_runtime(tmp_path: Path) -> None:
+    """Where it does not say in time whether a container has ended, the answer has what is known."""
+    slow = Slow()
+    options = RuntimeOptions(missing=frozenset({"GetContainerEvents"}), latency_s=slow)
+    async with asked(tmp_path, options, BLIND) as node:
+        await node("device-inventory", **OFFERED)
+        short = await node.world.run(pod_with("GPU-a/gpu-8g/0", "short"))
+        await node.world.rested()
+        node.world.controller.gone.wait_s = 0.05
+        slow["ContainerStatus"] = 3600.0
+        node.world.runtime.exit_container(short)
+        during = await node.given()
+
+    assert during == ({"GPU-a/gpu-8g/0"}, 1, 2)
 
 
 async def test_metrics_of_a_vgpu(tmp_path: Path) -> None:

@@ -131,8 +131,8 @@ async def test_bypass_takes_the_options_of_its_siblings(tmp_path: Path) -> None:
     arguments = ["bypass", "status", "--control-socket", str(tmp_path / "none.sock"), "--state-dir", str(directory)]
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, "no criproxy daemon listens" in result.output) == (1, True)
-    assert f"no process has the state directory {directory}" in result.output
+    assert f"no process uses the state directory {directory}" in result.output
     store = Store(directory)
     result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
     store.close()
-    assert f"process {os.getpid()} has the state directory {directory}" in result.output
+    assert f"process {os.getpid()} uses the state directory {directory}" in result.output

@@ -282,7 +282,7 @@ def test_another_machine(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
 
     assert result.exit_code == 0
-    assert "no machine was looked at" in result.stdout
+    assert "not checked against a machine" in result.stdout
 
 
 def test_no_machine_there(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_without_a_machine(host: Path) -> None:
     missing = POLICY.replace("nvidia.yaml", "other.yaml")
     status, output = check(host, missing, "", "--no-machine")
     assert status == 0
-    assert f"note: {host}/etc/other.yaml is not there: NVIDIA's file was not checked" in output
+    assert f"note: {host}/etc/other.yaml does not exist: NVIDIA's file was not checked" in output
     assert check(host, missing, "")[0] == 1
 
 
@@ -95,7 +95,7 @@ def test_what_contradicts_the_machine(host: Path) -> None:
 
     status, output = check(host, NPUS % "npu7", "")
 
-    said = f"{host.parent}/p.yaml: devices.plugin: a.b/npu cannot be shared as devices.plugin.sharing says: "
+    said = f"{host.parent}/p.yaml: devices.plugin: a.b/npu cannot be shared as devices.plugin.sharing requires: "
     assert (status, output) == (1, f"{said}no matching device with UUID: npu7\n")
     values = json.loads(check(host, NPUS % "npu7", "", "--format", "json")[1])
     assert (values["ok"], len(values["files"][0]["mistakes"])) == (False, 1)
@@ -130,7 +130,7 @@ def test_nvidias_cards_are_compared_as_far_as_files_tell(host: Path) -> None:
 
 
 PROFILES = "policy: none\ndevices: {classes: [nvidia], plugin: {profiles: [%s]}}\n"
-NOTE = "note: the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+NOTE = "note: only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
 ONLY = "select: {indexes: [0]}"
 
 
@@ -172,12 +172,12 @@ def test_vgpus_are_judged_as_far_as_files_tell(host: Path, profiles: str, said: 
         ),
         pytest.param(
             "{name: a, class: nvidia, memory: 60%, count: 1}, {name: b, class: nvidia, memory: 50%, count: 1}",
-            "card GPU-0: 1 x a (60 % of the memory) + 1 x b (50 % of the memory) are 110 % of its memory",
+            "card GPU-0: 1 x a (60 % of the memory) + 1 x b (50 % of the memory) need 110 % of its memory",
             id="percentages",
         ),
         pytest.param(
             "{name: a, class: nvidia, memory: 1Gi, cores: 60, count: 1}, {name: b, class: nvidia, cores: 50, count: 1}",
-            "card GPU-0: 1 x a (1024 MiB and 60 % of the cores) + 1 x b (50 % of the cores) are 110 % of its cores",
+            "card GPU-0: 1 x a (1024 MiB and 60 % of the cores) + 1 x b (50 % of the cores) need 110 % of its cores",
             id="cores",
         ),
         pytest.param(
@@ -192,7 +192,7 @@ def test_vgpus_are_judged_as_far_as_files_tell(host: Path, profiles: str, said: 
         ),
         pytest.param(
             "{name: a, class: nvidia, memory: 1Gi, select: {ids: [GPU-9]}}",
-            "profile a: select chooses none of the cards of class nvidia",
+            "profile a: select matches no card of class nvidia",
             id="no-such-card",
         ),
     ],
@@ -243,7 +243,7 @@ def test_flags_and_variables_count(
     status, output = check(host, POLICY, MPS)
 
     assert status == 0
-    assert output.splitlines()[-1] == f"  note: these flags and variables count more than NVIDIA's file: {said}"
+    assert output.splitlines()[-1] == f"  note: these flags and variables override NVIDIA's file: {said}"
 
 
 def test_the_file_that_the_unit_names(host: Path) -> None:
@@ -281,5 +281,5 @@ def test_what_criproxy_does_otherwise(host: Path) -> None:
     status, output = check(host, POLICY, "flags: {failOnInitError: true, plugin: {deviceListStrategy: cdi-cri}}\n")
 
     assert status == 0
-    assert "flags.failOnInitError: true does not end criproxy" in output
-    assert "nvidia-ctk has to write one of the kind k8s.device-plugin.nvidia.com/gpu" in output
+    assert "flags.failOnInitError: true does not make criproxy exit" in output
+    assert "nvidia-ctk must write one of the kind k8s.device-plugin.nvidia.com/gpu" in output

@@ -38,7 +38,7 @@ OF_ALL = [
     ),
     pytest.param(
         'reservedCpus: 0\nreservedResources: {cpu: "cpuset:1"}\n',
-        "reservedCpus: says the same as reservedResources.cpu: give one of them",
+        "reservedCpus: means the same as reservedResources.cpu: set only one of them",
         id="twice",
     ),
     pytest.param(
@@ -212,5 +212,5 @@ def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["check", "--host-root", str(made.root), str(POLICIES / "vgpu-node.yaml")])
 
     assert result.exit_code == 0, result.output
-    note = "the memory of NVIDIA's GPUs is known only to the driver: the device plugin checks it at startup"
+    note = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
     assert [line for line in result.stdout.splitlines() if "note:" in line] == [f"  note: {note}"]

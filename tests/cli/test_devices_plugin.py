@@ -105,7 +105,7 @@ def test_parts_of_cards_that_only_the_device_plugin_knows() -> None:
 
 def test_device_plugin_that_does_not_run() -> None:
     """What it said last is shown with a warning; one that never reported is not spoken of."""
-    text = "device plugin: not running (last report at 1970-01-01T00:01:00.000Z); what it said may be outdated"
+    text = "device plugin: not running (last report at 1970-01-01T00:01:00.000Z); its report may be outdated"
     assert text in lines(tell(inventory.Reported(REPORT, 60.0, runs=False)), 200)
 
     shown = lines(tell(None), 200)
@@ -117,7 +117,7 @@ def test_unhealthy_cards_in_use() -> None:
     stopping = LOST.with_uses({"r-web": Use.STOPPING})
     values = tell(None, stopping)
 
-    text = f"nvidia: card {SECOND} is unhealthy since 1970-01-01T00:00:01.500Z: XID 79 (onUnhealthy: stop)"
+    text = f"nvidia: card {SECOND} has been unhealthy since 1970-01-01T00:00:01.500Z: XID 79 (onUnhealthy: stop)"
     assert f"{text}, used by shop/web/main (being stopped)" in lines(values, 300)
     assert f"{text}, used by no container" in lines(tell(None, LOST), 300)
     assert values["incidents"][0]["containers"][0]["use"] == "stopping"

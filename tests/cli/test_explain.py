@@ -58,7 +58,7 @@ async def test_a_refusal_is_told_by_name(tmp_path: Path) -> None:
 
         result = await explain(tmp_path, "default/greedy/main")
 
-    assert "It was refused, and never had an id" in result.output
+    assert "It was refused, and never had an ID" in result.output
     assert "Why it was refused" in result.output
     assert caught.value.details in result.output
     assert "CPU limit 4, from cpu_quota 400000 µs of 100000 µs" in result.output

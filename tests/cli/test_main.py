@@ -57,7 +57,7 @@ def test_no_daemon_is_a_sentence(tmp_path: Path) -> None:
 
     expected = (
         f"Error: no criproxy daemon listens on {tmp_path}/none; start it, or name its socket with --control-socket; "
-        "no process has the state directory /x\n"
+        "no process uses the state directory /x\n"
     )
     assert (result.exit_code, result.stderr) == (1, expected)
 

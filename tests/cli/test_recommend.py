@@ -95,10 +95,10 @@ def test_no_replicas(tmp_path: Path) -> None:
         pytest.param(
             ["--current", "4", "-t", "memory=100", "-t", "vgpu-cores=50"],
             4,
-            "not fewer while it is not known: vgpu-cores",
+            "no scale-down while unknown: vgpu-cores",
             id="not-known",
         ),
-        pytest.param(["--current", "4", "-t", "vgpu-cores=50"], 4, "no metric is known", id="nothing-known"),
+        pytest.param(["--current", "4", "-t", "vgpu-cores=50"], 4, "no metric has a value", id="nothing-known"),
         pytest.param(["--current", "3"], 3, "", id="defaults"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_silent_device_plugin(tmp_path: Path) -> None:
     (tmp_path / "metrics").write_text("\n".join(each for each in lines if "used_bytes" not in each) + "\n")
     found = values("--metrics", str(tmp_path / "metrics"), "--current", "5")
 
-    assert (found["desired"], found["note"]) == (5, "not fewer while it is not known: vgpu-memory")
+    assert (found["desired"], found["note"]) == (5, "no scale-down while unknown: vgpu-memory")
 
 
 async def test_a_silent_device_plugin_by_the_daemon(tmp_path: Path) -> None:
@@ -185,13 +185,13 @@ def test_vgpus_that_are_lacking(tmp_path: Path) -> None:
     path.write_text(METRICS.format(cpu=0.1, used=400))
     result = run("--metrics", str(path))
 
-    assert "2 given, mean use 400 %, 1 free, 5 wanted; 2 more than there are: cut another card" in result.stdout
+    assert "2 given, mean use 400 %, 1 free, 5 wanted; 2 more than exist: divide another card" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        pytest.param(["-t", "gpu=50"], 2, "'gpu' is none of cpu, memory, vgpu-memory, vgpu-cores", id="metric"),
+        pytest.param(["-t", "gpu=50"], 2, "'gpu' is not one of cpu, memory, vgpu-memory, vgpu-cores", id="metric"),
         pytest.param(["-t", "cpu"], 2, "cpu needs a percentage of at least 0.01, such as cpu=70", id="no-target"),
         pytest.param(["-t", "cpu=0"], 2, "cpu needs a percentage of at least 0.01", id="zero"),
         pytest.param(["-t", "cpu=1e-320"], 2, "cpu needs a percentage of at least 0.01", id="nearly-zero"),
@@ -222,7 +222,7 @@ def test_a_file_that_has_no_metrics(tmp_path: Path, content: bytes) -> None:
     result = run("--metrics", str(tmp_path / "metrics"))
 
     assert result.exit_code == 1
-    assert "metrics: these are no metrics in Prometheus' text format" in result.output
+    assert "metrics: these are not metrics in the Prometheus text format" in result.output
 
 
 @pytest.mark.parametrize("content", ["", "\n", "# TYPE up gauge\n", "node_load1 0.5\n", "# EOF\n"])

@@ -146,7 +146,7 @@ async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
     assert "  left: " in result.stdout
     assert "UNAVAILABLE" in result.stdout
     assert "0 containers released, 1 left." in result.stdout
-    assert "The daemon keeps trying with those that are left." in result.stdout
+    assert "The daemon keeps trying to release the others." in result.stdout
 
 
 async def test_where_neither_store_nor_runtime_knows_who_runs_nobody_is_said_to_be_free(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypa
 
     assert result.exit_code == 1
     assert "default/first/main" in result.stdout
-    assert "Those that are left stay pinned until you run this command again" in result.stdout
+    assert "The others stay pinned until you run this command again" in result.stdout
     await world.runtime.start()
     await world.start_criproxy()
     await world.until(lambda: not world.controller.node.grants)

@@ -77,8 +77,8 @@ def test_a_load_that_cannot_be_read(strange: Path, name: str, sentence: str) -> 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("binary.tgz", "it is neither a folder nor an archive that tar knows"),
-        ("empty.tgz", "it is neither a folder nor an archive that tar knows"),
+        ("binary.tgz", "it is neither a directory nor an archive that tar can read"),
+        ("empty.tgz", "it is neither a directory nor an archive that tar can read"),
         ("cut.tgz", "the archive ends too early: copy it once more"),
     ],
 )
@@ -159,7 +159,7 @@ def policy(tmp_path: Path, text: str) -> Path:
 def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None:
     """A section that says enforce and can enforce nothing is noted."""
     status, output = said("check", policy(tmp_path, text), "--no-machine")
-    assert (status, "note: devices.classes is empty: no card is known" in output) == (0, noted)
+    assert (status, "note: devices.classes is empty: criproxy knows no cards" in output) == (0, noted)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_policy_that_does_not_fit_the_machine(file: Path, tmp_path: Path) -> N
         (["FILE", "fit"], "has no case 'fit'; did you mean 'fits'?"),
         (["FILE", "--machine", "big"], "must be a shape such as 2s/4n/16c/2t"),
         (["FILE", "--machine", ""], "must be a shape such as 2s/4n/16c/2t"),
-        (["FILE", "--machine", "1s/1n/1c/1t", "--host-root", "/"], "give one of them"),
+        (["FILE", "--machine", "1s/1n/1c/1t", "--host-root", "/"], "use one of them"),
         (["FILE", "--policy", "FILE"], "unknown option 'vectors'"),
         (["FILE", "--host-root", "FILE"], "is not a host root"),
         (["FILE", "--host-root", "nowhere"], "does not exist"),

@@ -163,7 +163,7 @@ def test_the_page_tells_which_to_take(spec: Path, policies: list[str], tmp_path:
     simulate("--load", spec, *policies, "--html", page)
 
     text = page.read_text()
-    assert text.index("<h2>For this load, use static</h2>") < text.index("<h2>What each does</h2>")
+    assert text.index("<h2>For this load, use static</h2>") < text.index("<h2>What each policy does</h2>")
     assert (
         "<p>Why: its containers are nearest to their memory, "
         "and no other policy is noticeably better in a more important measure.</p>" in text

@@ -259,7 +259,7 @@ async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
         await world.start_criproxy()
 
     assert beside.exit_code == down.exit_code == 0
-    has = f"process {os.getpid()} has the state directory {tmp_path}/state"
+    has = f"process {os.getpid()} uses the state directory {tmp_path}/state"
     assert f"{has}: it hangs, or listens on another control socket" in beside.output
     for result in (beside, down):
         assert "the daemon does not answer" in result.output

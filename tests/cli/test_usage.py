@@ -95,7 +95,7 @@ def test_eighty_columns() -> None:
         "CONTAINER        CARD          PROFILE    MEMORY MiB   CORES %",
         "shop/web/main    GPU-13f6e2a1  gpu-8g    700 of 8192  12 of 25",
         "shop/train/main  GPU-13f6e2a1  gpu-8g   9000 of 8192  12 of 25",
-        "shop/train/main is over its quota of memory since 2026-11-20T09:27:30Z: stop",
+        "shop/train/main has been over its memory quota since 2026-11-20T09:27:30Z: stop",
         "(stopping)",
         "gpu-8g: 4 vGPUs, 2 given, 2 free",
     ]
@@ -111,7 +111,7 @@ def test_a_wide_terminal_has_whole_ids() -> None:
     [
         pytest.param(
             answer(watcher={"state": "none", "reported": None, "stale_after_s": None, "classes": []}, cards=[]),
-            "the use of cards is not known: no watcher has reported since the daemon's start.",
+            "the use of cards is not known: no watcher has reported since the daemon started.",
             id="no-watcher",
         ),
         pytest.param(
@@ -131,6 +131,20 @@ def test_a_wide_terminal_has_whole_ids() -> None:
         pytest.param(
             answer(
                 watcher={
+                    "state": "silent",
+                    "reported": "2026-11-20T09:00:00.000Z",
+                    "stale_after_s": 8.0,
+                    "classes": [{"class": "x", "source": "file", "problem": "old", "unread_cards": {"c": "lost"}}],
+                },
+                cards=[],
+                containers=[],
+            ),
+            "is criproxy device-plugin running?  no container has a card gpu-8g: 4 vGPUs",
+            id="no-reason-of-a-report-that-is-stale",
+        ),
+        pytest.param(
+            answer(
+                watcher={
                     "state": "reporting",
                     "reported": "2026-11-20T09:00:00.000Z",
                     "stale_after_s": 8.0,
@@ -142,7 +156,7 @@ def test_a_wide_terminal_has_whole_ids() -> None:
             "the use of x is not known: it is empty the use of c is not known: lost",
             id="problems",
         ),
-        pytest.param(answer(guarded=False, containers=[]), "the policy file has no section devices", id="unguarded"),
+        pytest.param(answer(guarded=False, containers=[]), "the policy file has no devices section", id="unguarded"),
         pytest.param(answer(containers=[]), "no container has a card", id="nobody"),
         pytest.param(
             answer(unknown_containers=[{"id": "f" * 64, "class": "nvidia", "card": "GPU-a", "memory_mib": 5}] * 7),

@@ -51,13 +51,13 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("{name: nvidia, nodes: {shared: ['/dev/*']}}"),
-            "devices.classes[0].nodes.shared[0]: would give every container with a card /dev/mem: name the nodes of "
-            "the vendor",
+            "devices.classes[0].nodes.shared[0]: would give /dev/mem to every container with a card: list only the "
+            "vendor's device nodes",
             id="all-of-dev",
         ),
         pytest.param(
             classes("{name: nvidia, nodes: {shared: ['/dev/sd?']}}"),
-            "would give every container with a card /dev/sda",
+            "would give /dev/sda to every container with a card",
             id="disks",
         ),
         pytest.param(
@@ -74,7 +74,7 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("{name: container, resources: [a.b/c], visibleEnv: X}"),
-            "devices.classes[0].name: 'container' has another meaning",
+            "devices.classes[0].name: 'container' is reserved",
             id="taken-name",
         ),
     ],

@@ -119,7 +119,7 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [nvidia, amd, nvidia]}",
-            "2:34: devices.classes[2].name: the class 'nvidia' is given twice",
+            "2:34: devices.classes[2].name: the class 'nvidia' is listed twice",
             id="twice",
         ),
         pytest.param(
@@ -139,8 +139,8 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [{name: x, resources: [gpu]}]}",
-            "2:43: devices.classes[0].resources[0]: must be a resource such as vendor.com/gpu, in which * and ? may "
-            "stand, not 'gpu'",
+            "2:43: devices.classes[0].resources[0]: must be a resource such as vendor.com/gpu, with * and ? as "
+            "wildcards, not 'gpu'",
             id="resource",
         ),
         pytest.param(

@@ -119,7 +119,7 @@ def test_cards_that_our_section_shares(tmp_path: Path) -> None:
         SharedResource(name="nvidia.com/gpu", devices=("0",), replicas=3, rename="nvidia.com/x"),
     )
     assert found(both, None, entry).mistakes == (
-        f"{both}: sharing: devices.plugin.sharing of the policy file shares NVIDIA's cards, too; keep one of them",
+        f"{both}: sharing: devices.plugin.sharing of the policy file also shares NVIDIA's cards; keep one of them",
     )
 
 
@@ -154,13 +154,13 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
     [
         pytest.param(
             "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpuu, replicas: 2}]}}",
-            "sharing: no card is offered as nvidia.com/gpuu, so that this entry shares none; did you mean "
+            "sharing: no card is offered as nvidia.com/gpuu, so this entry shares nothing; did you mean "
             "nvidia.com/gpu?",
             id="no-such-resource",
         ),
         pytest.param(
             "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
-            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so that this entry shares none",
+            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so this entry shares nothing",
             id="mig-without-mixed",
         ),
         pytest.param(
@@ -230,8 +230,8 @@ def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
     path = write(tmp_path / "n.yaml", b"version: v1\n")
     text = "--name x has no effect"
 
-    assert found(path, Node(explicit="x")).notes == (f"{path}: {text}: this is a file, and no folder of them",)
-    assert found("", Node(explicit="x")).notes == (f"{text}: no folder of NVIDIA's files is named",)
+    assert found(path, Node(explicit="x")).notes == (f"{path}: {text}: this is a file, not a directory",)
+    assert found("", Node(explicit="x")).notes == (f"{text}: no directory of NVIDIA's files is given",)
     assert found(folder(tmp_path, "x"), Node(explicit="x")).notes == ()
 
 

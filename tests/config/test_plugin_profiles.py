@@ -57,6 +57,11 @@ def _profiles(tmp_path: Path, profiles: str) -> tuple[Profile, ...]:
             id="a-choice-of-cards",
         ),
         pytest.param(
+            "{name: g, class: nvidia, enforce: [mig, watch], select: {mig: ['1g.*', 2g.20gb+me]}}",
+            Profile(name="g", kind="nvidia", enforce=("mig", "watch"), select=CardChoice(mig=("1g.*", "2g.20gb+me"))),
+            id="mig-devices-by-their-names-alone",
+        ),
+        pytest.param(
             """{name: g, class: ali-npu, cores: 50, env: {A: '{card}:{cores_percent}', B: '{"a": {}}', CUDA: ''}}""",
             Profile(
                 name="g",
@@ -83,6 +88,10 @@ def test_a_profile_means_a_quota(tmp_path: Path, text: str, profile: Profile) ->
         ),
         pytest.param("{name: g, class: nvidia, cores: 5}, {name: h, class: ali-npu, cores: 5}", id="of-two-classes"),
         pytest.param("{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, count: 2}", id="a-number"),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, enforce: [mig]}",
+            id="of-mig-devices",
+        ),
     ],
 )
 def test_several_profiles_can_be_meant(tmp_path: Path, profiles: str) -> None:
@@ -108,7 +117,7 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
         pytest.param("{name: g, class: nvidia}", "", "needs memory, cores, or both", id="no-quota"),
         pytest.param("{name: g, class: nvidia, memory: 8 GB}", "", "must be an amount such as 8192Mi", id="memory"),
         pytest.param("{name: g, class: nvidia, cores: 0}", "", "greater than or equal to 1", id="no-cores"),
-        pytest.param("{name: g, class: nvidia, cores: 5, count: all}", "", "must be auto, or a number", id="count"),
+        pytest.param("{name: g, class: nvidia, cores: 5, count: all}", "", "must be auto, or the number", id="count"),
         pytest.param("{name: G, class: nvidia, cores: 5}", "", "at most 18 characters of a-z", id="capital-name"),
         pytest.param(
             "{name: a-name-of-19-chars-, class: nvidia, cores: 5}", "", "at most 18 characters", id="long-name"
@@ -117,7 +126,7 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
         pytest.param(
             "{name: g, class: nvidia, cores: 5}, {name: g, class: ali-npu, cores: 5}",
             "",
-            "another profile has the name 'g'",
+            "another profile also has the name 'g'",
             id="twice",
         ),
         pytest.param(
@@ -129,13 +138,13 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
         pytest.param(
             "{name: g, class: nvidia, cores: 5, enforce: [watch, watch]}",
             "",
-            "watch is given twice",
+            "watch is listed twice",
             id="enforce-twice",
         ),
         pytest.param(
             "{name: g, class: ali-npu, cores: 5, select: {indexes: [1]}}",
             "sharing: [{resource: aliyun.com/npu, devices: [1], replicas: 2}]",
-            "card 1 is shared by sharing, too",
+            "card 1 is also in sharing",
             id="shared-and-cut",
         ),
         pytest.param(
@@ -171,17 +180,53 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
         pytest.param(
             "{name: g, class: nvidia, cores: 5, env: {A: 'x{memory}'}}",
             "",
-            "env.A: {memory} stands for nothing: use {memory_mib}, {cores_percent} or {card}",
+            "env.A: {memory} is not a placeholder: use {memory_mib}, {cores_percent} or {card}",
             id="unknown-placeholder",
         ),
         *(
             pytest.param(
                 f"{{name: g, class: ali-npu, memory: 1Gi, count: 2, enforce: [watch, {way}]}}",
                 "",
-                f"profiles[0].enforce: {way} holds only NVIDIA's cards to a quota: use watch",
+                f"profiles[0].enforce: {way} works only for NVIDIA's cards: use watch",
                 id=f"{way}-of-another-class",
             )
             for way in ("hami-core", "mps", "nvidia-memory-limit")
+        ),
+        pytest.param(
+            "{name: g, class: ali-npu, cores: 5, enforce: [mig]}",
+            "",
+            "profiles[0].enforce: mig works only for NVIDIA's cards: use watch",
+            id="mig-of-another-class",
+        ),
+        *(
+            pytest.param(
+                f"{{name: g, class: nvidia, memory: 8Gi, enforce: [{way}, mig]}}",
+                "",
+                f"profiles[0].enforce: the hardware limits a MIG device, and not {way}: use mig, or mig and watch",
+                id=f"mig-and-{way}",
+            )
+            for way in ("hami-core", "mps", "nvidia-memory-limit")
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, count: 1, enforce: [mig]}",
+            "",
+            "profiles[0].count: each MIG device is one vGPU: leave count out",
+            id="a-number-of-mig-devices",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, enforce: [mig, watch], ifMissing: next}",
+            "",
+            "profiles[0].ifMissing: without a MIG device there is no vGPU, and nothing else isolates as much",
+            id="next-to-mig",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, select: {mig: [1g.10gb]}}",
+            "",
+            "profiles[0].select.mig: only a profile with enforce: [mig] takes MIG devices",
+            id="mig-devices-without-mig",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, enforce: [mig]}", "", "needs memory, cores, or both", id="mig-without-any-size"
         ),
         pytest.param(
             "{name: g, class: nvidia, cores: 5, enforce: [nvidia-memory-limit]}",
@@ -193,7 +238,7 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
             "{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, count: 2}, "
             "{name: i, class: nvidia, memory: 1Gi}",
             "",
-            "profiles[2].count: g has count: auto for the same cards, too: give all but one a number",
+            "profiles[2].count: g also has count: auto for the same cards: give all but one a number",
             id="two-autos",
         ),
         pytest.param(

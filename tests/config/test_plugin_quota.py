@@ -83,7 +83,7 @@ _QUANTITIES: tuple[Quantity, ...] = ("memory", "cores")
         pytest.param("{actions: {gpu: stop}}", "quota.actions.gpu", "gpu", id="unknown-quantity"),
         pytest.param("{classes: [{class: nvida}]}", "quota.classes[0].class", "did you mean 'nvidia'?", id="class"),
         pytest.param(
-            "{classes: [{class: nvidia}, {class: nvidia}]}", "quota.classes[1].class", "is given twice", id="twice"
+            "{classes: [{class: nvidia}, {class: nvidia}]}", "quota.classes[1].class", "is listed twice", id="twice"
         ),
     ],
 )

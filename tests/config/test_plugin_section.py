@@ -111,11 +111,11 @@ ID = "GPU-" + 56 * "0"
     [
         pytest.param(
             "advertise: [ali-npx]",
-            "9:17: devices.plugin.advertise[0]: there is no class 'ali-npx' in force; did you mean 'ali-npu'?; "
-            "devices.classes adds one",
+            "9:17: devices.plugin.advertise[0]: there is no class 'ali-npx'; did you mean 'ali-npu'?; "
+            "devices.classes can add one",
             id="no-such-class",
         ),
-        pytest.param("advertise: [nvidia, nvidia]", "[1]: the class 'nvidia' is given twice", id="twice"),
+        pytest.param("advertise: [nvidia, nvidia]", "[1]: the class 'nvidia' is listed twice", id="twice"),
         pytest.param(
             "advertise: [ascend]",
             "advertise[0]: the class 'ascend' has huawei.com/Ascend*: add the resource to offer, such as "
@@ -124,7 +124,7 @@ ID = "GPU-" + 56 * "0"
         ),
         pytest.param(
             "advertise: [{class: ascend, resource: huawei.com/npu}]",
-            "advertise[0].resource: huawei.com/npu is no resource of the class 'ascend', which has "
+            "advertise[0].resource: huawei.com/npu is not a resource of the class 'ascend', which has "
             "huawei.com/Ascend*: add it to resources there",
             id="no-resource-of-the-class",
         ),
@@ -135,7 +135,7 @@ ID = "GPU-" + 56 * "0"
         ),
         pytest.param(
             "advertise: [{class: ali-npu, resource: kubernetes.io/npu}]",
-            "the kubelet takes no resource 'kubernetes.io/npu' from a plugin",
+            "the kubelet accepts no resource 'kubernetes.io/npu' from a plugin",
             id="reserved-domain",
         ),
         pytest.param(
@@ -150,7 +150,7 @@ ID = "GPU-" + 56 * "0"
         ),
         pytest.param(
             shared("resource: aliyun.com/npx, replicas: 2"),
-            "11:20: devices.plugin.sharing[0].resource: aliyun.com/npx belongs to no class in force; did you mean "
+            "11:20: devices.plugin.sharing[0].resource: aliyun.com/npx belongs to no class; did you mean "
             "'aliyun.com/npu'?",
             id="nobodys-resource",
         ),
@@ -171,7 +171,7 @@ ID = "GPU-" + 56 * "0"
         ),
         pytest.param(
             shared("resource: nvidia.com/gpu, replicas: 2, rename: x.com/gpu"),
-            "sharing[0].rename: a resource of NVIDIA's cards begins with nvidia.com/, unlike x.com/gpu",
+            "sharing[0].rename: a resource of NVIDIA's cards must begin with nvidia.com/, unlike x.com/gpu",
             id="renamed-out-of-nvidia",
         ),
         pytest.param(
@@ -184,13 +184,13 @@ ID = "GPU-" + 56 * "0"
                 "resource: aliyun.com/npu, replicas: 2, rename: x.y/z",
                 "resource: huawei.com/Ascend910, replicas: 2, rename: x.y/z",
             ),
-            "sharing[1].rename: x.y/z is the new name of aliyun.com/npu, too: choose another one",
+            "sharing[1].rename: x.y/z is also the new name of aliyun.com/npu: choose another one",
             id="two-renamed-to-one",
         ),
         pytest.param(
             shared("resource: aliyun.com/npu, replicas: 2", "resource: aliyun.com/npu, replicas: 3"),
-            "sharing[1].devices: cards of aliyun.com/npu are shared by sharing[0], too, otherwise: name other cards in "
-            "one of them",
+            "sharing[1].devices: cards of aliyun.com/npu are also shared by sharing[0], but with different replicas "
+            "or rename: list different cards in one of them",
             id="all-twice",
         ),
         pytest.param(
@@ -198,7 +198,7 @@ ID = "GPU-" + 56 * "0"
                 "resource: aliyun.com/npu, replicas: 2, devices: [5, 1]",
                 "resource: aliyun.com/npu, replicas: 3, devices: 2",
             ),
-            "card 1 of aliyun.com/npu is shared by sharing[0], too",
+            "card 1 of aliyun.com/npu is also shared by sharing[0]",
             id="a-number-and-a-list",
         ),
         pytest.param(
@@ -206,7 +206,7 @@ ID = "GPU-" + 56 * "0"
                 "resource: aliyun.com/npu, replicas: 2, devices: [npu1, npu2]",
                 "resource: aliyun.com/npu, replicas: 2, devices: [npu2], rename: aliyun.com/x",
             ),
-            "card npu2 of aliyun.com/npu is shared by sharing[0], too",
+            "card npu2 of aliyun.com/npu is also shared by sharing[0]",
             id="two-lists",
         ),
         pytest.param(
@@ -214,13 +214,13 @@ ID = "GPU-" + 56 * "0"
                 "resource: aliyun.com/npu, replicas: 2, devices: [0]",
                 "resource: aliyun.com/npu, replicas: 2, devices: [1], failRequestsGreaterThanOne: true",
             ),
-            "sharing[1].failRequestsGreaterThanOne: differs from sharing[0], which offers aliyun.com/npu, too",
+            "sharing[1].failRequestsGreaterThanOne: differs from sharing[0], which also offers aliyun.com/npu",
             id="two-words-on-more-than-one",
         ),
         pytest.param(
             shared(f"resource: nvidia.com/gpu, replicas: 100, devices: [{ID}]"),
             "sharing[0].devices[0]: the ids of its replicas have more than 63 characters, which the kubelet may not "
-            "take: name the card by its index",
+            "accept: name the card by its index",
             id="long-ids",
         ),
         pytest.param(
@@ -265,7 +265,7 @@ ID = "GPU-" + 56 * "0"
         ),
         pytest.param(
             "health: {commands: [{class: ali-npu, command: [/x]}, {class: ali-npu, command: [/y]}]}",
-            "health.commands[1].class: the class 'ali-npu' has a command already",
+            "health.commands[1].class: the class 'ali-npu' already has a command",
             id="two-commands",
         ),
         pytest.param("health: {holdDown: 30}", "health.holdDown: must be text, not 30; in quotes", id="no-unit"),

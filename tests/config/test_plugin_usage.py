@@ -58,7 +58,7 @@ def test_what_reports_use(tmp_path: Path, plugin: str, usage: tuple[UsageSource,
         ),
         pytest.param(
             "{class: nvidia, from: nvml}, {class: nvidia, from: file, file: /x}",
-            "usage[1].class: the class 'nvidia' is given twice",
+            "usage[1].class: the class 'nvidia' is listed twice",
             id="twice",
         ),
         pytest.param("{class: ali-npu, from: nvml}", "usage[0].from: nvml knows only NVIDIA's cards", id="nvml"),

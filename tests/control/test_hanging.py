@@ -199,7 +199,7 @@ async def test_a_rule_that_does_not_come_to_an_end(tmp_path: Path, monkeypatch: 
         assert envs(await create(node, ALL)) == VOID
 
         assert len(tried) == 1
-        assert any("the rule about devices failed" in sentence for sentence in wrong(node))
+        assert any("the device rules failed" in sentence for sentence in wrong(node))
 
 
 async def test_devices_is_answered_while_a_driver_hangs(tmp_path: Path) -> None:

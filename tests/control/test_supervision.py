@@ -4,6 +4,7 @@ import ast
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,6 +178,52 @@ async def test_background_work_that_fails_is_told() -> None:
 
     assert failures.counts["background"] == 1
     assert "ask for 0123456789abcdef" in failures.recent()[0].text
+
+
+async def test_a_loop_that_fails_as_it_is_ended_does_not_begin_again() -> None:
+    """The error is told, and who ends it does not wait for ever; such an error takes the place of a cancellation."""
+    failures, begun, times = Failures(), asyncio.Event(), 0
+    tasks = Tasks(RecordingLog(), failures, first_pause_s=0.001)
+
+    async def loop() -> None:
+        nonlocal times
+        times += 1
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise PLANTED from None
+
+    tasks.forever("watch it", loop)
+    await begun.wait()
+    async with asyncio.timeout(LIMIT_S):
+        await tasks.stop()
+
+    assert times == 1
+    (failure,) = failures.recent()
+    assert "started it again" not in failure.text
+    assert "watch it" in failure.text
+
+
+async def test_a_task_that_does_not_end_is_named() -> None:
+    """`stop` waits for a moment, says which it is, and returns."""
+    log, begun, let_go = RecordingLog(), asyncio.Event(), asyncio.Event()
+    tasks = Tasks(log, Failures(), stop_s=0.01)
+
+    async def stubborn() -> None:
+        begun.set()
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    tasks.spawn("ask a driver", stubborn())
+    await begun.wait()
+    async with asyncio.timeout(LIMIT_S):
+        await tasks.stop()
+    let_go.set()
+
+    assert log.events() == ["background work does not end"]
+    assert log.lines[0][1]["work"] == "ask a driver"
 
 
 WATCHERS = [

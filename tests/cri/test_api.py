@@ -18,9 +18,9 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from criproxy.cri import api_pb2 as cri
+from criproxy.cri import deviceplugin_pb2 as deviceplugin
+from criproxy.cri import pluginregistration_pb2 as pluginregistration
 from criproxy.cri import podresources_pb2 as podresources
-from criproxy.deviceplugin import deviceplugin_pb2 as deviceplugin
-from criproxy.deviceplugin import pluginregistration_pb2 as pluginregistration
 
 Facts = dict[str, Any]
 

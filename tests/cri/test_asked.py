@@ -80,7 +80,7 @@ def request(cgroup_parent: str = "", **resources: int | str) -> tuple[api.LinuxC
                 "no CPU limit",
                 "no memory limit",
                 "class BestEffort: the message names none",
-                "the kubelet sent CPUs 0-3 of its own, which are not used",
+                "the kubelet sent CPUs 0-3, which criproxy does not use",
             ),
             id="crictl-with-a-cpuset",
         ),

@@ -252,7 +252,7 @@ def test_a_container_without_a_stamp_is_read_from_its_sizes() -> None:
         ('{"runtimeSpec":{"linux":null}}', ""),
         ('{"runtimeSpec":[]}', ""),
         ("[]", ""),
-        ("no JSON", ""),
+        ("not valid JSON", ""),
     ],
 )
 def test_the_cgroup_of_the_pod_is_read_from_the_specification(info: str, expected: str) -> None:

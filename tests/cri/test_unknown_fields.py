@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as cri
+from criproxy.cri import deviceplugin_pb2 as deviceplugin
+from criproxy.cri import pluginregistration_pb2 as pluginregistration
 from criproxy.cri import podresources_pb2 as podresources
-from criproxy.deviceplugin import deviceplugin_pb2 as deviceplugin
-from criproxy.deviceplugin import pluginregistration_pb2 as pluginregistration
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 NEWER = 1000  # a number that no message has

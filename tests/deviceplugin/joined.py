@@ -4,7 +4,7 @@ The host is that of the acceptance scenarios: CPUs 0-15 on NUMA node 0 with GPU-
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,12 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
 from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.emulator.device_endpoint import Given, add
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.load import load
 from tests.control.devices.test_hints import AWARE, SIZES, TWO, run
 from tests.control.world import FAST, GIB, World
-from tests.deviceplugin.device_manager import Given
 from tests.deviceplugin.hosts import PATIENT, Host
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.node import GPU, QUICK, Node
@@ -136,27 +136,6 @@ class Joined:
         given = await self.admit(spec, wanted)
         _, config = await self.create(spec, given)
         return tuple(one for each in given.values() for one in each.ids), config
-
-
-def add(config: api.ContainerConfig, given: Iterable[Given]) -> None:
-    """Write the answers of plugins into a create that has nothing of the pod's own yet.
-
-    The kubelet puts them before what the pod says, and its own annotations outweigh those of plugins.
-    """
-    own = dict(config.annotations)
-    for answer in [each.answer for each in given]:
-        for key, value in answer.envs.items():
-            config.envs.add(key=key, value=value.encode())
-        for mount in answer.mounts:
-            config.mounts.add(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
-        for node in answer.devices:
-            config.devices.add(
-                container_path=node.container_path, host_path=node.host_path, permissions=node.permissions
-            )
-        config.annotations.update(answer.annotations)
-        for name in answer.cdi_devices:
-            config.CDI_devices.add(name=name.name)
-    config.annotations.update(own)
 
 
 def sharing(replicas: int = 5, **options: bool) -> str:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
-from criproxy.deviceplugin import pluginregistration_pb2 as registry
+from criproxy.cri import deviceplugin_pb2 as api
+from criproxy.cri import pluginregistration_pb2 as registry
+from criproxy.emulator.device_endpoint import Given, Key
+from criproxy.emulator.device_manager import DeviceManager
 from tests.allocations import Allocated, Allocations
-from tests.deviceplugin.device_manager import DeviceManager, Given, Key
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]

@@ -7,10 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin.settings import State
 from criproxy.devices.allocation import InvalidRequest
-from tests.deviceplugin.device_manager import AdmissionError
+from criproxy.emulator.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Named, Node, offer, started
 
@@ -190,7 +190,7 @@ async def test_a_preference_that_hangs(node: Node) -> None:
         goes_on.set()
 
     assert node.status().counts.preferences_late == 2
-    assert node.said("the choice of devices takes too long") == 1
+    assert node.said("choosing devices took too long") == 1
 
 
 async def test_a_call_before_each_start(node: Node) -> None:

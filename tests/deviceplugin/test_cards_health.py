@@ -163,13 +163,13 @@ async def test_cards_that_no_health_command_has_judged_yet_are_not_healthy() -> 
     rig.health.expect(["npu"])
 
     assert rig.see(BOTH) == {"npu": ["npu0", "npu1"]}
-    assert rig.health.known[A].why.startswith("its health is not known yet")
+    assert rig.health.known[A].why.startswith("its health is unknown")
     assert rig.health.awaited() == {"npu"}
     assert rig.see(BOTH, after_s=60) == {"npu": ["npu0", "npu1"]}
     rig.health.judge("npu", {A: command_says_bad("hot"), B: command_says_good()})
 
     assert rig.health.unhealthy() == {"npu": ["npu0"]}
-    assert rig.turned == [("npu0", False, "the health command says: hot")]
+    assert rig.turned == [("npu0", False, "the health command reports: hot")]
     assert (rig.changes, rig.health.awaited()) == (1, frozenset())
 
 

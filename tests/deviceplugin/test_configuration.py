@@ -49,7 +49,7 @@ def test_a_file_without_the_section_offers_nothing(tmp_path: Path) -> None:
 
     loaded = load(options(tmp_path))
     assert loaded.plan.advertised == ()
-    assert "has no section devices.plugin" in loaded.notes[0]
+    assert "has no devices.plugin section" in loaded.notes[0]
     assert load(options(tmp_path, nvidia_config=nvidia)).configuration.nvidia.flags.mig_strategy == "single"
 
 
@@ -141,7 +141,7 @@ def test_where_the_kubelet_says_what_is_in_use(tmp_path: Path) -> None:
 def test_the_daemon_s_socket_is_not_ours(tmp_path: Path) -> None:
     """Metrics cannot be served there."""
     socket = f"{tmp_path}/control.sock"
-    with pytest.raises(UsageError, match="but that one is the daemon's"):
+    with pytest.raises(UsageError, match="which is the daemon's socket"):
         options(tmp_path, http=f"unix://{socket}", control_socket=socket).address()
 
 

@@ -72,11 +72,11 @@ async def test_what_it_says_is_told() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        pytest.param("exit 1", "has ended", id="ends"),
+        pytest.param("exit 1", "has exited", id="ends"),
         pytest.param("""echo '{"problem": "NVML: Driver Not Loaded"}'""", "NVML: Driver Not Loaded", id="says-why"),
-        pytest.param("echo nonsense", "says nonsense", id="nonsense"),
-        pytest.param("""echo '{"event": {"gpu": 3}}'""", "says nonsense", id="another-form"),
-        pytest.param("head -c 100000 /dev/zero; sleep 1000", "says nonsense", id="no-end-of-line"),
+        pytest.param("echo nonsense", "printed an invalid line", id="nonsense"),
+        pytest.param("""echo '{"event": {"gpu": 3}}'""", "printed an invalid line", id="another-form"),
+        pytest.param("head -c 100000 /dev/zero; sleep 1000", "printed an invalid line", id="no-end-of-line"),
     ],
 )
 async def test_why_there_are_no_events_is_told_once(text: str, reason: str, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ async def test_one_that_is_silent_is_replaced(tmp_path: Path) -> None:
         await watched.until(lambda: bool(watched.told))
         with pytest.raises(ProcessLookupError):
             os.kill(int((first / "pid").read_text()), 0)
-        assert "events of cards are not seen" in str(watched.log.lines[0])
+        assert "NVML events are not received" in str(watched.log.lines[0])
 
 
 async def test_it_runs_only_while_there_are_gpus(tmp_path: Path) -> None:

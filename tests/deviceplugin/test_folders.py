@@ -34,12 +34,12 @@ async def test_no_folder(node: Node) -> None:
     """What lies there is a file; it goes on when there is a folder."""
     node.kubelet.plugins_dir.write_text("")
 
-    assert await troubled(node) == f"{node.kubelet.plugins_dir}: is not a folder"
+    assert await troubled(node) == f"{node.kubelet.plugins_dir}: is not a directory"
 
     node.kubelet.plugins_dir.unlink()
     await node.kubelet.start()
     await node.kubelet.until_capacity(GPU, 1)
-    assert node.said("is not a folder") == 1
+    assert node.said("is not a directory") == 1
 
 
 async def test_a_read_only_folder(on_disk: Node) -> None:
@@ -47,7 +47,10 @@ async def test_a_read_only_folder(on_disk: Node) -> None:
     await on_disk.kubelet.start()
     remount(on_disk.kubelet.plugins_dir, "ro")
 
-    assert "is read-only for this process; under systemd, ReadWritePaths= has to name it" in await troubled(on_disk)
+    assert (
+        "is read-only for this process; under systemd, it must exist, and ReadWritePaths= must list it"
+        in await troubled(on_disk)
+    )
 
     remount(on_disk.kubelet.plugins_dir, "rw")
     await on_disk.kubelet.until_capacity(GPU, 1)
@@ -72,7 +75,7 @@ async def test_something_else_has_the_name(node: Node) -> None:
     file = node.kubelet.plugins_dir / SOCKET
     file.write_text("precious")
 
-    assert await troubled(node) == f"{file}: is no socket, and in the way of one; remove it"
+    assert await troubled(node) == f"{file}: exists, but is not a socket; remove it"
 
     assert file.read_text() == "precious"
     file.unlink()
@@ -109,7 +112,7 @@ async def test_a_socket_that_is_always_removed(node: Node) -> None:
     for times in range(1, 7):
         await node.kubelet.until(lambda: len(node.kubelet.registered) >= times)  # noqa: B023 (it is over by then)
         (node.kubelet.plugins_dir / SOCKET).unlink()
-    await node.log.until(lambda: node.said("is removed again and again") == 1)
+    await node.log.until(lambda: node.said("is being removed again and again") == 1)
 
     await node.kubelet.until(lambda: len(node.kubelet.registered) == 7)
 

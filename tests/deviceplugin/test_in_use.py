@@ -56,7 +56,7 @@ async def test_nothing_is_known_of_ids_in_use(node: Node) -> None:
     await started(node, "a", "b")
     await node.kubelet.podresources.stop()
     node.plugins.publish(offer("b"))
-    await node.log.until(lambda: node.said("does not say which devices are in use") == 1)
+    await node.log.until(lambda: node.said("does not report which devices are in use") == 1)
     asked = node.answers
     await node.log.until(lambda: node.answers > asked + 1)
     await node.kubelet.until_capacity(GPU, 2, healthy=1)
@@ -65,7 +65,7 @@ async def test_nothing_is_known_of_ids_in_use(node: Node) -> None:
     await node.kubelet.podresources.start()
     await node.kubelet.until_capacity(GPU, 1)
 
-    assert node.said("does not say which devices are in use") == 1
+    assert node.said("does not report which devices are in use") == 1
 
 
 async def test_a_kubelet_that_answers_elsewhere(node: Node) -> None:
@@ -74,7 +74,7 @@ async def test_a_kubelet_that_answers_elsewhere(node: Node) -> None:
     assert node.ask is not None
     answers, node.ask.socket = node.ask.socket, node.root / "nowhere.sock"
     node.plugins.publish(offer("b"))
-    await node.log.until(lambda: node.said("does not say which devices are in use") == 1)
+    await node.log.until(lambda: node.said("does not report which devices are in use") == 1)
     assert node.status().held == 1
 
     node.ask.socket = None
@@ -84,7 +84,7 @@ async def test_a_kubelet_that_answers_elsewhere(node: Node) -> None:
 
     node.ask.socket = answers
     await node.kubelet.until_capacity(GPU, 1)
-    assert node.said("does not say which devices are in use") == 1
+    assert node.said("does not report which devices are in use") == 1
 
 
 async def test_a_resource_that_is_offered_no_more(node: Node) -> None:
@@ -96,7 +96,7 @@ async def test_a_resource_that_is_offered_no_more(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 1, healthy=0)
     node.kubelet.remove(WEB)
     await node.kubelet.until_capacity(GPU, 0)
-    await node.log.until(lambda: node.said("offered no more") == 1)
+    await node.log.until(lambda: node.said("no longer offered") == 1)
 
     assert node.plugins.status == []
     assert node.kubelet.registered == [GPU]
@@ -107,11 +107,11 @@ async def test_a_resource_that_comes_back(node: Node) -> None:
     await started(node, "a")
     node.plugins.publish({})
     await node.kubelet.until_capacity(GPU, 0)
-    await node.log.until(lambda: node.said("offered no more") == 1)
+    await node.log.until(lambda: node.said("no longer offered") == 1)
 
     node.plugins.publish(offer("a"))
     await node.kubelet.until_capacity(GPU, 1)
-    assert node.said("another process serves it") == 0
+    assert node.said("another process is listening on it") == 0
 
 
 async def test_a_former_resource_of_ours_that_containers_have(node: Node) -> None:

@@ -17,6 +17,7 @@ from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.devices.builtin import AMD, BUILTIN, NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery import patience
+from criproxy.discovery.cards import DriverFiles
 from tests.deviceplugin.hosts import PATIENT, Host, a100, part, t4
 from tests.nvml import Driver, command
 
@@ -150,11 +151,22 @@ async def test_platforms(tmp_path: Path, path: str, text: str, fails: int, platf
     assert (await machine(host, NVIDIA).look()).platform == platform
 
 
+def test_a_platform_whose_name_hangs(tmp_path: Path) -> None:
+    """Is the usual one: the file is given up as other files of drivers are."""
+    (family := tmp_path / "sys/devices/soc0/family").parent.mkdir(parents=True)
+    os.mkfifo(family)
+    files = DriverFiles(timeout_s=0.01)
+
+    assert nvml_inventory.platform_of(tmp_path, files, has_nvml=False) == "nvml"
+    assert str(family) in files.patience.hanging
+    family.write_text("")  # lets the thread go
+
+
 async def test_a_program_that_says_nothing(tmp_path: Path) -> None:
     """It is a problem, and no failure."""
     found = await Machine([NVIDIA], tmp_path, MISSING, PATIENT).look()
 
-    assert found.problems == ("NVML: the program that asks it has ended with 0, and without an answer",)
+    assert found.problems == ("NVML: the program that queries it exited with 0 before it answered",)
 
 
 async def test_a_program_that_is_not_there(tmp_path: Path) -> None:

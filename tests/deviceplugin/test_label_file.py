@@ -54,7 +54,7 @@ def test_several_models() -> None:
     both = replace(CARDS, gpus=(t4(0), replace(t4(1), name="Tesla V100"), t4(2)))
 
     assert labels_note(PluginConfig(), both) == (
-        "GPUs of several models have the same labels: they tell of Tesla V100, and not of Tesla T4"
+        "GPUs of several models have the same labels: they describe Tesla V100, but not Tesla T4"
     )
     assert "nvidia.com/gpu.product=Tesla-V100\n" in label_text(PluginConfig(), both, NPUS, None, 0)[0]
     assert labels_note(PluginConfig(), CARDS) == ""

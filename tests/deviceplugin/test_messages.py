@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin.messages import allocate_response, device_list
 from criproxy.deviceplugin.resource import Device, Resource, devices_of
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES

@@ -1,4 +1,4 @@
-"""What the program that asks NVML reports, with the driver of a made-up machine."""
+"""What the program that queries NVML reports, with the driver of a made-up machine."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def plain(gpus: Sequence[Gpu]) -> list[Gpu]:
 def test_gpus_and_mig_devices(tmp_path: Path) -> None:
     """All that NVML knows, in its order; the name of a profile is made of sizes, slices and the profile's number."""
     parts = part(0), part(2, "1c.3g.20gb", 19968), replace(part(1, "1g.5gb+me"), index=4)
-    gpus = t4(0), replace(a100(1), mig_enabled=True, mig=parts), a100(2)
+    gpus = t4(0), replace(a100(1), mig_enabled=True, mig=parts, mig_slices=7), a100(2)
 
     found = report(tmp_path, Driver(gpus=gpus))
 
@@ -73,7 +73,7 @@ def test_no_nvml(tmp_path: Path) -> None:
     )
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
 
-    assert "nvidia-ml-py, which asks NVML, is not installed" in done.stdout
+    assert "nvidia-ml-py, which criproxy needs to query NVML, is not installed" in done.stdout
 
 
 def test_attributes_are_named_as_labels_end(tmp_path: Path) -> None:

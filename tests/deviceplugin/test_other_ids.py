@@ -9,7 +9,7 @@ import pytest
 
 from criproxy.deviceplugin.other_ids import classes_of, under_other_ids, without_cards
 from criproxy.deviceplugin.resource import Device, Resource
-from tests.deviceplugin.device_manager import AdmissionError
+from criproxy.emulator.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, Named, Node, changed, offer, started
 from tests.deviceplugin.program import NPU, Program, policy
@@ -52,6 +52,34 @@ def test_which_cards_are_in_use_under_other_ids(held: Mapping[str, list[str]], e
     assert under_other_ids(offers, lambda name: classes_of(name, offers, {}), [held]) == expected
 
 
+@pytest.mark.parametrize(
+    ("offered", "held", "expected"),
+    [
+        pytest.param(
+            Device(id="MIG-1/small/0", related=("GPU-a",)),
+            {"nvidia.com/gpu": ["GPU-a"]},
+            {("nvidia", "MIG-1"): "GPU-a of nvidia.com/gpu"},
+            id="the-whole-card-of-a-part",
+        ),
+        pytest.param(
+            Device(id="GPU-a", related=("MIG-1", "MIG-2")),
+            {"criproxy.io/small": ["MIG-2/small/0"]},
+            {("nvidia", "GPU-a"): "MIG-2/small/0 of criproxy.io/small"},
+            id="a-part-of-a-whole-card",
+        ),
+        pytest.param(
+            Device(id="MIG-1/small/0", related=("GPU-a",)), {"nvidia.com/mig-1g.5gb": ["MIG-2"]}, {}, id="another-part"
+        ),
+    ],
+)
+def test_a_card_and_its_parts(offered: Device, held: Mapping[str, list[str]], expected: Mapping[object, str]) -> None:
+    """A part is not allocated while a container has the whole card, and the card not while one has a part of it."""
+    name = "criproxy.io/small" if "/" in offered.id else "nvidia.com/gpu"
+    offers = {name: Resource(name=name, kind="nvidia", devices={offered.id: offered}, allocator=Named())}
+
+    assert under_other_ids(offers, lambda _: {"nvidia"}, [held]) == expected
+
+
 def test_the_class_of_a_resource_that_is_offered_no_more() -> None:
     """It is known as long as the resource is; after that, all that have resources of the same domain may be it."""
     offers = {NPU: resource(NPU, "npu0"), "example.com/b": resource("example.com/b", kind="b")}
@@ -62,6 +90,15 @@ def test_the_class_of_a_resource_that_is_offered_no_more() -> None:
     assert classes_of("aliyun.com/former", offers, former) == {"npu"}
     assert classes_of("unknown.com/npu", offers, former) == set()
     assert classes_of("criproxy.io/gone", offers, former) == {"npu", "b"}
+
+
+def test_the_class_of_a_card_that_is_only_cut() -> None:
+    """After a start, a container may have a whole card of a class of which only vGPUs are offered by now."""
+    profile = "criproxy.io/half"
+    offers = {profile: replace(resource(profile, "npu0/half/0"), domains=("aliyun.com",))}
+
+    assert classes_of(NPU, offers, {}) == {"npu"}
+    assert classes_of("example.com/npu", offers, {}) == set()
 
 
 def test_ids_of_cards_that_are_taken() -> None:
@@ -81,14 +118,14 @@ async def test_a_card_that_is_shared_while_a_container_has_it_whole(node: Node) 
     node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1"))
     await node.kubelet.until_capacity(GPU, 5, healthy=2)
     assert node.kubelet.healthy(GPU) == {"b::0", "b::1"}
-    await node.log.until(lambda: node.said("a container has it under an id that is not offered") == 1)
+    await node.log.until(lambda: node.said("a container has it under an ID that is not offered") == 1)
     node.plugins.publish(offer("a::0", "a::1", "b::0", "b::1", bad=["b::0"]))
     await node.kubelet.until_capacity(GPU, 5, healthy=1)
     node.kubelet.remove(WEB)
     await node.kubelet.until_capacity(GPU, 4, healthy=3)
 
     await node.log.until(lambda: node.said("a card can be allocated again") == 1)
-    assert node.said("a container has it under an id that is not offered") == 1
+    assert node.said("a container has it under an ID that is not offered") == 1
     assert node.plugins.elsewhere == {}
 
 
@@ -136,8 +173,8 @@ async def test_a_start_with_another_file(node: Node) -> None:
 async def test_the_kubelet_does_not_say_what_is_in_use(node: Node) -> None:
     """Cards whose ids went are offered when it has not said it; what it said before counts on."""
     await started(node, "a", "b")
+    await node.kubelet.podresources.stop()  # before the pod: the plugin may ask at any moment
     await node.kubelet.admit(WEB, {GPU: 1})
-    await node.kubelet.podresources.stop()
     node.plugins.publish(offer("a::0", "b::0"))
     await node.kubelet.until_capacity(GPU, 4, healthy=2)
 
@@ -240,7 +277,7 @@ async def test_a_changed_file_gives_no_card_twice(folder: Path) -> None:
 
         program.policy.write_text(policy(shared))
         await program.kubelet.until_capacity(f"{NPU}.shared", 2, healthy=0)
-        await program.until_said("a container has it under an id that is not offered")
+        await program.until_said("a container has it under an ID that is not offered")
         daemon = Daemon(program.control)
         server = await daemon.start()
         report = await daemon.until_report(lambda report: any("reason" in each for each in report.get("cards", ())))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.deviceplugin.settings import State, Way
-from tests.deviceplugin.device_manager import AdmissionError
+from criproxy.emulator.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
@@ -98,7 +98,7 @@ async def test_a_late_kubelet(node: Node) -> None:
     await node.kubelet.start()
     await node.kubelet.until_capacity(GPU, 1)
 
-    assert node.said("is missing; the kubelet makes it") == 1
+    assert node.said("is missing; the kubelet creates it") == 1
 
 
 async def test_a_refused_plugin(node: Node) -> None:
@@ -224,7 +224,7 @@ async def test_two_plugins_for_one_resource(node: Node) -> None:
     status = await node.until_state(State.REPLACED)
 
     assert status.counts.replaced == 1
-    assert "another plugin may have registered it; the next try is in 3600 s" in status.text
+    assert "another plugin may have registered it; criproxy tries again in 3600 s" in status.text
     assert node.said("the kubelet has ended the stream of the resource") == 1
     await node.kubelet.until(lambda: node.kubelet.registered == [GPU, GPU])
     await other.stop_plugins()
@@ -272,7 +272,7 @@ async def test_a_second_process(node: Node) -> None:
     second.plugins.publish(offer("a", "b"))
     status = await second.until_state(State.NO_SOCKET)
 
-    assert "another process serves it" in status.text
+    assert "another process is listening on it" in status.text
     assert node.kubelet.capacity(GPU) == (1, 1)
     await node.stop_plugins()
     await node.kubelet.until_capacity(GPU, 2)
@@ -284,7 +284,7 @@ async def test_ten_thousand_ids(node: Node) -> None:
     ids = [f"GPU-{number:08}-1234-1234-1234-123456789abc::{number}" for number in range(10_001)]
     await started(node, *ids)
 
-    assert node.said("the kubelet gets slow with so many devices") == 1
+    assert node.said("the kubelet becomes slow with this many devices") == 1
     assert node.status().left_out == 0
 
 
@@ -337,3 +337,13 @@ async def test_a_stop_while_nothing_works(node: Node) -> None:
     await started(node, "a")
     await node.stop_plugins()
     assert [each.name for each in node.kubelet.plugins_dir.iterdir() if each != node.kubelet.socket] == []
+
+
+async def test_nothing_is_offered_after_the_end(node: Node) -> None:
+    """What is published then, as when a card recovers at that moment, begins no plugin anew."""
+    await started(node, "a")
+    await node.plugins.stop()
+
+    node.plugins.publish(offer("a"))
+
+    assert node.plugins.status == []

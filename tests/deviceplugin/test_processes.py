@@ -52,11 +52,11 @@ async def test_what_a_health_command_says(adopting: None, text: str, expected: d
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        pytest.param("echo npu0 bad; exit 4", "has ended with exit status 4", id="status"),
-        pytest.param("kill -9 $$", "has ended with signal 9", id="signal"),
-        pytest.param("head -c 100000 /dev/zero", "prints more than", id="too-much"),
-        pytest.param("sleep 1000", "has not ended within", id="hangs"),
-        pytest.param("exec >&-; sleep 1000", "has not ended within", id="hangs-silently"),
+        pytest.param("echo npu0 bad; exit 4", "exited with exit status 4", id="status"),
+        pytest.param("kill -9 $$", "exited with signal 9", id="signal"),
+        pytest.param("head -c 100000 /dev/zero", "printed more than", id="too-much"),
+        pytest.param("sleep 1000", "did not finish within", id="hangs"),
+        pytest.param("exec >&-; sleep 1000", "did not finish within", id="hangs-silently"),
     ],
 )
 async def test_when_nothing_is_known_about_cards(text: str, reason: str) -> None:
@@ -81,7 +81,7 @@ async def test_no_second_program_is_started_beside_one_that_hangs() -> None:
     """One that cannot be killed would be joined by another one each minute."""
     child = Child()
     await child.start(("/bin/sleep", "1000"))
-    with pytest.raises(OSError, match="a former one still hangs"):
+    with pytest.raises(OSError, match="a previous one still hangs"):
         await child.start(("/bin/true",))
     await child.end()
     assert child.status == -9

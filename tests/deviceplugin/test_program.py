@@ -173,7 +173,7 @@ async def test_another_way_to_register_needs_a_restart(folder: Path) -> None:
             await program.until_said("configuration reloaded", times=number)
 
         await program.kubelet.until_capacity(NPU, 1)
-        assert program.said("devices.plugin.register is not in force: restart the device plugin") == 2
+        assert program.said("devices.plugin.register is not in effect yet: restart the device plugin") == 2
         assert list(program.kubelet.registry_dir.iterdir()) == []
 
 
@@ -190,7 +190,7 @@ async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path)
         program.policy.write_text(policy(section))
         await program.until_said("the configuration cannot be used")
 
-        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing says")
+        assert program.said(f"{program.policy}: aliyun.com/npu cannot be shared as devices.plugin.sharing requires")
         assert program.kubelet.capacity(NPU) == (1, 1)
 
 
@@ -208,7 +208,7 @@ async def test_what_contradicts_the_machine_at_the_start_stays_a_problem(folder:
         await program.ready()
         await program.kubelet.until_capacity(NPU, 1)
 
-        agrees = "the files say what is in force"
+        agrees = "the files match the configuration in effect"
         program.signal(SIGHUP)
         await program.until(lambda: program.said("the configuration cannot be used") > 1 or program.said(agrees) > 0)
         assert not program.said(agrees)
@@ -253,7 +253,7 @@ async def test_an_index_means_the_same_gpu_until_the_file_is_read_anew(folder: P
 
         program.host.use(Driver(gpus=(replace(t4(1), index=0),)))
         program.host.unplug("/dev/nvidia0")
-        await program.until_said("the card GPU-0, which is to be shared, is not there")
+        await program.until_said("the card GPU-0, which should be shared, does not exist")
         await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == {"GPU-1"})
 
         (folder / "nvidia.yaml").write_text(FIRST.replace("2", "3") % 0)
@@ -279,6 +279,22 @@ async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> No
 
         await program.kubelet.until_capacity(NPU, 2)
         assert program.kubelet.registered[:2] == [GPU, NPU]
+
+
+async def test_a_file_that_waits_for_a_card(folder: Path) -> None:
+    """It was refused since a card was not there, of a class that no file in force has: it counts when that comes."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+
+        sharing = "sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]"
+        program.policy.write_text(policy(f"{{advertise: [nvidia, ali-npu], {sharing}}}"))
+        await program.until_said("the configuration cannot be used")
+        assert NPU not in program.kubelet.registered
+        program.host.plug("/dev/npu1")
+        await program.kubelet.until_capacity(NPU, 5)
 
 
 async def test_what_pods_have_survives_a_restart_of_the_program(folder: Path) -> None:

@@ -182,7 +182,7 @@ async def test_a_health_command_judges_cards(folder: Path) -> None:
 
         _script(check, "exit 3")
         await program.kubelet.until_capacity(NPU, 3, healthy=0)
-        await program.until_said("has ended with exit status 3")
+        await program.until_said("exited with exit status 3")
         _script(check, "")
         await program.kubelet.until_capacity(NPU, 3)
 
@@ -230,7 +230,7 @@ async def test_a_health_command_that_hangs_is_ended(folder: Path) -> None:
         await program.kubelet.start()
         await program.ready()
         await program.kubelet.until_capacity(NPU, 1, healthy=0)
-        await program.until_said("has not ended within 0.2 s")
+        await program.until_said("did not finish within 0.2 s")
         assert program.process is not None
         program.process.terminate()
 

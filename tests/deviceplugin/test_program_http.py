@@ -50,7 +50,7 @@ async def test_what_is_counted(folder: Path) -> None:
         status, text = await ask(folder, "/readyz")
         assert (status, text.split(":")[0]) == (503, NPU)
         await program.kubelet.start()
-        await program.until_said("the kubelet has the resource")
+        await program.until_said("the resource is registered")
         await program.kubelet.until_capacity(NPU, 1)
         await program.kubelet.admit(Pod("one"), {NPU: 1})
         program.policy.write_text("policy: [\n")

@@ -79,4 +79,4 @@ async def test_use_is_unknown_while_the_driver_fails(folder: Path) -> None:
         use = await daemon.until_said("device-usage", "'kind': 'nvidia'")
         await daemon.stop()
 
-    assert use["classes"][0]["problem"] == "NVML does not know NVIDIA's cards that there are"
+    assert use["classes"][0]["problem"] == "NVML does not list the NVIDIA cards of this machine"

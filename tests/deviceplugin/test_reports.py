@@ -35,7 +35,7 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
     reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=3600.0)
     running = asyncio.create_task(reports.run())
     reports.turned(("npu", "npu0"), Known(step(new(0.0), 1.0, xid_event(79)), Seen(), frozenset(), turned_s=5.0))
-    await log.until(lambda: "the daemon is not told of cards until it answers" in log.events())
+    await log.until(lambda: "the daemon gets no reports about cards until it answers" in log.events())
 
     daemon = Daemon(path)
     server = await daemon.start()

@@ -127,19 +127,19 @@ def test_an_id_that_is_not_offered(id: str) -> None:
         pytest.param(
             ("npu0", "npu9"),
             ["npu0::0", "npu0::1", "npu1"],
-            ("aliyun.com/npu: the card npu9, which is to be shared, is not there",),
+            ("aliyun.com/npu: the card npu9, which should be shared, does not exist",),
             id="one-of-two",
         ),
         pytest.param(
             ("7",),
             ["npu0", "npu1"],
-            ("aliyun.com/npu: the card 7, which is to be shared, is not there",),
+            ("aliyun.com/npu: the card 7, which should be shared, does not exist",),
             id="none",
         ),
         pytest.param(
             3,
             ["npu0::0", "npu0::1", "npu1::0", "npu1::1"],
-            ("aliyun.com/npu: 3 cards are to be shared, and 2 are there",),
+            ("aliyun.com/npu: 3 cards should be shared, but only 2 exist",),
             id="too-few",
         ),
         pytest.param("all", ["npu0::0", "npu0::1", "npu1::0", "npu1::1"], (), id="all"),
@@ -156,7 +156,8 @@ def test_a_shared_card_that_is_not_there(
     assert ids(served) == {NPU: offered}
     assert served.warnings == warnings
     if warnings:
-        with pytest.raises(ResourceError, match=r"aliyun\.com/npu cannot be shared as devices\.plugin\.sharing says"):
+        sentence = r"aliyun\.com/npu cannot be shared as devices\.plugin\.sharing requires"
+        with pytest.raises(ResourceError, match=sentence):
             resources(config, npus(0, 0), strict=True)
 
 
@@ -372,7 +373,7 @@ def test_a_gpu_without_its_mig_devices_is_a_warning() -> None:
     served = resources(of_nvidia("flags: {migStrategy: mixed}"), gpus(replace(a100(0), mig_enabled=True)))
 
     assert served.resources == {}
-    assert served.warnings == ("GPU-0 is offered in no way: MIG is on, and it has no MIG device",)
+    assert served.warnings == ("GPU-0 is not offered: MIG is on, but it has no MIG device",)
 
 
 def test_a_resource_of_nvidias_file_that_the_class_does_not_have() -> None:
@@ -381,7 +382,7 @@ def test_a_resource_of_nvidias_file_that_the_class_does_not_have() -> None:
 
     assert ids(served) == {"nvidia.com/t4": ["GPU-0"]}
     assert served.warnings == (
-        "nvidia.com/t4 is not among resources of the class nvidia: criproxy hides its cards; add it there",
+        "nvidia.com/t4 is not in resources of the class nvidia, so criproxy hides its cards: add it there",
     )
 
 
@@ -405,7 +406,7 @@ def test_imex_channels() -> None:
     )
 
     assert response.envs["NVIDIA_IMEX_CHANNELS"] == "0"
-    with pytest.raises(ResourceError, match="the IMEX channel 0, which imex of NVIDIA's file requires, is not there"):
+    with pytest.raises(ResourceError, match="the IMEX channel 0, which imex of NVIDIA's file requires, does not exist"):
         resources(of_nvidia(text), found, strict=True)
 
 

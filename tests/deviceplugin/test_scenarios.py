@@ -10,11 +10,11 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import Advertised, PluginPlan
+from criproxy.emulator.device_endpoint import AdmissionError
 from criproxy.errors import StatusCode
 from criproxy.nvidia.gpus import Gpu
 from tests.control.devices.test_hints import NODE_1, place
 from tests.control.devices.test_joined import NODE_0, visible
-from tests.deviceplugin.device_manager import AdmissionError
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, replicas, sharing, with_shared
 from tests.deviceplugin.node import GPU

@@ -13,10 +13,11 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.enforcement import HAMI
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
 from criproxy.devices.vgpus import Enforcement, Profile, WhenMissing
+from criproxy.emulator.device_endpoint import AdmissionError
 from criproxy.errors import StatusCode
-from tests.control.devices.test_hints import place
+from tests.control.devices.test_hints import NODE_1, place
 from tests.control.devices.test_joined import NODE_0, visible
-from tests.deviceplugin.device_manager import AdmissionError
+from tests.deviceplugin.hosts import part
 from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, with_shared
 
 PROFILE = Profile(name="gpu-8g", kind=NVIDIA.name, memory_mib=8192, cores_percent=25)
@@ -139,6 +140,33 @@ async def test_8_a_profile_of_four_parts_with_mps(folder: Path) -> None:
         with pytest.raises(RuntimeCallError, match=pipe) as refused:
             await node.create(pod("two"), given)
         assert refused.value.code is StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_vgpu_that_is_a_mig_device(folder: Path) -> None:
+    """Each MIG device is one vGPU: its container sees it alone, gets its nodes, and CPUs next to the GPU."""
+    device = part(0, "3g.20gb", 9984)
+    gpu = replace(GPU_B, mig_capable=True, mig_enabled=True, mig=(device, part(1, "1g.5gb", 2432)))
+    async with joined(folder, GPU_A, gpu, classes=(KIND,)) as node:
+        node.host.mig(gpu, *gpu.mig)
+        node.host.text("/proc/driver/nvidia-caps/mig-minors", "gpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\n")
+        nodes_too = "version: v1\nflags: {plugin: {passDeviceSpecs: true}}"
+        await node.offer(nodes_too, plan("mig", "watch"))
+        assert node.kubelet.capacity(RESOURCE) == (1, 1)
+
+        given, config = await node.run(pod("one"), {RESOURCE: 1})
+
+        assert given == ("MIG-1/gpu-8g/0",)
+        assert visible(config) == b"MIG-1"
+        assert {path for path, _ in nodes(config)} >= {
+            "/dev/nvidia1",
+            "/dev/nvidia-caps/nvidia-cap12",
+            "/dev/nvidia-caps/nvidia-cap13",
+        }
+        assert place(config) == NODE_1
+        assert config.annotations["devices.criproxy.io/memory-mib"] == "9984"
+        assert config.annotations["devices.criproxy.io/cores-percent"] == "42"
+        with pytest.raises(AdmissionError):
+            await node.admit(pod("two"), {RESOURCE: 1})
 
 
 async def test_a_restarted_container_keeps_its_vgpu_and_quota(folder: Path) -> None:

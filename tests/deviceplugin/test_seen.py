@@ -12,7 +12,7 @@ from tests.deviceplugin.hosts import t4
 
 NONE = Inventory(stocks={NVIDIA.name: Stock()})
 NODE = Inventory(stocks={NVIDIA.name: Stock((Card(0, ("/dev/nvidia0",)),))})
-UNKNOWN, UNANSWERED = "NVML does not know", "is not known yet"
+UNKNOWN, UNANSWERED = "NVML does not list", "is not known yet"
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_live_socket_is_not_taken(folder: Path) -> None:
     path, hidden = folder / "a.sock", hidden_path(folder)
     with listening(path), listening(hidden):
         before = identity(path)
-        with pytest.raises(Taken, match="another process serves it"):
+        with pytest.raises(Taken, match="another process is listening on it"):
             claim(hidden, path)
 
         assert identity(path) == before

@@ -61,6 +61,11 @@ def test_cards_are_cut_by_both_quotas() -> None:
     }
 
 
+def test_vgpus_know_as_what_their_cards_were_offered() -> None:
+    """Whoever has such a card is found, also after a start with another file."""
+    assert "nvidia.com" in resources(of_nvidia(GPU_8G), two_gpus()).resources[GPU_8G.resource].domains
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [
@@ -127,7 +132,7 @@ def test_the_card_with_most_room_is_preferred() -> None:
 def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
     """A file that contradicts the cards is refused; where a card changes later, that card is offered in no way."""
     config = of_nvidia(replace(GPU_8G, count=3, select=CardChoice(indexes=(0,))))
-    sentence = r"card GPU-a has 16384 MiB, and 3 x gpu-8g \(8192 MiB and 25 % of the cores\) are 24576 MiB"
+    sentence = r"card GPU-a has 16384 MiB, but 3 x gpu-8g \(8192 MiB and 25 % of the cores\) need 24576 MiB"
     with pytest.raises(ResourceError, match=sentence):
         resources(config, two_gpus(), strict=True)
     found = resources(config, two_gpus())

@@ -72,10 +72,10 @@ def test_containers_and_resources_are_kept_apart() -> None:
 @pytest.mark.parametrize(
     ("data", "mistake"),
     [
-        pytest.param(b"", "no JSON: Expecting value", id="empty"),
-        pytest.param(written(entry(["a"]))[:-20], "no JSON", id="cut"),
-        pytest.param(b"\xff\x00", "no JSON", id="no-text"),
-        pytest.param(b"[" * 100_000, "no JSON", id="deep"),
+        pytest.param(b"", "not valid JSON: Expecting value", id="empty"),
+        pytest.param(written(entry(["a"]))[:-20], "not valid JSON", id="cut"),
+        pytest.param(b"\xff\x00", "not valid JSON", id="no-text"),
+        pytest.param(b"[" * 100_000, "not valid JSON", id="deep"),
         pytest.param(b"[]", "the file: must be an object, not list", id="list"),
         pytest.param(b"{}", "Data: must be an object, not NoneType", id="nothing"),
         pytest.param(b'{"Data":{}}', "Data: has no PodDeviceEntries", id="no-entries"),
@@ -85,11 +85,11 @@ def test_containers_and_resources_are_kept_apart() -> None:
         pytest.param(written(7), r"Data.PodDeviceEntries\[0\]: must be an object, not int", id="entry"),
         pytest.param(
             written(entry(["a"]), entry(["a"], PodUID=None)),
-            r"Data.PodDeviceEntries\[1\].PodUID: must be a text, not NoneType",
+            r"Data.PodDeviceEntries\[1\].PodUID: must be a string, not NoneType",
             id="no-uid",
         ),
         pytest.param(written(entry("GPU-a")), r"\[0\].DeviceIDs: must be a list, not str", id="ids"),
-        pytest.param(written(entry({"0": [1]})), r"\[0\].DeviceIDs: must be a text, not int", id="id"),
+        pytest.param(written(entry({"0": [1]})), r"\[0\].DeviceIDs: must be a string, not int", id="id"),
     ],
 )
 def test_what_is_no_checkpoint(data: bytes, mistake: str) -> None:

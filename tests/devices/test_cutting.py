@@ -78,7 +78,7 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
         pytest.param(
             A,
             [Profile(name="g", kind="nvidia", memory_mib=8192, cores_percent=25, count=3)],
-            "card GPU-a has 16384 MiB, and 3 x g (8192 MiB and 25 % of the cores) are 24576 MiB",
+            "card GPU-a has 16384 MiB, but 3 x g (8192 MiB and 25 % of the cores) need 24576 MiB",
             id="too-much-memory",
         ),
         pytest.param(
@@ -87,7 +87,7 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
                 Profile(name="g", kind="nvidia", memory_mib=1, cores_percent=40, count=2),
                 Profile(name="h", kind="nvidia", cores_percent=30, count=1),
             ],
-            "card GPU-a: 2 x g (1 MiB and 40 % of the cores) + 1 x h (30 % of the cores) are 110 % of its cores",
+            "card GPU-a: 2 x g (1 MiB and 40 % of the cores) + 1 x h (30 % of the cores) need 110 % of its cores",
             id="too-many-cores",
         ),
         pytest.param(
@@ -99,26 +99,26 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
         pytest.param(
             A,
             [Profile(name="g", kind="nvidia", memory_mib=32768, cores_percent=50)],
-            "card GPU-a: no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, and 1 x g (32768 MiB and "
-            "50 % of the cores) is asked for",
+            "card GPU-a: no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, but it needs 1 x g "
+            "(32768 MiB and 50 % of the cores)",
             id="larger-than-the-card",
         ),
         pytest.param(
             _card(0, memory_mib=0),
             [Profile(name="g", kind="nvidia", memory_percent=50)],
-            "card GPU-a: its memory is not known, so that g cannot have 50 % of it; give its memory in MiB",
+            "card GPU-a: its memory is unknown, so g cannot have 50 % of it; give memory in MiB",
             id="percent-of-unknown-memory",
         ),
         pytest.param(
             _card(0, memory_mib=0),
             [Profile(name="g", kind="nvidia", memory_mib=1024)],
-            "card GPU-a: its memory is not known, so that count: auto of g cannot be computed; give a number",
+            "card GPU-a: its memory is unknown, so count: auto of g cannot be computed; give a number",
             id="auto-of-unknown-memory",
         ),
         pytest.param(
             A,
             [Profile(name="g", kind="nvidia", cores_percent=50, select=CardChoice(ids=("GPU-x",)))],
-            "profile g: select chooses none of the cards of class nvidia",
+            "profile g: select matches no card of class nvidia",
             id="chooses-nothing",
         ),
     ],

@@ -75,16 +75,16 @@ def last_wrong_s(life: Life, now_s: float) -> float:
         pytest.param(
             [(5, call_failed("nvmlDeviceGetUUID", "GPU is lost"))], "nvmlDeviceGetUUID: GPU is lost", id="call"
         ),
-        pytest.param([(5, command_says_bad("fan\n 0 rpm"))], "the health command says: fan 0 rpm", id="command"),
-        pytest.param([(5, command_says_bad(" "))], "the health command says that it is bad", id="silent-command"),
+        pytest.param([(5, command_says_bad("fan\n 0 rpm"))], "the health command reports: fan 0 rpm", id="command"),
+        pytest.param([(5, command_says_bad(" "))], "the health command reports it as unhealthy", id="silent-command"),
         pytest.param(
             [(5, xid_event(79)), (6, node_vanished(NODE)), (7, command_says_bad("x"))],
-            "/dev/nvidia0 is missing; the health command says: x",
+            "/dev/nvidia0 is missing; the health command reports: x",
             id="what-lasts-goes-first",
         ),
         pytest.param([(5, xid_event(48)), (6, xid_event(79)), (7, xid_event(48))], "XID 48; XID 79", id="each-once"),
         pytest.param(
-            [(5, command_says_bad("a")), (6, command_says_bad("b"))], "the health command says: b", id="newest"
+            [(5, command_says_bad("a")), (6, command_says_bad("b"))], "the health command reports: b", id="newest"
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """The accelerators of a machine, as its device nodes and drivers show them."""
 
+import json
 from os import mkfifo
 from pathlib import Path
 
@@ -160,3 +161,20 @@ def test_files_of_a_card_that_hang(tmp_path: Path) -> None:
     assert {f"{hanging[1]} of amd 0", f"{hanging[0]} of /dev/dri/card0"} <= files.patience.hanging.keys()
     for file in hanging:
         file.write_text("")  # lets the thread go
+
+
+def test_cdi_specifications_that_hang(tmp_path: Path) -> None:
+    """Cards are found all the same, with what the specifications said before."""
+    write(tmp_path / "dev/nvidia0")
+    path, edits = tmp_path / "etc/cdi/nvidia.json", {"env": [f"{NVIDIA.visible_env}=void"]}
+    devices = [{"name": "0", "containerEdits": edits}]
+    write(path, json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}))
+    files = DriverFiles(timeout_s=0.05)
+    while not (before := find_cards([NVIDIA], tmp_path, files)["nvidia"]).cdi_sets:
+        pass
+    path.unlink()
+    mkfifo(path)
+
+    assert find_cards([NVIDIA], tmp_path, files)["nvidia"] == before
+    assert "the CDI specifications of nvidia" in files.patience.hanging
+    path.write_text("")  # lets the thread go

@@ -125,7 +125,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what is missing."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    with pytest.raises(NoNvml, match="nvidia-ml-py, which asks NVML, is not installed"):
+    with pytest.raises(NoNvml, match="nvidia-ml-py, which criproxy needs to query NVML, is not installed"):
         ask_nvml(60.0)
 
 

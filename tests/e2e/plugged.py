@@ -18,10 +18,9 @@ from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.translate import pid_in
 from criproxy.emulator.containerd import PrivateContainerd
+from criproxy.emulator.device_endpoint import Given, add
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
-from tests.deviceplugin.device_manager import Given
 from tests.deviceplugin.hosts import Host
-from tests.deviceplugin.joined import add
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.program import Program
 from tests.e2e.scene import Scene, proxied

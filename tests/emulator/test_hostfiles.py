@@ -1,6 +1,7 @@
 """The files that show where made-up containers run."""
 
 import json
+import time
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as cri
@@ -9,6 +10,8 @@ from criproxy.emulator.cpusets import Cpuset
 from criproxy.emulator.hostfiles import HostFiles
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from criproxy.usage.values import Process, ProcessUse, Reading
+from criproxy.watcher.processes import Processes
 
 POD = PodSpec("pod", (ContainerSpec("main", IMAGE),))
 
@@ -51,3 +54,17 @@ def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
 
     assert pids[0] == pids[1]
     assert (tmp_path / f"proc/{pids[0]}/cgroup").read_text().startswith("3:cpuset:/a\n")
+
+
+def test_a_process_says_when_it_started(tmp_path: Path) -> None:
+    """Who reads the use of cards can tell that a process is older than a reading."""
+    before = time.monotonic()
+    pid = HostFiles(tmp_path).add(f"/kubepods/pod1/{'a' * 64}")
+    use = ProcessUse(process=Process(pid=pid, start_ticks=0), card="card0", memory_mib=1)
+
+    def owner(at_s: float) -> str:
+        reading = Reading(kind="demo", at_s=at_s, processes=(use,))
+        return Processes(tmp_path).owned(reading).processes[0].container_id
+
+    assert owner(time.monotonic()) == "a" * 64
+    assert owner(before - 60) == ""

@@ -577,7 +577,7 @@ def test_whatever_is_wrong_with_what_is_kept_is_noticed(policy: Policy) -> None:
         ({"gone": "4"}, ["CPUs 4 are kept for the pod gone, which has ended"]),
         ({"q": "9"}, ["CPUs 9 are kept for the pod q, and pods may not use them"]),
         ({"q": "1"}, ["CPUs 1 are kept for the pod q, and another pod or container has them"]),
-        ({"p": "4"}, ["the pod p has exclusive CPUs 1-2,4, and asks for 2000m as a whole"]),
+        ({"p": "4"}, ["the pod p has exclusive CPUs 1-2,4, and asks for 2000m in total"]),
     ):
         assert violations(with_kept(aside, **kept)) == found
 

@@ -274,7 +274,7 @@ def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:
     node = live(policy, pod("p", 2), runs(A), runs(B))
     larger = {key: replace(grant, cpus=ALL_BUT_0, exclusive=ALL_BUT_0) for key, grant in node.grants.items()}
 
-    assert violations(node.replace(grants=larger)) == ["the pod p shares CPUs 1-7, and asks for 2000m as a whole"]
+    assert violations(node.replace(grants=larger)) == ["the pod p shares CPUs 1-7, and asks for 2000m in total"]
 
 
 def test_siblings_give_up_what_the_largest_leaves_under_a_policy_without_exclusive_cpus() -> None:

@@ -23,10 +23,10 @@ DEVICES = tuple(f"devices {word}" for word in ("absent", "off", "report", "enfor
 PRIVILEGED = ("unprivileged", *(f"privileged: {word}" for word in ("allow", "report", "deny")))
 PLUGINS = (
     "no plugin",
-    "plugin",
+    "plugin, and a vGPU is over its quota",
     "plugin, and its card is unhealthy",
     "plugin, and its section changes",
-    "plugin, and the checkpoint hangs",
+    "plugin with vGPUs, and the checkpoint hangs",
 )
 """Whether cards come from criproxy's own device plugin, and what becomes of it."""
 NAMESPACES = ("in default", "in kube-system")
@@ -58,6 +58,11 @@ class Case:
     def words(self) -> str:
         """All of it, for people."""
         return f"{self.id}: {', '.join((*self.moments, *self.keys, *self.said))}"
+
+    @property
+    def has_vgpus(self) -> bool:
+        """Whether the plugin's cards are vGPUs; else they are shared."""
+        return "vGPU" in self.plugin
 
     @property
     def said(self) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ async def disk_full(scene: Scene) -> AsyncIterator[None]:
 async def adoption(scene: Scene) -> AsyncIterator[None]:
     """A container came while criproxy was down."""
     await scene.stop_criproxy()
-    ran = await scene.bring(pod("stranger", 1000), direct=True)
+    ran = await scene.bring(pod("stranger", 1000), scene.stranger, direct=True)
     assert ran.container_id
     assert not ran.refusal
     await scene.start_criproxy()

@@ -3,7 +3,7 @@
 A defect that is mended gets a row here: how it is brought back, which case finds it, and by which sentence.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -12,21 +12,32 @@ import pytest
 
 from criproxy.config.settings import Settings
 from criproxy.control.calls.update import Updates
-from criproxy.control.devices import guard
+from criproxy.control.devices import guard, vgpus
+from criproxy.control.devices.evidence import Gathered
 from criproxy.control.devices.incidents import Incidents
 from criproxy.control.devices.publishing import DevicePublisher
+from criproxy.control.devices.vgpus import Vgpus
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.devices import holdings
+from criproxy.devices.asked import Asked
+from criproxy.devices.enforcement import Enforced
+from criproxy.devices.evidence import Evidence, Subject
+from criproxy.devices.may_see import Finding, Refusal
+from criproxy.devices.nearness import Whereabouts
+from criproxy.devices.vgpus import Quota
 from criproxy.engine.preserved import Preserving
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
+from criproxy.usage.values import Grant
 from criproxy.views import status_check as report
 from criproxy.views.situation import Situation
 from criproxy.wire.calls import Call, Refuse, Verdict
 
 GUARANTEED = QosClass.GUARANTEED
+OVER = "plugin, and a vGPU is over its quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,45 @@ def reasons_of_stops_are_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Incidents, "marks", lambda self: [])
 
 
+def vgpus_have_many_containers(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether another pod's container has the vGPU still."""
+
+    async def broken(self: Vgpus, given: Gathered, subject: Subject) -> Refusal | None:
+        return None
+
+    patch.setattr(Vgpus, "taken", broken)
+
+
+def nobody_is_exempt_from_quotas(patch: pytest.MonkeyPatch) -> None:
+    """Containers of exempt namespaces are stopped, too."""
+    patch.setattr(Grant, "is_only_observed", False)
+
+
+def quotas_of_the_adopted_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Of a container that came while criproxy was down, the vGPU is known, and not what it may use."""
+    facts_of = holdings.facts_of
+
+    def broken(
+        findings: Iterable[Finding],
+        evidence: Evidence,
+        cards: Sequence[Whereabouts],
+        nodes: Mapping[str, Sequence[str]],
+        quota: Quota | None = None,
+    ) -> Mapping[str, Any]:
+        return facts_of(findings, evidence, cards, nodes)
+
+    patch.setattr(guard, "facts_of", broken)
+
+
+def pods_switch_limits_off(patch: pytest.MonkeyPatch) -> None:
+    """What a pod says of the limit of its vGPU counts."""
+
+    def broken(asked: Asked, found: Enforced) -> Asked:
+        return asked
+
+    patch.setattr(vgpus, "as_enforced", broken)
+
+
 def check_says_nothing(patch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong, --check finds nothing."""
     patch.setattr(report, "problems", lambda situation: {"problems": [], "under_way": []})
@@ -175,6 +225,24 @@ PLANTS: Mapping[str, Plant] = {
         reasons_of_stops_are_lost,
         ("static", "devices enforce", "plugin, and its card is unhealthy"),
         "the holder's status says",
+    ),
+    "vgpus-have-many-containers": Plant(
+        vgpus_have_many_containers,
+        ("static", "devices enforce", OVER),
+        "another pod with the vGPU of card: it is created",
+    ),
+    "nobody-is-exempt-from-quotas": Plant(
+        nobody_is_exempt_from_quotas,
+        ("static", "devices enforce", "in kube-system", OVER),
+        "the holder's status says 'GPUMemoryQuotaExceeded'",
+    ),
+    "quotas-of-the-adopted-are-forgotten": Plant(
+        quotas_of_the_adopted_are_forgotten,
+        ("adoption", OVER),
+        "what stranger was given is not known",
+    ),
+    "pods-switch-limits-off": Plant(
+        pods_switch_limits_off, ("in default", OVER), "GPU_CORE_UTILIZATION_POLICY of card"
     ),
     "check-says-nothing": Plant(check_says_nothing, ("static", "disk full", "nothing"), "--check is silent"),
     "check-complains": Plant(check_complains, ("static", "nothing"), "--check complains, and nothing is wrong"),

@@ -16,6 +16,9 @@ from tests.matrix.cases import VALUES, Case
 from tests.matrix.moments import MOMENTS
 from tests.matrix.oracle import Wrong, disagreements, wrongs
 from tests.matrix.scene import OURS, RESERVED, Asks, Ran, Scene, pod
+from tests.matrix.vgpus import FOR_CARD, SWITCH, Vgpus
+from tests.matrix.vgpus import HELD as HELD_VGPU
+from tests.matrix.vgpus import SECTION as VGPU_SECTION
 
 CARD = "NVIDIA_VISIBLE_DEVICES"
 HELD = "GPU-b"
@@ -44,6 +47,12 @@ class Play:
     case: Case
     scene: Scene
     problems: list[str] = field(default_factory=list)
+    vgpus: Vgpus | None = None
+    """None: cards are whole or shared."""
+
+    def __post_init__(self) -> None:
+        if self.case.has_vgpus:
+            self.vgpus = Vgpus(self.scene, self._namespace, self.problems)
 
     async def run(self) -> None:
         """All of it."""
@@ -64,23 +73,37 @@ class Play:
         await self._rests("at the end")
 
     async def _newcomers(self) -> None:
-        case = self.case
-        namespace = case.namespace.partition(" ")[2]
+        case, namespace = self.case, self._namespace
         for number, key in enumerate(case.keys):
             wish = {key: VALUES.get(key, "true")}
             spec = pod(f"wishes-{number}", 1000, wish, namespace=namespace)
             self._knows(await self._comes(spec), key)
         if case.plugin.endswith("section changes"):
             await self._section_changes()
-        asks = Asks(((CARD, "all"),), privileged=case.privileged != "unprivileged", card=self._card)
+        envs = ((CARD, "all"), SWITCH) if self.vgpus else ((CARD, "all"),)
+        asks = Asks(envs, privileged=case.privileged != "unprivileged", card=self._card)
         async with AsyncExitStack() as stack:
             if case.plugin.endswith("checkpoint hangs"):
                 await stack.enter_async_context(self.scene.checkpoint_hangs())
-            self._sees(await self._comes(pod("card", 100, namespace=namespace, guaranteed=False), asks))
+            self._sees(ran := await self._comes(pod("card", 100, namespace=namespace, guaranteed=False), asks))
+        if self.vgpus:
+            await self.vgpus.twin(ran, guarded=self._guarded)
+            await self._uses()
+
+    async def _uses(self) -> None:
+        """The holder of a vGPU uses more than its quota, if the case says so."""
+        if self.vgpus and self.case.plugin.endswith("over its quota"):
+            await self.vgpus.read()
+
+    @property
+    def _namespace(self) -> str:
+        return self.case.namespace.partition(" ")[2]
 
     @property
     def _card(self) -> str:
         """What the device plugin has allocated to a container that asks for a card."""
+        if self.vgpus:
+            return FOR_CARD
         return "" if self.case.plugin == "no plugin" else f"{HELD}::1"
 
     @property
@@ -96,6 +119,9 @@ class Play:
         """A container gets a card; where that fails, the container is stopped."""
         if self.case.plugin == "no plugin":
             return
+        if self.vgpus:
+            await self._comes(self.vgpus.pod("holder"), Asks(card=HELD_VGPU))
+            return
         ran = await self._comes(pod("holder", 100, guaranteed=False), Asks(card=f"{HELD}::0"))
         if self.case.plugin.endswith("unhealthy"):
             await self._tells(FAILED)
@@ -104,6 +130,8 @@ class Play:
 
     async def _plugin_ends(self) -> None:
         """Whatever has happened: who was stopped says why, and who comes once the card is healthy gets it."""
+        if self.vgpus:
+            await self.vgpus.ends(guarded=self._guarded, over=self.case.plugin.endswith("over its quota"))
         if not self._unhealthy:
             return
         holder = next(ran for ran in self.scene.runs if ran.pod.name == "holder")
@@ -155,6 +183,8 @@ class Play:
             assert scene.counters.devices, "the boundary has looked at it"
         if ran.refusal:
             return
+        if self.vgpus:
+            self.vgpus.limited(ran, guarded=guarded)
         if self._unhealthy:
             self.problems.append("card is created although its card is unhealthy")
         exempt = case.namespace == "in kube-system" or case.privileged == "privileged: allow"
@@ -183,7 +213,8 @@ class Play:
             expected.append(Wrong(frozenset(), "the disk is full"))
         excused = scene.ledger.excused
         if self.case.plugin != "no plugin":
-            excused |= {"is unhealthy since", "no answer from"}
+            about_quota = f"{self._namespace}/holder/main has been over its quota"
+            excused |= {"has been unhealthy since", "no answer from", about_quota}
         if "bypass on" in self.case.moments:
             excused.add(UNNAMED)
         if FAILURES & set(self.case.moments):
@@ -201,7 +232,7 @@ async def play(case: Case, directory: Path) -> list[str]:
     """What is wrong with *case*: sentences."""
     everybody = case.apply == "apply: all"
     privileged = case.privileged.partition(": ")[2]
-    section = "" if case.plugin == "no plugin" else SECTION
+    section = "" if case.plugin == "no plugin" else VGPU_SECTION if case.has_vgpus else SECTION
     scene = Scene(directory, case.policy, case.devices.partition(" ")[2], privileged, section, everybody=everybody)
     with capture_logs() as lines:
         async with scene:

@@ -18,6 +18,9 @@ from criproxy.control.configuration.reload import Reload
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.devices.allocation import Response
+from criproxy.devices.offers import card_of
+from criproxy.devices.vgpus import is_vgpu
 from criproxy.emulator.kubelet import (
     CREATE_TIMEOUT_S,
     ContainerSpec,
@@ -39,6 +42,7 @@ from criproxy.policy.options import options_of
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from tests.control.devices.test_guard import host
+from tests.control.devices.test_vgpus import allocated
 from tests.control.world import FAST, Slow, World
 from tests.matrix.oracle import Asked, Ledger
 from tests.rigs.chaos.checker.cgroups import Cgroups
@@ -164,6 +168,8 @@ class Scene(World):
         self.slow = Slow()
         self.ledger = Ledger(policy)
         self.runs: list[Ran] = []
+        self.stranger = Asks()
+        """Of a pod that comes while criproxy is down."""
         (directory / "k").mkdir()
         empty = {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 1}
         (directory / "k/checkpoint").write_text(json.dumps(empty))
@@ -247,8 +253,12 @@ class Scene(World):
         """The create of the pod's container."""
         config = container_config(pod, pod.containers[0], CAPACITY_BYTES, attempt)
         if asks.card:
-            config.annotations["devices.criproxy.io/nvidia.com_gpu"] = asks.card
-            config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=asks.card.partition("::")[0].encode())
+            given = _allocated(asks.card)
+            config.annotations.update(given.annotations)
+            for key, value in {"NVIDIA_VISIBLE_DEVICES": card_of(asks.card), **given.envs}.items():
+                config.envs.add(key=key, value=value.encode())
+            for mount in given.mounts:
+                config.mounts.add(container_path=mount.container_path, host_path=mount.host_path)
             config.devices.add(container_path="/dev/nvidia1", host_path="/dev/nvidia1", permissions="rw")
         for key, value in asks.envs:
             config.envs.add(key=key, value=value.encode())
@@ -327,6 +337,13 @@ class Scene(World):
     def mode(self) -> BypassMode:
         """The bypass."""
         return self.bypass.mode
+
+
+def _allocated(card: str) -> Response:
+    """What our Allocate answers for a replica or a vGPU, beside the card."""
+    if is_vgpu(card):
+        return allocated(card, "hami-core", "watch")
+    return Response(annotations={"devices.criproxy.io/nvidia.com_gpu": card})
 
 
 def pod(

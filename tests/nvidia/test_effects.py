@@ -24,7 +24,7 @@ def notes(text: str = "version: v1", *args: str) -> list[str]:
         pytest.param(
             "flags: {failOnInitError: true}",
             [],
-            ["flags.failOnInitError: true does not end criproxy"],
+            ["flags.failOnInitError: true does not make criproxy exit"],
             id="ends-where-nvml-fails",
         ),
         pytest.param("version: v1", ["--fail-on-init-error"], ["flags.failOnInitError: true"], id="the-same-by-flag"),
@@ -38,7 +38,7 @@ def notes(text: str = "version: v1", *args: str) -> list[str]:
         pytest.param(
             "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}",
             [],
-            ["flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk has to write one"],
+            ["flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must write one"],
             id="cdi-names",
         ),
         pytest.param(MPS % ("", 16), [], [], id="mps"),
@@ -51,7 +51,12 @@ def notes(text: str = "version: v1", *args: str) -> list[str]:
         pytest.param(
             MPS % ("", 17), [], ["sharing.mps: nvidia.com/gpu has 17 replicas, but GPUs below"], id="old-gpus"
         ),
-        pytest.param(MPS % ("", 49), [], ["sharing.mps: nvidia.com/gpu has 49 replicas, but no GPU"], id="all-gpus"),
+        pytest.param(
+            MPS % ("", 49),
+            [],
+            ["sharing.mps: nvidia.com/gpu has 49 replicas, but GPUs serve at most 48"],
+            id="all-gpus",
+        ),
     ],
 )
 def test_what_is_said(text: str, args: list[str], begins: list[str]) -> None:

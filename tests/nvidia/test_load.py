@@ -87,7 +87,7 @@ def test_the_file_that_a_flag_names_is_read() -> None:
             id="missing",
         ),
         pytest.param(
-            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), "syntax", "/a is no text in UTF-8", id="bytes"
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), "syntax", "/a is not UTF-8 text", id="bytes"
         ),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.nvidia.mig import is_whole_instance, mixed_resource, profile_name
+from criproxy.nvidia.mig import compute_slices, is_whole_instance, mixed_resource, profile_name
 from criproxy.nvidia.nodes import mig_minors, mig_paths
 from tests.nvidia.machines import MIG_MINORS, a100, minors
 
@@ -59,6 +59,21 @@ def test_mixed_resources(profile: str, expected: str | None) -> None:
     """A profile is a resource of its own, unless it is a part of an instance."""
     assert mixed_resource(profile) == expected
     assert is_whole_instance(profile) is (expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("profile", "slices"),
+    [
+        pytest.param("1g.5gb", 1, id="plain"),
+        pytest.param("7g.80gb", 7, id="all"),
+        pytest.param("2g.24gb+me", 2, id="with-media-engines"),
+        pytest.param("1c.3g.20gb", 1, id="part"),
+        pytest.param("unknown", 0, id="not-a-profile"),
+    ],
+)
+def test_compute_slices(profile: str, slices: int) -> None:
+    """The name of a profile tells how many slices compute."""
+    assert compute_slices(profile) == slices
 
 
 def test_capability_nodes() -> None:

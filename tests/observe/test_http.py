@@ -3,18 +3,23 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from criproxy.errors import CriproxyError
+from criproxy.observe import http
 from criproxy.observe.address import Address
 from criproxy.observe.failures import Failures
 from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.http_limits import MOST_CONNECTIONS
 from criproxy.observe.tasks import Tasks
 from tests.control.world import RecordingLog
+
+LIMIT_S = 120.0
+"""Only what never comes takes so long."""
 
 
 class Node:
@@ -116,6 +121,42 @@ async def test_a_port_is_served(node: Node) -> None:
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         assert await get(session, "/healthz") == (200, "ok\n")
     await server.stop()
+    listener.close()
+
+
+class Stuck(Node):
+    """A daemon that never says whether it is ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def ready(self) -> str | None:
+        """Wait for ever, whoever ends this."""
+        self.asked.set()
+        while True:
+            with suppress(asyncio.CancelledError):
+                await self.let_go.wait()
+                return None
+
+
+async def test_a_request_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps nobody from ending the server, but for a moment."""
+    monkeypatch.setattr(http, "LAST_S", 0.01)
+    monkeypatch.setattr(http, "PART_S", 0.01)
+    node = Stuck()
+    server, path = _server(node, lambda _: (b"", "text/plain")), str(tmp_path / "http.sock")
+    listener = Address(path=path).listen()
+    await server.start(listener)
+    ((_, writer),) = await _connect(path, 1)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: n\r\n\r\n")
+    await node.asked.wait()
+
+    async with asyncio.timeout(LIMIT_S):
+        await server.stop()
+
+    node.let_go.set()
+    writer.close()
     listener.close()
 
 

@@ -44,7 +44,7 @@ def test_what_cannot_be_understood_refuses_the_container() -> None:
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
     assert str(caught.value) == (
         "container shop/web/main: annotation prefer-isolated-cpus.resource-policy.nri.io/container.main "
-        "cannot be understood: 'maybe' must be true or false"
+        "is invalid: 'maybe' must be true or false"
     )
 
 
@@ -125,7 +125,7 @@ def test_documents(name: str) -> None:
 @pytest.mark.parametrize("text", ["a: [", "a: &x [1]\nb: *x", "[" * 5000, "\x00", "!!python/none"])
 def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
     """Broken, with aliases, deeply nested, with tags: one sentence for each."""
-    with pytest.raises(BadAnnotation, match=r"annotation affinity.criproxy.io cannot be understood: [^\n]+$"):
+    with pytest.raises(BadAnnotation, match=r"annotation affinity.criproxy.io is invalid: [^\n]+$"):
         wishes_of({"affinity.criproxy.io": text}).document("affinity", str)
 
 
@@ -191,6 +191,6 @@ def test_a_refusal_is_short_and_in_our_words(key: str, value: str) -> None:
     with pytest.raises(BadAnnotation) as caught:
         readers.get(key, lambda: memory_wish(wishes))()
     said = str(caught.value)
-    assert said.startswith(f"container shop/web/main: annotation {key}.criproxy.io/pod cannot be understood: ")
+    assert said.startswith(f"container shop/web/main: annotation {key}.criproxy.io/pod is invalid: ")
     assert len(said) < 800
     assert not any(word in said for word in ("limit (4300", "must be in 1..12", "Exceeds"))

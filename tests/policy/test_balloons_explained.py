@@ -95,7 +95,7 @@ def test_a_resize_stays_in_its_balloon_or_says_why_not() -> None:
 
     assert text(grown) == "*two[0]"
     assert grown
-    assert grown.rows[0].note == "it is there already"
+    assert grown.rows[0].note == "it is already there"
     assert text(moved).endswith(f"-500m: {LIMIT}")
 
 

@@ -125,5 +125,5 @@ def test_whatever_a_reader_raises_refuses_the_container() -> None:
         raise TypeError(f"Object of type {text}")
 
     node = Node(machine(), pods={"s": Pod(key="s", annotations={"memory-type.criproxy.io": "dram"})})
-    with pytest.raises(BadAnnotation, match=r"cannot be understood: criproxy cannot read it; write it plainly$"):
+    with pytest.raises(BadAnnotation, match=r"is invalid: criproxy cannot read it; write it plainly$"):
         Wishes(node, MAIN).read("memory-type", broken)

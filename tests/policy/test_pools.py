@@ -132,7 +132,7 @@ def test_full_pools() -> None:
     assert "but every pool 'one' has the 1 pods it may have" in cluster.reasons[0]
     cluster.end("a/c0")
     assert cluster.run("b", "c1", "one") == "2-15"
-    assert "others of its pod are there" in cluster.reasons[0]
+    assert "other containers of its pod are there" in cluster.reasons[0]
     assert cluster.run("c", pool="one") == "1"
 
 

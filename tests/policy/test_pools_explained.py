@@ -6,7 +6,7 @@ from criproxy.model.workload import Container, QosClass
 from tests.policy.tables import shown, text
 from tests.policy.test_pools import EXCLUSIVE, THREE, Cluster
 
-FULL = "room for another pod: it has 2, as many as maxPods says"
+FULL = "room for another pod: it has 2, as many as maxPods allows"
 
 
 def newcomer(pod: str = "new") -> Container:
@@ -27,7 +27,11 @@ def naming(pool: str) -> dict[str, str]:
         pytest.param("Packed", 1, newcomer(), "*one[0], one[1], one[2]; it has more pods", id="packed"),
         pytest.param("FirstFree", 1, newcomer(), "*one[0], one[1], one[2]", id="alike"),
         pytest.param(
-            "Balanced", 3, newcomer("p1"), "*one[1], one[0], one[2]; others of its pod are there", id="its-pod"
+            "Balanced",
+            3,
+            newcomer("p1"),
+            "*one[1], one[0], one[2]; other containers of its pod are there",
+            id="its-pod",
         ),
         pytest.param(
             "Balanced", 6, newcomer(), f"*default, one[0] -{FULL}, one[1] -{FULL}, one[2] -{FULL}", id="all-full"
@@ -52,7 +56,7 @@ def test_others_of_the_pod_are_elsewhere() -> None:
     cluster.node = cluster.node.replace(pods={})
     candidates = shown(cluster.node, newcomer("web"), cluster.policy, naming("one"))
 
-    assert text(candidates) == "*default, one[0], one[1], one[2]; others of its pod are there"
+    assert text(candidates) == "*default, one[0], one[1], one[2]; other containers of its pod are there"
 
 
 def test_the_kind_is_told() -> None:

@@ -121,4 +121,4 @@ def test_what_it_chooses_from_is_shown() -> None:
     assert text(shown(node, asking("new", 1000), by)) == "*CPUs 4-7, CPUs 0-3 -500m"
     assert text(shown(node, asking("new", 4000), by)) == "CPUs 0-3 -3500m, CPUs 4-7 -1500m"
     resized = ContainerResized("a", Sizes(cpu_milli=2000))
-    assert text(shown_resize(node, resized, by)) == "*CPUs 0-3, CPUs 4-7; it is there already"
+    assert text(shown_resize(node, resized, by)) == "*CPUs 0-3, CPUs 4-7; it is already there"

@@ -136,14 +136,14 @@ def test_who_is_left_alone_has_no_candidates() -> None:
 
 
 def test_a_resize_stays_where_it_is() -> None:
-    """That it is there already decides, and is shown as what holds for its pool alone."""
+    """That it is already there decides, and is shown as what holds for its pool alone."""
     on = world()
     candidates = shown_resize(on.node, ContainerResized("trader", Sizes(cpu_milli=3000)), on.by)
 
     assert candidates is not None
     assert candidates.chosen == on.node.grants["trader"].pool == "NUMA node 1"
     assert candidates.decided_by
-    assert candidates.decided_by.name == "it is there already"
+    assert candidates.decided_by.name == "it is already there"
 
 
 def test_one_that_runs_stays_near_its_memory() -> None:

@@ -151,7 +151,7 @@ def test_a_machine_is_narrowed_once() -> None:
         ),
         pytest.param(
             options(None, 1, reservedCpus="0"),
-            "reservedCpus: says the same as reservedResources.cpu: give one of them",
+            "reservedCpus: means the same as reservedResources.cpu: set only one of them",
             id="said-twice",
         ),
         pytest.param(

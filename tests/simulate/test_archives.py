@@ -131,5 +131,5 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     cut.write_bytes(whole.read_bytes()[:-60])
 
     for path in (text, cut, tmp_path / "nothing"):
-        with pytest.raises(UsageError, match="it must be a copy of /sys and /proc, a folder or a tar archive"):
+        with pytest.raises(UsageError, match="it must be a copy of /sys and /proc, as a directory or a tar archive"):
             unpack(path, tmp_path, bool)

@@ -71,7 +71,7 @@ def test_what_is_no_host(tmp_path: Path) -> None:
 
     for path, said in (
         (tmp_path, "no CPUs found"),
-        (text, "it is neither a folder nor an archive that tar knows"),
+        (text, "it is neither a directory nor an archive that tar can read"),
         (huge, "more than 1024 MiB"),
     ):
         with pytest.raises(UsageError, match=f"{path} is not a host root: .*{said}"):

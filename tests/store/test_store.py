@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +34,11 @@ from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosCl
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store import Kind, Record, Store, database
+from criproxy.store import store as store_module
+from criproxy.store.database import Database
 from criproxy.store.rows import changes, tables
 from criproxy.store.schema import VERSION
+from criproxy.store.store import InUse
 from tests.engine.lives import live, lives
 
 MACHINE = machine(nodes=2, cores=4)
@@ -186,7 +190,7 @@ def test_only_what_differs_is_written() -> None:
 
     nothing: tuple[list[str], list[str]] = ([], [])
     new: tuple[list[str], list[str]] = (["new"], [])
-    others = {"pods": nothing, "kept": nothing, "former": nothing, "incidents": nothing}
+    others = {"pods": nothing, "kept": nothing, "former": nothing, "incidents": nothing, "quota_incidents": nothing}
     assert touched == {"containers": new, "grants": new, "applied": new, **others}
 
 
@@ -232,6 +236,23 @@ async def test_a_closed_store_refuses(store: Store) -> None:
     store.close()
     with pytest.raises(StoreError, match="shutting down"):
         await store.save(EMPTY, EMPTY)
+
+
+async def test_a_disk_that_hangs_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end waits for a moment only; the directory stays taken, since the thread may still write."""
+    monkeypatch.setattr(store_module, "CLOSE_S", 0.01)
+    let_go = threading.Event()
+    monkeypatch.setattr(Database, "find", lambda _database, _text: [] * let_go.wait())
+    reading = asyncio.ensure_future(store.find("a"))
+    await asyncio.sleep(0)
+
+    store.close()
+
+    assert not let_go.is_set()
+    with pytest.raises(InUse):
+        Store(store.directory)
+    let_go.set()
+    await reading
 
 
 def test_directory_is_private(tmp_path: Path) -> None:

@@ -306,3 +306,51 @@ def test_the_largest_process() -> None:
         "memory": Process(pid=2, start_ticks=30),
         "cores": Process(pid=1, start_ticks=10),
     }
+
+
+def each_second(*percents: float) -> dict[int, float]:
+    """Samples that a driver takes once a second: what is computed, by the second."""
+    return dict(enumerate(percents))
+
+
+@pytest.mark.parametrize(
+    ("percents", "said_at_s"),
+    [
+        pytest.param(each_second(90, 90, 90, 90), [], id="too-few-samples-in-many-readings"),
+        pytest.param(each_second(90, 90, 90, 90, 90, 90, 90), [6.0], id="grace-and-samples-of-their-own"),
+        pytest.param(each_second(100, 0, 0, 0, 0, 0, 0, 0), [], id="one-sample-is-one-however-often-it-is-read"),
+        pytest.param(each_second(*[90] * 7, 0, 0, 0, 0, 0), [6.0, 10.0], id="nor-is-it-over-by-repetition"),
+    ],
+)
+def test_a_sample_counts_once(percents: dict[int, float], said_at_s: list[float]) -> None:
+    """Cores are judged by the driver's samples, however often they are read: every tenth of a second here."""
+    judge, said_s = replace(JUDGE, plan=QuotaPlan(period_s=0.1, grace_s=1.0, samples=2)), list[float]()
+    for tick in range(10 * max(percents) + 10):
+        newest = max(second for second in percents if second <= tick / 10)
+        judge, verdicts = judge.after(tick / 10, [GRANT], [use(0, percents[newest])], sampled_s=float(newest))
+        said_s += [tick / 10 for _ in verdicts]
+
+    assert said_s == said_at_s
+
+
+def test_memory_does_not_wait_for_samples() -> None:
+    """Each reading has the memory of its own time."""
+    judge, said_s = replace(JUDGE, plan=QuotaPlan(period_s=0.1, grace_s=1.0)), list[float]()
+    for tick in range(30):
+        judge, verdicts = judge.after(tick / 10, [GRANT], [use(9000, 90.0)], sampled_s=0.0)
+        said_s += [tick / 10 for _ in verdicts]
+
+    assert said_s == [1.1]
+
+
+def test_no_sample_makes_more_of_an_incident() -> None:
+    """A stronger action needs a new sample beyond the grace, too."""
+    observe = replace(GRANT, exempt=True)
+    plan = QuotaPlan(period_s=0.1, grace_s=1.0, samples=1, actions=QuotaActions(cores="stop"))
+    judge, told = replace(JUDGE, plan=plan), list[tuple[float, OverQuota]]()
+    for tick in range(80):
+        sample_s, grant = tick // 10, observe if tick < 65 else GRANT
+        judge, verdicts = judge.after(tick / 10, [grant], [use(0, 90.0)], sampled_s=float(sample_s))
+        told += [(tick / 10, each.action) for each in verdicts if isinstance(each, Over)]
+
+    assert told == [(6.0, "observe"), (7.0, "stop")]

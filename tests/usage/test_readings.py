@@ -33,6 +33,7 @@ def test_all_that_a_reading_may_have() -> None:
         unread={"npu1": "it is being reset"},
     )
     assert reading_in({}, "x", 1.0) == Reading(kind="x", at_s=1.0)
+    assert reading_in({"cards": [{"card": 0, "sampled_s": 3}, {"card": "b"}]}, "x", 1.0).sampled_s == {"0": 3.0}
     assert reading_in({"problem": "no driver"}, "x", 1.0).problem == "no driver"
 
 
@@ -47,8 +48,10 @@ def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None
     [
         pytest.param([], "a reading must be an object, not []", id="list"),
         pytest.param({"processes": {}}, "processes must be a list", id="processes"),
+        pytest.param({"cards": [{"card": "a", "sampled_s": "now"}]}, "cards[0].sampled_s must be", id="sampled-text"),
+        pytest.param({"cards": [{"card": "a", "sampled_s": float("inf")}]}, "cards[0].sampled_s", id="sampled-inf"),
         pytest.param({"processes": [3]}, "processes[0] must be an object, not 3", id="process"),
-        pytest.param({"processes": [{"card": "a"}]}, "processes[0].pid must be the number of a process", id="no-pid"),
+        pytest.param({"processes": [{"card": "a"}]}, "processes[0].pid must be a process ID", id="no-pid"),
         pytest.param({"processes": [{"pid": 0, "card": "a"}]}, "processes[0].pid", id="pid-0"),
         pytest.param({"processes": [{"pid": True, "card": "a"}]}, "processes[0].pid", id="pid-true"),
         pytest.param({"processes": [{"pid": -4, "card": "a"}]}, "processes[0].pid", id="a-process-group"),
@@ -66,12 +69,14 @@ def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None
             {"processes": [{"pid": 4, "card": "a", "cores_percent": 101}]}, "cores_percent must be between", id="cores"
         ),
         pytest.param({"cards": [{"card": "a", "total_mib": "8Gi"}]}, "cards[0].total_mib must be", id="a-text"),
-        pytest.param({"monotonic_s": 1.5}, "monotonic_s must be a time of the machine's monotonic clock", id="future"),
+        pytest.param(
+            {"monotonic_s": 1.5}, "monotonic_s must be a past time of the machine's monotonic clock", id="future"
+        ),
         pytest.param({"monotonic_s": -1}, "monotonic_s must be", id="before-the-boot"),
         pytest.param({"monotonic_s": "1"}, "monotonic_s must be", id="time-as-text"),
         pytest.param({"monotonic_s": float("nan")}, "monotonic_s must be", id="no-time"),
         pytest.param({"unread": ["a"]}, "unread must be an object", id="unread"),
-        pytest.param({"problem": 1}, "problem must be a text", id="problem"),
+        pytest.param({"problem": 1}, "problem must be a string", id="problem"),
     ],
 )
 def test_what_is_no_reading_is_named(said: object, sentence: str) -> None:

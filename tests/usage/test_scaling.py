@@ -89,10 +89,10 @@ def wants(replicas: int | None, name: str = "cpu") -> Proposal:
         pytest.param(3, [wants(1), wants(2)], 2, "", id="fewer"),
         pytest.param(3, [wants(5), wants(None, "memory")], 5, "", id="more-although-one-is-not-known"),
         pytest.param(
-            3, [wants(2), wants(None, "memory")], 3, "not fewer while it is not known: memory", id="not-fewer-then"
+            3, [wants(2), wants(None, "memory")], 3, "no scale-down while unknown: memory", id="not-fewer-then"
         ),
-        pytest.param(3, [wants(None)], 3, "no metric is known", id="nothing-known"),
-        pytest.param(3, [], 3, "no metric is known", id="no-metric"),
+        pytest.param(3, [wants(None)], 3, "no metric has a value", id="nothing-known"),
+        pytest.param(3, [], 3, "no metric has a value", id="no-metric"),
         pytest.param(3, [wants(50)], 10, "50 wanted; at least 2 and at most 10 are allowed", id="limit"),
         pytest.param(3, [wants(0)], 2, "0 wanted; at least 2 and at most 10 are allowed", id="fewest"),
         pytest.param(12, [wants(20)], 10, "at least 2 and at most 10 replicas are allowed", id="too-many-are-there"),

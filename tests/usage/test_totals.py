@@ -59,12 +59,13 @@ def test_cards_get_their_ids() -> None:
         processes=(process(1, "", card="/dev/npu0"), process(2, "", card="npu9")),
         cards=(CardUse(card="0", memory_mib=1, total_mib=2),),
         unread={"0": "hot"},
+        sampled_s={"0": 7.5},
     )
 
     found = named(reading, {"0": "npu0", "/dev/npu0": "npu0"})
 
     assert [each.card for each in found.processes] == ["npu0", "npu9"]
-    assert (found.cards[0].card, found.unread) == ("npu0", {"npu0": "hot"})
+    assert (found.cards[0].card, found.unread, found.sampled_s) == ("npu0", {"npu0": "hot"}, {"npu0": 7.5})
     assert named(reading, {}) is reading
 
 

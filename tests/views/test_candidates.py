@@ -9,7 +9,7 @@ from criproxy.model.record import Fact, Kind, Record
 from criproxy.policy.candidates import Candidates, Measure, Row
 from criproxy.views.candidates import recorded, values
 
-MEASURES = (Measure("it is there already"), Measure("it is smaller", Unit.FEWER), Measure("more", Unit.MORE_MILLI))
+MEASURES = (Measure("it is already there"), Measure("it is smaller", Unit.FEWER), Measure("more", Unit.MORE_MILLI))
 ROWS = (Row("node 1", (1, 0, -500)), Row("node 0", (1, 0, 200)), Row("all", (1, 2, -9)), Row("node 2", lacks="1 CPU"))
 TABLE = Candidates("pools", MEASURES, ROWS, "node 1", "before", 2)
 
@@ -32,7 +32,7 @@ def test_candidates_as_json() -> None:
             "decided_by": "more",
             "note": "before",
             "criteria": [
-                {"name": "it is there already", "unit": "holds"},
+                {"name": "it is already there", "unit": "holds"},
                 {"name": "it is smaller", "unit": "fewer"},
                 {"name": "more", "unit": "more-milli"},
             ],

@@ -16,7 +16,7 @@ def test_who_shares_the_total_of_its_pod_is_told_so(name: str, total: int) -> No
     both = container("a", 4), container("b", 4)
     node = live(policy, pod("p", 4), *map(runs, both), PodResized("p-0", total * 1000))
 
-    whole = f"but has {total}: it shares the CPUs of its pod, which asks for {total} as a whole"
+    whole = f"but has {total}: it shares the CPUs of its pod, which asks for {total} in total"
     assert [sentence(short) for short in shortfalls(node, policy)] == [
         f"{each.title} should have 4 exclusive CPUs, {whole}" for each in both
     ]

@@ -236,7 +236,7 @@ def test_a_list_that_is_not_kept_up_to_date_says_so(node: Node, follows: bool, e
     """Under the policy none calls pass unseen, once no container has a place."""
     (notice,) = summary(Situation(node=node, policy="none", follows=follows))["notices"]
 
-    text = "; criproxy does not see who comes and goes: the list has those that it knew before"
+    text = "; criproxy does not see which containers come and go, so it lists those that it knew before"
     assert (text in notice["text"]) is expected
 
 

@@ -164,7 +164,7 @@ async def test_a_process_is_killed_once_for_each_answer(folder: Path, sleeping: 
             told.incidents.over(replace(OVER, action="kill-process", largest=target))
             said = await told.asked.get()
             assert (said["pid"], said["start_ticks"]) == (sleeping.pid, start_ticks)
-            word = "killed the" if counts[0] else "has exited by itself"
+            word = "killed the" if counts[0] else "had already exited"
             await told.log.until(partial(told.has_said, word))
             assert (told.incidents.kills, told.incidents.kills_failed) == counts
 

@@ -65,6 +65,23 @@ def incident(action: str = "stop", **fields: object) -> Mapping[str, object]:
     return {**said, "action": action, **fields}
 
 
+def test_each_card_has_samples_of_its_own() -> None:
+    """Whoever is on a card without a new sample is not judged by it, while another card's new samples count."""
+    judge, over = ClassJudge("ali-npu", PLAN), list[str]()
+    grants = [to_plain(grant(name, card=card, cores=20)) for name, card in (("web", "npu0"), ("other", "npu1"))]
+    known = granted_in({"containers": grants, "incidents": []})
+    uses = [
+        ContainerUse(container_id=container_id(name), kind="ali-npu", card=card, memory_mib=0, cores_percent=90.0)
+        for name, card in (("web", "npu0"), ("other", "npu1"))
+    ]
+    for at_s in range(20):
+        reading = Reading(kind="ali-npu", at_s=float(at_s), sampled_s={"npu0": 1.0, "npu1": float(at_s)})
+        verdicts, _ = judge.after(reading, known, uses)
+        over += [each.key.card for each in verdicts]
+
+    assert over == ["npu1"]
+
+
 def test_a_card_that_is_unread_keeps_no_other_from_being_judged() -> None:
     """Of its own container nothing is said meanwhile: neither that it is over its quota, nor that it is within."""
     judged = Judged(granted())

@@ -22,7 +22,8 @@ class Asked:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.nvml = Nvml(pynvml, lambda: NOW_US)
+        self.now_us = NOW_US
+        self.nvml = Nvml(pynvml, lambda: self.now_us)
         pynvml.nvmlLib = self.library = Library(lambda: self.driver)
         pynvml.nvmlInit()
         self.nvml.look()
@@ -64,20 +65,37 @@ def test_a_process_in_several_lists_counts_once(asked: Callable[[Driver], Asked]
         use(11, memory_mib=300),
         use(10, card="GPU-1", memory_mib=100),
     ]
-    assert found["cards"][1] == {"card": "GPU-1", "memory_mib": 100, "total_mib": 15 * 1024, "cores_percent": 0}
+    total = {"card": "GPU-1", "memory_mib": 100, "total_mib": 15 * 1024}
+    assert found["cards"][1] == {**total, "sampled_s": 1.0, "cores_percent": 0}
     assert found["unread"] == {}
 
 
+def cores(found: dict[str, Any]) -> tuple[list[float], float]:
+    """What each process computes in a reading, and of when that is, in seconds of the driver's clock."""
+    return [each["cores_percent"] for each in found["processes"]], found["cards"][0]["sampled_s"]
+
+
 def test_samples_are_read_once(asked: Callable[[Driver], Asked]) -> None:
-    """The newest stamp is kept; who has no newer sample has computed nothing, and impossible ones are none."""
+    """The newest stamp is kept and told; who is in no newer sample has computed nothing; impossible ones are none."""
     samples = ((NOW_US - 1, 90), (NOW_US + 1, 40), (NOW_US + 2, 60), (NOW_US + 3, 4_000_000_000))
     driver = Driver(gpus=(t4(0),), used=(Used(card="GPU-0", pid=10, samples=samples), Used(card="GPU-0", pid=11)))
     nvml = asked(driver)
 
-    assert [each["cores_percent"] for each in nvml.read()["processes"]] == [50.0, 0.0]
-    assert [each["cores_percent"] for each in nvml.read()["processes"]] == [0.0, 0.0]
+    assert cores(nvml.read()) == ([50.0, 0.0], 1.000002)
     later = Used(card="GPU-0", pid=11, samples=((NOW_US + 2, 80), (NOW_US + 9, 20)))
-    assert [each["cores_percent"] for each in nvml.read(replace(driver, used=(later,)))["processes"]] == [20.0]
+    assert cores(nvml.read(replace(driver, used=(later,)))) == ([20.0], 1.000009)
+
+
+def test_there_may_be_no_sample_between_two_readings(asked: Callable[[Driver], Asked]) -> None:
+    """Drivers take one each second, or more often: until then the last one holds; after that, nobody has computed."""
+    driver = Driver(gpus=(t4(0),), used=(Used(card="GPU-0", pid=10, samples=((NOW_US + 1, 60),)),))
+    nvml, told = asked(driver), []
+    for at_us in (2, 500_000, 1_000_000, 1_000_001, 1_400_000, 2_000_001):
+        nvml.now_us = NOW_US + at_us
+        told.append(cores(nvml.read()))
+        nvml.nvml.look()
+
+    assert told == [([60.0], 1.000001)] * 3 + [([0.0], 2.000001)] * 2 + [([0.0], 3.000001)]
 
 
 def test_mig_devices_have_their_own_processes(asked: Callable[[Driver], Asked]) -> None:

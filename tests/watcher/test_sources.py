@@ -188,7 +188,7 @@ async def test_many_processes_are_a_reading(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "age_s", "problem"),
     [
-        pytest.param(LINE, 3.5, "is older than 3 s; it must be rewritten in each period", id="old"),
+        pytest.param(LINE, 3.5, "is older than 3 s; it must be rewritten in every period", id="old"),
         pytest.param(LINE, -60.0, "has a time in the future", id="future"),
         pytest.param("{", 0.0, "is not JSON", id="no-json"),
         pytest.param('{"cards": 3}', 0.0, "is not a valid reading: cards must be a list", id="no-reading"),

@@ -321,6 +321,24 @@ async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None
             "the unit lacks CAP_KILL",
             id="may-not-kill",
         ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu", enforce=("hami-core", "watch")),
+            QuotaPlan(actions=QuotaActions(cores="kill-process")),
+            "the unit lacks CAP_KILL",
+            id="may-not-kill-beside-another-method",
+        ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu", enforce=("hami-core",)),
+            QuotaPlan(actions=QuotaActions(memory="kill-process")),
+            "",
+            id="kills-nobody-of-a-profile-without-watch",
+        ),
+        pytest.param(
+            Profile(name="g", kind="ali-npu"),
+            QuotaPlan(actions=QuotaActions(memory="kill-process"), by_class={"ali-npu": QuotaActions(memory="stop")}),
+            "",
+            id="kills-nobody-of-this-class",
+        ),
         pytest.param(Profile(name="g", kind="ali-npu"), QUOTA, "", id="all-is-well"),
     ],
 )
@@ -354,7 +372,7 @@ async def test_another_plan_is_followed(folder: Path) -> None:
     await node.daemon.stop()
 
 
-@pytest.mark.parametrize("problem", ["NVML does not know the cards", ""], ids=["not-known", "no-cards"])
+@pytest.mark.parametrize("problem", ["NVML does not list the cards", ""], ids=["not-known", "no-cards"])
 async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, problem: str) -> None:
     """It is nothing only where there are no such cards; before that is known, nothing is known of their use, either."""
     node = Node(folder)
@@ -379,7 +397,7 @@ async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
     os.mkfifo(stat)
     await node.daemon.start()
     async with node.watching():
-        await node.daemon.until_said("device-usage", "the kernel does not say in time")
+        await node.daemon.until_said("device-usage", "finding the containers of the processes in /proc took too long")
         stat.rename(folder / "fifo")
         (folder / "stat").rename(stat)
         os.close(os.open(folder / "fifo", os.O_WRONLY | os.O_NONBLOCK))  # who waits to read it goes on
@@ -401,7 +419,7 @@ async def test_a_program_that_hangs_is_not_started_again_by_another_plan(folder:
         await child.start(("/bin/sleep", "1000"))  # as if it could not be killed
         node.say(p10=100)
         watcher.use(node.plan)
-        await node.daemon.until_said("device-usage", "a former one still hangs")
+        await node.daemon.until_said("device-usage", "a previous one still hangs")
         await node.daemon.until_said("device-usage", "'memory_mib': 100")
     await node.daemon.stop()
 
@@ -425,6 +443,31 @@ async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
     await node.daemon.stop()
 
 
+@pytest.mark.parametrize(
+    ("ends", "problem"),
+    [
+        pytest.param("""echo '{"problem": "NVML: unknown error"}'; sleep 1000""", "NVML: unknown error", id="reading"),
+        pytest.param("exit 1", "/bin/sh has exited", id="program"),
+        pytest.param("echo no json", "printed a line that is not JSON", id="no-reading"),
+    ],
+)
+async def test_a_new_reason_takes_the_place_of_an_older_one(folder: Path, ends: str, problem: str) -> None:
+    """Where nothing is known of all cards, nobody is told why one of them was not read before."""
+    node, gate = Node(folder), folder / "gate"
+    first = """echo '{"unread": {"npu0": "hot"}}'"""
+    command = ("/bin/sh", "-c", f"{first}; while [ ! -e {gate} ]; do sleep 0.01; done; {ends}")
+    node.plan = replace(node.plan, usage=(UsageSource(kind="ali-npu", source="command", command=command),))
+    await node.daemon.start()
+    async with node.watching():
+        await node.daemon.until_said("device-usage", "'unread': {'npu0': 'hot'}")
+        gate.touch()
+        (use,) = (await node.daemon.until_said("device-usage", problem))["classes"]
+    await node.daemon.stop()
+
+    assert problem in use["problem"]
+    assert "unread" not in use
+
+
 async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) -> None:
     """Each of its readings begins anew: that nobody is over its quota then is said."""
     node = Node(folder, period_s=0.01)
@@ -433,7 +476,7 @@ async def test_a_source_that_is_too_slow_to_judge_by_is_a_problem(folder: Path) 
     node.say(p10=9000)
     await node.daemon.start()
     async with node.watching() as watcher:
-        told = await node.daemon.until_said("device-usage", "nobody is judged: readings are more than 0.03 s")
+        told = await node.daemon.until_said("device-usage", "quotas are not checked: readings are more than 0.03 s")
         assert told["classes"][0]["containers"][0]["memory_mib"] == 9000
         watcher.use(replace(node.plan, quota=QuotaPlan(period_s=60.0)))
         await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))

@@ -74,13 +74,13 @@ def _verdict(candidates: Values, row: Values, numbers: dict[str, int]) -> str:
     parts = [row["note"]] if row["note"] else []
     if row["name"] == candidates["chosen"]:
         decided = candidates["decided_by"]
-        parts.append(f"chosen by {numbers[decided]}" if decided else "chosen")
+        parts.append(f"chosen by criterion {numbers[decided]}" if decided else "chosen")
     if row["lacks"]:
         parts.append(f"lacks {row['lacks']}")
     elif row["loses_by"]:
-        parts.append(f"loses by {numbers[row['loses_by']]}")
+        parts.append(f"lost on criterion {numbers[row['loses_by']]}")
     elif row["name"] != candidates["chosen"]:
-        parts.append("comes later")
+        parts.append("equal, but comes later")
     return "; ".join(parts)
 
 

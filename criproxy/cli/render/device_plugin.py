@@ -20,7 +20,7 @@ def state(values: Values) -> Iterator[Text]:
     if plugin["state"] == "running":
         yield Text(f"device plugin: running (reported at {plugin['reported']})", style=QUIET)
     else:
-        text = f"device plugin: not running (last report at {plugin['reported']}); what it said may be outdated"
+        text = f"device plugin: not running (last report at {plugin['reported']}); its report may be outdated"
         yield Text(text, style=NOTE)
 
 
@@ -77,12 +77,16 @@ def incidents(values: Values) -> Iterator[Text]:
     for each in values.get("incidents", ()):
         users = [f"{words.title(one)}{_use(one)}" for one in each["containers"]]
         by = f", used by {', '.join(users)}" if users else ", used by no container"
-        text = f"{each['class']}: card {each['card']} is unhealthy since {each['since']}: {each['reason']}"
+        text = f"{each['class']}: card {each['card']} has been unhealthy since {each['since']}: {each['reason']}"
         yield Text(f"{text} (onUnhealthy: {each['action']}){by}", style=TROUBLE if users else NOTE)
 
 
 def _use(one: Values) -> str:
-    known = {"stopping": " (being stopped)", "stopped": " (stopped)", "killed": " (a process was to be killed)"}
+    known = {
+        "stopping": " (being stopped)",
+        "stopped": " (stopped)",
+        "killed": " (the watcher was told to kill a process)",
+    }
     return known.get(one["use"], "")
 
 

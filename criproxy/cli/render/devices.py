@@ -119,7 +119,7 @@ def _others(values: Values) -> Iterator[Text]:
     everything = values["see_all"]
     for why in sorted({word for seen in everything for word in seen["findings"]}):
         names = [words.title(seen) for seen in everything if why in seen["findings"]]
-        yield Text(f"{why}, so that nothing is hidden: {', '.join(names)}", style=NOTE)
+        yield Text(f"{why}, so nothing is hidden: {', '.join(names)}", style=NOTE)
     untold = values["untold"]
     if untold and values["guarded"] is not False:  # else a notice says that of everybody
         names = [words.title(one) for one in untold[:MOST_NAMES]]

@@ -55,7 +55,7 @@ def _now(row: Values) -> Iterator[Text]:
     """How it is now, in a few lines."""
     if "qos" not in row:
         if row["state"] == "refused":
-            yield Text("It was refused, and never had an id", style=TROUBLE)
+            yield Text("It was refused, and never had an ID", style=TROUBLE)
         else:
             yield Text("It is gone")
             yield Text(f"id {row['id'] or 'unknown'}", overflow="fold")

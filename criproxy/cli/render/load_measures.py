@@ -45,8 +45,8 @@ def _one(value: float) -> str:
 
 AT_CARDS = Measure(
     *("at_cards", "next to their cards", lambda outcome: outcome.at_cards_share, _share, max),
-    "Share of the containers with cards (GPUs, NPUs) that got CPUs next to them and no others, and memory there if "
-    "they are kept to some. Whatever goes between a program and its card goes this way.",
+    "Share of the containers with cards (GPUs, NPUs) whose CPUs are all next to their cards, as is their memory if "
+    "it is pinned. All data between a program and its card takes this path.",
     "it puts the most containers next to their cards",
     2,
 )
@@ -58,30 +58,29 @@ DECIDING = (
     ),
     Measure(
         *("crowded", "crowded", lambda outcome: outcome.mean.crowded, _share, min),
-        "Share of the CPU asked for that is more than the container's CPUs have to give, if each container spreads "
-        "evenly over its own: they run slower than they asked for. Mean over time.",
-        "its containers lack the least of the CPU that they ask for",
+        "Share of the requested CPU that exceeds what the containers' CPUs provide, if each container spreads evenly "
+        "over its CPUs: these containers run more slowly than they requested. Mean over time.",
+        "its containers lack the least of the CPU that they request",
         2,
     ),
     AT_CARDS,
     Measure(
         *("distance", "distance to memory", lambda outcome: outcome.mean.distance, _one, min),
-        "From the CPUs of a container to its memory as the kernel measures it: 10 is the same NUMA node, about 20 the "
-        "other socket. Programs wait for memory, so near is fast. Mean over containers and time.",
+        "The kernel's distance from a container's CPUs to its memory: 10 is the same NUMA node, about 20 the other "
+        "socket. Programs wait for memory, so nearer is faster. Mean over containers and time.",
         "its containers are nearest to their memory",
         1,
     ),
     Measure(
         *("fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _share, min),
-        "How far the CPU that no container asked for is from being on one NUMA node, where the next large container "
-        "fits: "
-        "0 % is as near as can be. Mean over time.",
+        "How far the unrequested CPU is from being on a single NUMA node, where the next large container would fit: "
+        "0 % is the best possible value. Mean over time.",
         "it keeps the most room in one piece for large containers",
         2,
     ),
     Measure(
         *("moves", "moves", lambda outcome: outcome.moves, _whole, min),
-        "How often a running container got CPUs or memory on other NUMA nodes: its caches and pages are far then.",
+        "How often a running container got CPUs or memory on other NUMA nodes, far from its caches and pages.",
         "it moves running containers least",
     ),
 )
@@ -90,11 +89,11 @@ DECIDING = (
 TELLING = (
     Measure(
         *("cpu_on_one_node", "CPUs on one NUMA node", lambda outcome: outcome.mean.cpu_on_one_node, _share, max),
-        "Share of a container's CPUs that are on the NUMA node where it has most of them. Mean.",
+        "Share of a container's CPUs that are on the NUMA node with the most of them. Mean.",
     ),
     Measure(
         *("memory_on_one_node", "memory on one node", lambda outcome: outcome.mean.memory_on_one_node, _share, max),
-        "Share of the memory that a container may use which is on a single NUMA node. Mean.",
+        "Share of the memory available to a container that is on a single NUMA node. Mean.",
     ),
     Measure(
         *("owned_cpus", "exclusive CPUs", lambda outcome: outcome.mean.owned_cpus, _one, None),
@@ -103,7 +102,7 @@ TELLING = (
     ),
     Measure(
         *("updates", "updates sent", lambda outcome: outcome.updates, _whole, min),
-        "Calls to the runtime that changed running containers, since others came or went: the work of keeping "
+        "Calls to the runtime that changed running containers because others started or ended: the work of keeping "
         "containers apart.",
     ),
 )

@@ -32,14 +32,14 @@ dt {{ font-weight: 600 }} dd {{ margin: 0 0 .5em }}
 }}
 """
 PICTURE = (
-    "A row is a CPU, or a few of one NUMA node; from left to right time passes. The colour says how much of its time "
-    "is asked for, each container spread evenly over its CPUs; yellow CPUs are one container's alone. "
-    "Where it is red, containers ask for more than their CPUs have."
+    "Each row is a CPU, or several CPUs of one NUMA node; time runs from left to right. The colour shows how much of "
+    "its time is requested, if each container spreads evenly over its CPUs; yellow CPUs are exclusive to one "
+    "container. Red means that containers request more than their CPUs provide."
 )
 CHARTS: tuple[tuple[str, str, float], ...] = (
     ("distance", "Distance from CPUs to memory (10 is the same NUMA node; lower is better)", 1),
-    ("fragmentation", "Fragmentation of the CPU that no container asked for (%; lower is better)", 100),
-    ("crowded", "CPU asked for that is not there (% of what is asked; lower is better)", 100),
+    ("fragmentation", "Fragmentation of the unrequested CPU (%; lower is better)", 100),
+    ("crowded", "Requested CPU that is missing (% of the requested CPU; lower is better)", 100),
     ("containers", "Containers that have a place (higher is better)", 1),
 )
 """A score, what is shown of it, and the factor to its unit."""
@@ -73,7 +73,7 @@ def render(load: Load, outcomes: Sequence[Outcome]) -> str:
 
 def _policies(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """What each does, for those who know none."""
-    yield "<h2>What each does</h2><dl>"
+    yield "<h2>What each policy does</h2><dl>"
     for outcome in outcomes:
         kind = f" (<code>policy: {escape(outcome.policy)}</code>)" if outcome.policy not in ("", outcome.name) else ""
         yield f"<dt>{escape(outcome.name)}{kind}</dt><dd>{escape(outcome.about)}</dd>"
@@ -94,8 +94,8 @@ def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f'<h2>In numbers</h2><div class="wide" tabindex="0"><table><thead><tr><td></td>{heads}</tr></thead><tbody>'
     several = len(outcomes) > 1
     for measures, title in (
-        (DECIDING, "What decides, in this order: the first in which two differ noticeably."),
-        (TELLING, "What else there is to know"),
+        (DECIDING, "Deciding measures, in this order: the first in which two policies differ noticeably decides."),
+        (TELLING, "Other measures"),
     ):
         if several:
             yield f'<tr class="group"><th colspan="{1 + len(outcomes)}" scope="rowgroup">{title}</th></tr>'
@@ -133,10 +133,10 @@ def _charts(load: Load, outcomes: Sequence[Outcome]) -> Iterator[str]:
         lines = [[factor * getattr(sample.scores, key) for sample in outcome.samples] for outcome in outcomes]
         means = ", ".join(f"{o.name} {factor * getattr(o.mean, key):.1f}" for o in outcomes)
         if not any(max(line, default=0) > min(line, default=0) for line in lines):
-            yield f"<p>{escape(title)}: the same all the time. {escape(means)}.</p>"
+            yield f"<p>{escape(title)}: the same throughout. {escape(means)}.</p>"
             continue
         same = len(lines) > 1 and all(line == lines[0] for line in lines)
-        note = " The lines are one over the other: all policies do the same." if same else ""
+        note = " The lines coincide: all policies do the same." if same else ""
         told = f"{title}, over {clock(load.duration_s)}. Means: {means}.{note}"
         caption = f"<figcaption>{escape(title)}<small>Means: {escape(means)}.{note}</small></figcaption>"
         yield f'<figure>{caption}<div class="wide" tabindex="0">{chart(told, lines, load.duration_s)}</div></figure>'
@@ -147,7 +147,7 @@ def _picture(load: Load, outcome: Outcome) -> str:
     words = (
         f"{mean.containers:.0f} containers at a time; {mean.owned_cpus:.1f} of {len(load.topology.cpus)} CPUs are "
         "exclusive; "
-        f"{100 * mean.crowded:.1f} % of the CPU asked for is missing (means)."
+        f"{100 * mean.crowded:.1f} % of the requested CPU is missing (means)."
     )
     picture = heatmap(f"CPUs by {outcome.name}: {words}", load.topology, outcome)
     caption = f"<figcaption>{escape(outcome.name)}<small>{escape(words)}</small></figcaption>"

@@ -20,9 +20,9 @@ WIDE = 120
 """From so many columns on there is room for whole ids of cards."""
 BARS = "▁▂▃▄▅▆▇█"
 MOST_UNKNOWN = 5
-UNGUARDED = "the policy file has no section devices: criproxy does not know which container has which card"
+UNGUARDED = "the policy file has no devices section: criproxy does not know which container has which card"
 NO_WATCHER = (
-    "the use of cards is not known: no watcher has reported since the daemon's start. It runs in criproxy "
+    "the use of cards is not known: no watcher has reported since the daemon started. The watcher runs in criproxy "
     "device-plugin, for the classes that the policy file lists under devices.plugin.usage"
 )
 
@@ -65,7 +65,7 @@ def _state(values: Values) -> Iterator[Text]:
     elif watcher["state"] == "silent":
         text = f"the use of cards is not known: the watcher has not reported since {watcher['reported'][:19]}Z"
         yield Text(f"{text}; is criproxy device-plugin running?", style=TROUBLE)
-    for each in watcher["classes"]:
+    for each in watcher["classes"] if watcher["state"] == "reporting" else ():  # else it is why, not what was last
         if each["problem"]:
             yield Text(f"the use of {each['class']} is not known: {each['problem']}", style=NOTE)
         for card, problem in each["unread_cards"].items():
@@ -114,7 +114,12 @@ def _over(containers: Sequence[Values]) -> Iterator[str]:
     """A line for each container that is over its quota."""
     for each in containers:
         for quantity, since in sorted(each["over_since"].items()):
-            yield f"{words.title(each)} is over its quota of {quantity} since {since[:19]}Z{_done(each)}"
+            quota = _QUOTAS.get(quantity, quantity)
+            yield f"{words.title(each)} has been over its {quota} quota since {since[:19]}Z{_done(each)}"
+
+
+_QUOTAS = {"cores": "compute"}
+"""Names of quotas in texts, where they differ from the name of the quantity."""
 
 
 def _done(each: Values) -> str:

@@ -54,7 +54,7 @@ class CallFallback:
         context, refused = self.context, isinstance(verdict, Refuse)
         # The notice about devices reports the former; in the latter case, the runtime has not answered.
         if not isinstance(error, DeviceFault | NotReady):
-            shares = "it goes on without a place of its own" if container else "it goes on"
+            shares = "the call continues, without a place for the container" if container else "the call continues"
             note_failed(context, call, error, "it was refused" if refused else shares)
         counters = context.counters
         counters.fallbacks["refuse" if refused else context.settings.on_error.value] += 1
@@ -63,7 +63,7 @@ class CallFallback:
         if container and refused:
             context.state.note(container, Kind.REFUSED, for_kubelet(error))
         elif container:
-            context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; it goes on and is adopted afterwards")
+            context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; criproxy adopts it afterwards")
         is_ours = isinstance(error, CriproxyError)
         text, traceback = (str(error), {}) if is_ours else (f"criproxy failed: {error!r}", {"exc_info": error})
         context.log.error("call not handled", method=call.method, error=text, refused=refused, **traceback)
@@ -85,5 +85,5 @@ class CallFallback:
 
 
 def _refusal(error: Exception) -> Refuse:
-    """The status of a call that cannot go on because of *error*; the kubelet tries again."""
+    """The status of a call that cannot go on because of *error*; the kubelet retries."""
     return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, for_kubelet(error))

@@ -62,7 +62,7 @@ class PolicyFileKeeper:
         except OSError as error:
             problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
             if problem != self.problem:
-                self.log.warning("the policy file in force cannot be kept for a start with a bad file", error=problem)
+                self.log.warning("the policy file in effect cannot be saved as the last good file", error=problem)
             self.problem = problem
         else:
             self.problem = ""

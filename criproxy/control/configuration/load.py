@@ -134,7 +134,7 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
         except BadFile as error:
             why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
         else:
-            instead = f"the last good one, read from {good.source}, is in force"
+            instead = f"the last good one, read from {good.source}, is in effect"
             return replace(last, problem=str(bad), instead=instead, good=good)
     from criproxy.config.alone import devices_alone
 

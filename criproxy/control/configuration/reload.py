@@ -79,7 +79,7 @@ class Reload:
                 return await self._use_devices(new)
             self._now_in_force(new)
             if asked or problem:
-                self.context.log.info("the policy file matches the configuration in force", file=str(new.source))
+                self.context.log.info("the policy file matches the configuration in effect", file=str(new.source))
             return problem is not None
         if not asked:
             self.manager.reloading()
@@ -116,7 +116,7 @@ class Reload:
         problem, in_force = first_of(error), self.context.in_force
         if not asked and problem == in_force.problem:
             return False
-        in_force.problem, in_force.instead = problem, in_force.instead or "the one before is in force"
+        in_force.problem, in_force.instead = problem, in_force.instead or "the previous one stays in effect"
         self.context.counters.reloads_failed += 1
         log_mistakes(self.context.log, error, in_force.instead)
         return True

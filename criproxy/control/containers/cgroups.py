@@ -86,7 +86,7 @@ class Cgroups:
         try:
             seen = Seen(None) if reply is None else self._seen(container_id, reply)
         except Exception as error:  # what this one says keeps no other from being asked
-            text = "criproxy cannot read what the runtime says of it"
+            text = "criproxy cannot read what the runtime reports about it"
             self.unreported[container_id] = f"{text}: {error!r}"
             raise RuntimeCallError("ContainerStatus", StatusCode.INTERNAL, text) from error
         self.unreported.pop(container_id, None)

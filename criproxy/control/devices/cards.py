@@ -59,7 +59,7 @@ class MachineCards:
         if self._names is not None:
             work = partial(names_seen, classes, self.context.settings.host_root)
             try:
-                if await self.patience.wait("the folders of devices", work, self._limit_s) == self._names:
+                if await self.patience.wait("the device directories", work, self._limit_s) == self._names:
                     return False
             except Hangs:
                 return False

@@ -35,9 +35,9 @@ from criproxy.model.workload import Container
 
 ASK_AGAIN_S = 300.0
 """How often criproxy tries to find out which cards a container has whose create it did not see."""
-_FAILED = "the rule about devices failed"
-_HIDDEN = "container sees no card that its create does not prove to be its own"
-_REFUSED = "create is refused, and tried again (onError: refuse)"
+_FAILED = "the device rules failed"
+_HIDDEN = "container sees only the cards that its create proves to be its own"
+_REFUSED = "create is refused, and the kubelet retries (onError: refuse)"
 
 
 class DeviceRefused(Refused):
@@ -202,7 +202,7 @@ class DeviceGuard:
         except Exception as error:
             if self.context.settings.on_error is OnError.REFUSE:
                 self._failed("deciding what it may see", container, error)
-                raise DeviceFault(f"{_FAILED}: it is tried again (onError: refuse)") from error
+                raise DeviceFault(f"{_FAILED}: the kubelet retries (onError: refuse)") from error
             return self.hide(request, container, error)
 
     def hide(self, request: api.CreateContainerRequest, container: Container | None, error: Exception) -> GuardResult:
@@ -226,7 +226,7 @@ class DeviceGuard:
         before = request.SerializeToString(deterministic=True)
         if not exempt:
             hide_all(request, rules, who.runtime)
-        left = exempt or "it sees no card but those of CDI devices and nodes in its create"
+        left = exempt or "it sees only the cards of the CDI devices and device nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
         self._publisher.publish(rules, container, done, Gathered({}))
         return GuardResult(changed=request.SerializeToString(deterministic=True) != before)

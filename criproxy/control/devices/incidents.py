@@ -73,7 +73,7 @@ class Incidents:
         incidents = self.context.state.node.incidents
         known = incidents.get(found.key)
         if known is None and len(self._cards) >= MOST_OPEN:
-            raise CriproxyError(f"{MOST_OPEN} cards are unhealthy already: no more are remembered")
+            raise CriproxyError(f"{MOST_OPEN} cards are already unhealthy: criproxy records no more")
         incident = self._with_users(replace(found, containers=known.containers if known else {}))
         await self._store(incident)
         if known is None:
@@ -121,7 +121,7 @@ class Incidents:
                 await self._durable()
                 return known, False
             if known is None and len(self._open) - len(self._cards) >= MOST_OPEN:
-                raise CriproxyError(f"{MOST_OPEN} containers are over their quota already: no more are remembered")
+                raise CriproxyError(f"{MOST_OPEN} containers are already over their quota: criproxy records no more")
             same = replace(known, action=found.action, excess=found.excess) if known and is_more else known
             incident = begun(same or found, container, time())
             await self._store_or_undo(incident, known)
@@ -207,13 +207,13 @@ class Incidents:
 
     async def _give_up(self, incident: Incident, why: str) -> None:
         device_class, card, excess = incident.device_class, incident.card, incident.excess
-        event, about, whose = "card given up", {"device_class": device_class, "card": card}, ""
+        event, about, whose = "card no longer watched", {"device_class": device_class, "card": card}, ""
         if excess:
-            event, whose = "incident of a quota given up", "its use of "
+            event, whose = "quota incident dropped", "its use of "
             about |= {"id": excess.life, "quantity": excess.quantity.value}
         self.context.log.warning(event, **about, why=why)
         with suppress(NotStored):  # what a restart brings back is given up again
-            await self._end(incident, f"{whose}card {card} is not watched any more: {why}")
+            await self._end(incident, f"{whose}card {card} is no longer watched: {why}")
 
     async def _store(self, incident: Incident) -> None:
         await self.context.state.apply(CardReported(incident.key, incident))
@@ -233,7 +233,7 @@ class Incidents:
         try:
             await self.context.persister.durable()
         except StoreError as error:
-            raise NotStored(f"not stored, so that nothing is done about it: {error}") from error
+            raise NotStored(f"it could not be stored, so criproxy does nothing about it: {error}") from error
 
     async def _follow(self) -> None:
         while self.context.state.node.incidents:

@@ -21,6 +21,7 @@ from criproxy.discovery.checkpoint import CheckpointFile, Reading
 from criproxy.discovery.patience import Patience
 from criproxy.errors import StatusCode
 from criproxy.observe.counters import Counters
+from criproxy.observe.ending import PART_S
 from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 
@@ -140,7 +141,8 @@ class Kubelet:
         self._inquiries.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=PART_S)
         await self._client.close()
 
     def _patience_s(self, pending: AbstractSet[object], inquiry: _Inquiry) -> float:

@@ -112,7 +112,7 @@ class Vgpus:
     def _note(self, error: RuntimeCallError, holder: Container, vgpu: str) -> None:
         """Let the log have that it is not known whether a container is over: once until the runtime answers again."""
         if not self._is_silent and not error.not_found:
-            text = "the runtime does not say whether a container still has its vGPU"
+            text = "the runtime does not report whether a container still has its vGPU"
             self.context.log.warning(text, container=holder.title, vgpu=vgpu, error=str(error), result="not refused")
         self._is_silent = not error.not_found
 

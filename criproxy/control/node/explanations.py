@@ -74,7 +74,9 @@ class Explanations:
         """Publish what is found quickly: containers that would have to leave are not searched any more."""
         self._closing = True
         self._hurried.set()
-        await self._worker.ended()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._worker.ended()
 
     async def _consider(self) -> None:
         while self._waiting:

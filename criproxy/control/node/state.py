@@ -37,6 +37,7 @@ from criproxy.model.notices import Refusal
 from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.observe.counters import Counters
+from criproxy.observe.ending import PART_S
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
 from criproxy.observe.tasks import OnDemand, Tasks
@@ -156,10 +157,10 @@ class NodeState:
         self._outbox.heard = heard
         return self.node
 
-    async def settled(self) -> None:
-        """Return when all events submitted so far have been done; what is only written does not count."""
+    async def settled(self, timeout_s: float | None = None) -> None:
+        """Return when all events submitted so far have been done, or in time; what is only written does not count."""
         if self._behind:
-            await asyncio.wait([self._behind[-1].done])
+            await asyncio.wait([self._behind[-1].done], timeout=timeout_s)
 
     def is_ending(self, key: str) -> bool:
         """Whether the end of the container *key* is on its way: submitted, and not done yet."""
@@ -174,7 +175,9 @@ class NodeState:
 
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
-        await self.settled()
+        await self.settled(PART_S)
+        if self._behind:  # the runtime is asked at the next start
+            self._log.error("decisions are lost: a policy has not decided", decisions=len(self._behind))
         await self._outbox.close()
         await self._persister.close()
 

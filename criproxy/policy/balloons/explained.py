@@ -12,7 +12,7 @@ from criproxy.policy.balloons.kinds import Kind
 from criproxy.policy.balloons.state import Balloon, asked_milli
 from criproxy.policy.candidates import Candidates, Row, compared
 
-OF, STAYS = "balloons", "it is there already"
+OF, STAYS = "balloons", "it is already there"
 
 
 def why_kind(kind: Kind, wishes: Wishes) -> str:

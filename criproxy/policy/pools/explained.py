@@ -32,8 +32,8 @@ class Among:
             index,
             instance.name,
             (
-                Criterion("others of its pod are there", int(self.container.pod not in there)),
-                Criterion("it is there already", int(old is None or old.pool != instance.name)),
+                Criterion("other containers of its pod are there", int(self.container.pod not in there)),
+                Criterion("it is already there", int(old is None or old.pool != instance.name)),
                 *self._filling(len(there)),
             ),
         )
@@ -71,13 +71,13 @@ def alone_compared(alone: Alone, kind: Sequence[Instance], why: str) -> Candidat
 
 def _own(alone: Alone, index: int, instance: Instance) -> Candidate:
     other, far = alone.order(instance)
-    criteria = Criterion("it is there already", int(other)), Criterion("it is next to its pod", int(far))
+    criteria = Criterion("it is already there", int(other)), Criterion("it is next to its pod", int(far))
     return Candidate(index, instance.name, criteria)
 
 
 def _full(instance: Instance) -> str:
     most = instance.kind.max_pods
-    return f"room for another pod: it has {most}, as many as maxPods says" if most > 0 else "room: it is for no pod"
+    return f"room for another pod: it has {most}, as many as maxPods allows" if most > 0 else "room: it is for no pod"
 
 
 def _taken(alone: Alone, instance: Instance) -> str:

@@ -83,7 +83,7 @@ class PoolsOptions(Options):
 
 def _wrong_size(pool: Pool, path: tuple[str | int, ...]) -> Iterator[Misfit]:
     if pool.cpu is not None and pool.cpu_lists:
-        yield Misfit((*path, "cpu"), "says the same as cpuLists: give one of them")
+        yield Misfit((*path, "cpu"), "means the same as cpuLists: set only one of them")
     elif pool.cpu is not None and not pool.cpu.number:
         yield Misfit((*path, "cpu"), "must be at least one CPU")
     elif pool.cpu is None and not pool.cpu_lists and pool.name not in (RESERVED, DEFAULT):

@@ -193,16 +193,16 @@ def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Contain
     room = [index for index, instance in enumerate(kind) if has_room(instance, pods, container)]
     for index in room:
         if container.pod in pods.get(kind[index].name, ()):
-            return Choice(kind[index], f"{why}, and others of its pod are there")
+            return Choice(kind[index], f"{why}, and other containers of its pod are there")
     for index in room:
         if old and kind[index].name == old.pool:
-            return Choice(kind[index], f"{why}, and it is there already")
+            return Choice(kind[index], f"{why}, and it is already there")
     most, name = kind[0].kind.max_pods, kind[0].kind.name
     elsewhere = old is None and container.pod in pods.get(plan.default.name, ())
     if room and not elsewhere:
         return _by_order(kind, room, pods, why)
     if elsewhere:
-        full = "others of its pod are there"
+        full = "other containers of its pod are there"
     else:
         full = f"but {name!r} is for no pod" if most < 0 else f"but every pool {name!r} has the {most} pods it may have"
     return Choice(plan.default, f"{why}, {full}")

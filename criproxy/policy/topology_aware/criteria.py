@@ -98,7 +98,7 @@ class Choosing:
 
     def _sharing_criteria(self, pool: Pool) -> tuple[Criterion, ...]:
         return (
-            Criterion("it is there already", int(pool.name != self.home)),
+            Criterion("it is already there", int(pool.name != self.home)),
             *self._memory_fits[pool.index],
             *self._near[pool.index],
             *self._burst(pool),
@@ -160,7 +160,7 @@ class Choosing:
         return (
             Criterion("it leaves more to shared containers", self._short(pool, quiet=quiet), Unit.FEWER),
             Criterion("it does not become empty", int(self._is_emptied(pool, quiet=quiet))),
-            Criterion("it is there already", int(pool.name != self.home)),
+            Criterion("it is already there", int(pool.name != self.home)),
             *self._memory_fits[pool.index],
             Criterion("it has isolated CPUs", int(not quiet)),
             *self._near[pool.index],

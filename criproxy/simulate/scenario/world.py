@@ -97,7 +97,7 @@ class World:
         self._line = each.line
         match each.action:
             case Start(configuration, fails):
-                self._happened.append("the policy starts anew")
+                self._happened.append("the policy restarts")
                 self._restart(configuration, fails=fails)
             case Create():
                 self._create(each.action)

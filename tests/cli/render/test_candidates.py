@@ -12,7 +12,7 @@ from criproxy.policy.candidates import Candidates, Measure, Row
 from criproxy.views.candidates import values
 
 MEASURES = (
-    Measure("it is there already"),
+    Measure("it is already there"),
     Measure("its memory fits"),
     Measure("it is smaller", Unit.FEWER),
     Measure("it has more memory", Unit.MORE_BYTES),
@@ -47,13 +47,13 @@ def test_criteria_in_which_they_differ_are_columns() -> None:
         "  3  it has more memory",
         "  4  it has more free CPU",
         "  pools          1  2      3      4",
-        "  NUMA node 1  yes  0  1 GiB    2.5  chosen by 4",
-        "  NUMA node 0  yes  0  1 GiB  -0.25  loses by 4",
-        "  NUMA node 3  yes  0  1 GiB  -0.25  loses by 4",
-        "  the machine   no  2  4 GiB      9  loses by 1",
+        "  NUMA node 1  yes  0  1 GiB    2.5  chosen by criterion 4",
+        "  NUMA node 0  yes  0  1 GiB  -0.25  lost on criterion 4",
+        "  NUMA node 3  yes  0  1 GiB  -0.25  lost on criterion 4",
+        "  the machine   no  2  4 GiB      9  lost on criterion 1",
         "  NUMA node 2                        lacks 2 CPUs",
         "  and 7 more",
-        "  the same for all: it is there already",
+        "  the same for all: it is already there",
     ]
 
 
@@ -66,7 +66,7 @@ def test_those_alike_come_in_their_order() -> None:
         "  its annotation names the type",
         "  balloons",
         "  a         its pod is there; chosen",
-        "  b         comes later",
+        "  b         equal, but comes later",
         "  the same for all: x",
     ]
 

@@ -156,7 +156,7 @@ async def test_a_bad_file_that_is_as_it_was_again(scene: Scene) -> None:
     scene.reload.file_changed()
 
     assert await scene.heard() == "ready: well"
-    assert scene.events("the policy file matches the configuration in force")
+    assert scene.events("the policy file matches the configuration in effect")
     assert scene.world.controller.context.counters.reloads_ok == 0
 
 
@@ -342,7 +342,7 @@ def test_a_cgroup_that_is_not_there_yet(tmp_path: Path) -> None:
     configuration = configuration_instead(bad, good, machine(), replace(FAST, host_root=tmp_path))
 
     assert options_of(configuration.policy).usable(machine()).cpus == {2, 3}
-    assert configuration.instead == "the last good one, read from /p.yaml, is in force"
+    assert configuration.instead == "the last good one, read from /p.yaml, is in effect"
     assert configuration.good == good, "it is kept again where it is lost meanwhile"
 
 

@@ -114,7 +114,7 @@ async def test_a_broken_rule_hides_every_card(
         assert envs(config) == gets
         assert [device.name for device in config.CDI_devices] == ([cdi] if cdi else [])
         assert config.linux.resources.cpuset_cpus == "0-3"
-        assert "the rule about devices failed" in (await told(node))[0]
+        assert "the device rules failed" in (await told(node))[0]
         assert node.counters.devices == {("", "failed"): 1}
         assert len(wrong(node)) == 1
         assert "default/pod-0/main" in wrong(node)[0]
@@ -131,8 +131,8 @@ async def test_a_broken_rule_refuses_where_failures_refuse(tmp_path: Path, monke
             await create(node, ALL)
 
         assert len(wrong(node)) == 1
-        assert "the rule about devices failed, last at default/pod-0/main" in wrong(node)[0]
-        assert "is refused, and tried again (onError: refuse)" in wrong(node)[0]
+        assert "the device rules failed, last at default/pod-0/main" in wrong(node)[0]
+        assert "is refused, and the kubelet retries (onError: refuse)" in wrong(node)[0]
 
 
 @pytest.mark.parametrize(

@@ -374,7 +374,7 @@ async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocation
     assert source.counters.device_evidence["checkpoint", "failed"] == 2
     assert isinstance(source.log, RecordingLog)
     problems = [str(keys["error"]) for _, keys in source.log.lines if keys["source"] == "checkpoint"]
-    assert [problem.partition(":")[2][:9] for problem in problems] == [" no JSON:"]
+    assert [problem.partition(":")[2][:16] for problem in problems] == [" not valid JSON:"]
 
     allocations.checkpoint.write_bytes(whole)
 

@@ -41,7 +41,10 @@ from tests.control.devices.test_joined import allocated
 from tests.control.world import World, situation
 
 LIMIT_S = 30.0
-OVER = "default/greedy/main is over its quota since 2023-11-14T22:13:20.500Z: 9000 MiB used, 8192 MiB allowed on GPU-a"
+OVER = (
+    "default/greedy/main has been over its quota since 2023-11-14T22:13:20.500Z: "
+    "9000 MiB used, 8192 MiB allowed on GPU-a"
+)
 
 
 @pytest.fixture
@@ -174,7 +177,7 @@ async def test_a_process_is_killed(world: World, stopped: Stopped) -> None:
     assert (told["action"], told["pid"], told["start_ticks"]) == ("kill-process", 7, 70)
     assert (await report(world, key, "kill-process", since_s=1700000009.0))["act"] is False
     assert await status(world, key) == await direct(world, key)
-    assert notices(world) == [f"{OVER} (quota: kill-process, a process was to be killed)"]
+    assert notices(world) == [f"{OVER} (quota: kill-process, the watcher was told to kill a process)"]
     world.runtime.exit_container(key, 137)
     assert why(await status(world, key)) == SAID
     await within(world, key)
@@ -363,7 +366,7 @@ async def test_reports_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch
     first, second = await world.run(pod("greedy")), await world.run(pod("second", 1))
     await report(world, first, "observe")
 
-    with pytest.raises(CriproxyError, match="1 containers are over their quota already"):
+    with pytest.raises(CriproxyError, match="1 containers are already over their quota"):
         await report(world, second, "observe")
     await DevicePluginCommands(world.controller).incident(
         {"device_class": "nvidia", "card": "GPU-b", "since_s": 1700000000.0}

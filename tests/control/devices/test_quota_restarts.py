@@ -198,16 +198,16 @@ async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypa
     await world.rested()
 
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
-    said = [line for line in world.log.lines if "given up" in str(line)]
-    assert "incident of a quota given up" in str(said)
-    assert "card given up" not in str(said)
+    said = [line for line in world.log.lines if "dropped" in str(line)]
+    assert "quota incident dropped" in str(said)
+    assert "card no longer watched" not in str(said)
     sentences = [
         text
         for record in await world.controller.context.state.find_history("default/greedy/main")
         for text in record.sentences
     ]
     assert any(
-        "its use of card GPU-a is not watched any more: the device plugin has been silent" in each for each in sentences
+        "its use of card GPU-a is no longer watched: the device plugin has been silent" in each for each in sentences
     )
     assert not any("nvidia: card GPU-a is not watched" in each for each in sentences)
 
@@ -234,7 +234,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) 
         key = await world.run(pod("greedy"))
         await world.rested()
         store.full = True
-        with pytest.raises(CriproxyError, match="not stored, so that nothing is done"):
+        with pytest.raises(CriproxyError, match="it could not be stored, so criproxy does nothing"):
             await report(world, key, action)
         assert not incidents(world)
         assert not world.controller.incidents.edits
@@ -262,7 +262,7 @@ async def test_an_end_that_is_not_stored(tmp_path: Path, stopped: Stopped) -> No
         await report(world, key, "observe")
         await world.rested()
         store.full = True
-        with pytest.raises(CriproxyError, match="not stored"):
+        with pytest.raises(CriproxyError, match="not be stored"):
             await within(world, key)
         assert [each.ended for each in incidents(world)] == [False]
 

@@ -158,7 +158,7 @@ async def test_a_vgpu_has_one_container(tmp_path: Path) -> None:
 async def test_a_runtime_that_does_not_answer_is_no_reason_to_refuse(tmp_path: Path) -> None:
     """Its former container may run still, so the log says once that this is not known."""
     node, vgpu = node_at(tmp_path, RULES), "GPU-b/gpu-8g/0"
-    unknown = "the runtime does not say whether a container still has its vGPU"
+    unknown = "the runtime does not report whether a container still has its vGPU"
     async with node.world:
         for name in ("one", "two", "three"):
             key, _ = await node.create(pod_with(vgpu, name))

@@ -174,7 +174,7 @@ async def test_a_uid_that_is_none(tmp_path: Path, uid: str) -> None:
         await node.look()
 
         assert set(await node.look()) == {"one"}
-        assert node.world.log.events().count("no file for a pod: its UID is none") == 1
+        assert node.world.log.events().count("no file for a pod: its UID is invalid") == 1
         assert len(list(node.folder.iterdir())) == 1
 
 

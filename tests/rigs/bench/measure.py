@@ -39,6 +39,11 @@ class Series:
     batches: list[Batch] = field(default_factory=list)
 
     @property
+    def calls(self) -> int:
+        """How many there were."""
+        return len(self._calls_ns())
+
+    @property
     def median_us(self) -> float:
         """The median of all calls."""
         return median(self._calls_ns()) / 1000

@@ -81,7 +81,7 @@ class Equipment:
     def _wanted(self) -> str:
         return sha256(REQUIREMENTS.read_bytes() + TORCH.read_bytes()).hexdigest()
 
-    @cached_property
+    @property
     def environment(self) -> dict[str, str]:
         """Variables with which its programs find their libraries."""
         libraries = [str(path) for path in sorted(self.folder.glob("venv/lib/python3*/site-packages/nvidia/*/lib"))]
@@ -116,21 +116,31 @@ class Equipment:
         run(str(self.python), "-c", _DIGITS, str(self.digits))
 
     def _make_standins(self) -> None:
-        """A library for each that PyTorch is linked with and this machine does not have."""
+        """A library for each that PyTorch is linked with and containers do not have."""
         libraries = sorted(self.folder.glob("venv/lib/python3*/site-packages/torch/lib/*.so"))
         environment = {**os.environ, **self.environment}
         missing: set[str] = set()
         for each in libraries:
             told = subprocess.run(["ldd", each], env=environment, capture_output=True, text=True, check=False).stdout
-            missing |= {line.split()[0] for line in told.splitlines() if line.endswith("=> not found")}
+            missing |= {line.split()[0] for line in told.splitlines() if self._is_missing(line)}
         if platform.machine() in standin.MACHINES:
             standin.write(self.folder / "standins", missing)
+
+    def _is_missing(self, line: str) -> bool:
+        """Whether a line of ldd names a library that is neither ours nor in the folders that containers see."""
+        _, arrow, place = line.partition(" => ")
+        return bool(arrow) and not place.startswith(("/lib/", "/usr/", str(self.folder))) or "/usr/local/" in place
 
     def _fetch_redis(self, say: Say) -> None:
         say("fetching Debian's redis-server")
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             directory = Path(scratch)
-            run("apt-get", "-o", "APT::Sandbox::User=root", "download", *_REDIS_PACKAGES, directory=directory)
+            download = ("apt-get", "-o", "APT::Sandbox::User=root", "download", *_REDIS_PACKAGES)
+            try:
+                run(*download, directory=directory)
+            except FetchError:  # the index may be missing or old
+                run("apt-get", "update", "-qq")
+                run(*download, directory=directory)
             for package in directory.glob("*.deb"):
                 run("dpkg-deb", "--extract", str(package), str(directory / "unpacked"))
             shutil.rmtree(self.redis, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -50,6 +50,14 @@ class Files:
     """What the files of the device plugin say; at most one offer for each class."""
 
     offers: tuple[Offer, ...] = ()
+    mig_replicas: int = 0
+    """Of each MIG device; 0: whole."""
+    mig_rename: bool = False
+
+    @property
+    def mig_target(self) -> str:
+        """The resource of MIG devices."""
+        return MIG + (".shared" if self.mig_replicas and self.mig_rename else "")
 
     @property
     def kinds(self) -> set[str]:
@@ -60,14 +68,15 @@ class Files:
     def named(self) -> tuple[str, ...]:
         """The resources that they name."""
         whole = [RESOURCES[offer.kind] for offer in self.offers]
-        return tuple(dict.fromkeys((*whole, *(offer.target for offer in self.offers if offer.replicas))))
+        shared = [offer.target for offer in self.offers if offer.replicas]
+        return tuple(dict.fromkeys((*whole, *shared, *((self.mig_target,) if self.mig_replicas else ()))))
 
     @property
     def usual(self) -> tuple[str, ...]:
         """Those of them that are offered where all cards are there."""
         shared = [offer.target for offer in self.offers if offer.replicas]
         whole = [RESOURCES[offer.kind] for offer in self.offers if offer.devices or not offer.replicas]
-        return tuple(dict.fromkeys((*shared, *whole)))
+        return tuple(dict.fromkeys((*shared, *whole, *((self.mig_target,) if self.mig_replicas else ()))))
 
     def fits(self, machine: Machine) -> bool:
         """Whether all cards that they name are there, as long as the class has any: else they are not used."""
@@ -87,7 +96,9 @@ class Files:
                 resource = offer.target if shared else RESOURCES[offer.kind]
                 found.setdefault(resource, {}).update(dict.fromkeys(_ids(key[1], offer.replicas * shared), key))
             if offer.kind == NVIDIA and machine.has_mig:
-                found[MIG] = {each: (NVIDIA, each) for each in machine.mig_ids}
+                ids = found[self.mig_target] = {}
+                for each in machine.mig_ids:
+                    ids |= dict.fromkeys(_ids(each, self.mig_replicas), (NVIDIA, each))
         return found
 
     def write(self, path: Path, machine: Machine) -> None:
@@ -104,10 +115,16 @@ class Files:
         yield f"    advertise: [{', '.join(offer.kind for offer in self.offers)}]"
         if NVIDIA in self.kinds:
             yield f"    nvidiaConfig: /{nvidia.relative_to(machine.host.root)}"
-        yield f"    sharing: {json.dumps([_sharing(offer) for offer in self.offers if offer.replicas])}"
+        yield f"    sharing: {json.dumps([*self._sharing()])}"
         command = {"class": NPU, "command": list(machine.health_command), "period": _PERIOD, "timeout": _PERIOD}
         commands = [command] if NPU in self.kinds else []
         yield f"    health: {json.dumps({'holdDown': f'{HOLD_DOWN_S * 1000:.0f}ms', 'commands': commands})}"
+
+    def _sharing(self) -> Iterator[dict[str, object]]:
+        yield from (_sharing(offer) for offer in self.offers if offer.replicas)
+        if self.mig_replicas:
+            entry: dict[str, object] = {"resource": MIG, "replicas": self.mig_replicas}
+            yield entry | ({"rename": self.mig_target} if self.mig_rename else {})
 
 
 def spoil(path: Path, number: int) -> None:
@@ -119,10 +136,13 @@ def spoil(path: Path, number: int) -> None:
     _replace(path, mistakes[number % len(mistakes)])
 
 
-def draw(random: Random) -> Files:
-    """Any files."""
+def draw(random: Random, *, shares_mig: bool) -> Files:
+    """Any files, in which MIG devices are mostly shared, or never."""
     kinds = [kind for kind in NUMBERS if random.random() < (0.4 if kind == FAST else 0.9)]
-    return Files(tuple(_drawn(random, kind) for kind in kinds or [NPU]))
+    files = Files(tuple(_drawn(random, kind) for kind in kinds or [NPU]))
+    if not shares_mig or NVIDIA not in files.kinds or random.random() < 0.3:
+        return files
+    return replace(files, mig_replicas=random.choice((2, 3)), mig_rename=random.random() < 0.5)
 
 
 def _drawn(random: Random, kind: str) -> Offer:

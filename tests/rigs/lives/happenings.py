@@ -93,11 +93,14 @@ class Happenings:
         self._use_written()
 
     def cards_changed(self, step: Step) -> None:
-        """Files that name cards that were not there are tried again when one comes or goes of a class in force.
+        """Files that name cards that were not there are tried again when one comes or goes of a class of theirs.
+
+        The same holds for the classes in force.
 
         To be called when all of *step* has happened: the device plugin may see nothing in between.
         """
-        if any(event.subject.startswith(f"card {kind} ") for event in step for kind in self.files.kinds):
+        kinds = self.files.kinds | (self.written.kinds if self.written is not None else set())
+        if any(event.subject.startswith(f"card {kind} ") for event in step for kind in kinds):
             self._use_written()
 
     def _use_written(self) -> None:

@@ -6,9 +6,9 @@ from random import Random
 
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA as NVIDIA_CLASS
+from criproxy.emulator.device_endpoint import Given
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from tests.control.devices.test_hints import SIZES
-from tests.deviceplugin.device_manager import Given
 from tests.rigs.lives.configurations import MIG, RESOURCES
 from tests.rigs.lives.expected import card_of
 from tests.rigs.lives.machine import NODES, NVIDIA, Machine

@@ -54,8 +54,10 @@ def draw(seed: int, life: int, steps: int = STEPS) -> Script:
     """The life of that number."""
     random = Random(f"{seed}/{life}")
     cards = tuple((kind, number) for kind, numbers in NUMBERS.items() for number in numbers if random.random() < 0.7)
-    has_mig, files = random.random() < 0.3, configurations.draw(random)
-    drawing = _Drawing(random, set(cards), files)
+    has_mig = random.random() < 0.3
+    shares_mig = has_mig and Random(f"{seed}/{life}/sharing").random() < 0.5
+    files = configurations.draw(random, shares_mig=shares_mig)
+    drawing = _Drawing(random, shares_mig, set(cards), files)
     drawn = tuple(drawing.step() for _ in range(steps))
     return Script(cards, has_mig, files, drawn, tuple(random.sample(PARTS, len(PARTS))))
 
@@ -63,6 +65,7 @@ def draw(seed: int, life: int, steps: int = STEPS) -> Script:
 @dataclass(slots=True)
 class _Drawing:
     random: Random
+    shares_mig: bool
     cards: set[tuple[str, int]]
     files: Files
     up: set[str] = field(default_factory=lambda: set(PARTS))
@@ -192,7 +195,7 @@ class _Drawing:
     def _files(self) -> Event:
         if self.random.random() < 0.2:
             return Event("spoil", "files", (self.random.randrange(2),))
-        self.files = configurations.draw(self.random)
+        self.files = configurations.draw(self.random, shares_mig=self.shares_mig)
         return Event("files", "files", (self.files,))
 
 

@@ -4,15 +4,16 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.rigs.lives import script
-from tests.rigs.lives.configurations import RESOURCES, Files, Offer
+from tests.rigs.lives.configurations import MIG, RESOURCES, Files, Offer
 from tests.rigs.lives.life import Tally
-from tests.rigs.lives.machine import NPU
+from tests.rigs.lives.machine import NPU, NVIDIA
 from tests.rigs.lives.node import KUBELET, PARTS, PLUGIN
 from tests.rigs.lives.plants import PLANTS, Plant
 from tests.rigs.lives.pods import Wish
@@ -78,6 +79,24 @@ def test_a_card_that_is_shared_while_the_plugin_is_away(
 
     assert try_life(life, Tally()) == ""
     assert try_life(life, Tally(), plant=PLANTS[plant]).startswith("npu0 is given to several pods")
+
+
+def test_mig_devices_that_are_shared() -> None:
+    """Three pods have replicas of two MIG devices, also while their resource gets another name; then a fourth has."""
+    files = Files((Offer(NVIDIA),), mig_replicas=2)
+    renamed = replace(files, mig_rename=True)
+    pods = [Wish(f"pod-{number}", (("main", {MIG: 1}),)) for number in range(3)]
+    later = Wish("later", (("main", {renamed.mig_target: 1}),))
+    steps = (
+        *((Event("pod", pod.name, (pod, 0.0)),) for pod in pods),
+        (Event("files", "files", (renamed,)),),
+        *((Event("end", pod.name, (pod.name,)),) for pod in pods),
+        (Event("pod", later.name, (later, 0.0)),),
+    )
+    tally = Tally()
+
+    assert try_life(script.Script((), True, files, steps, PARTS), tally) == ""
+    assert (tally.counts["admitted"], tally.counts["refused"]) == (4, 0)
 
 
 def test_a_life_is_the_same_again() -> None:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.device_endpoint import AdmissionError, add
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, container_config, sandbox_config
 from criproxy.errors import StatusCode
 from tests.control.world import GIB
-from tests.deviceplugin.device_manager import AdmissionError
-from tests.deviceplugin.joined import add
 from tests.deviceplugin.kubelet import Pod
 from tests.rigs.lives.machine import Machine
 from tests.rigs.lives.node import CRIPROXY, EXEMPT, RUNTIME, Node

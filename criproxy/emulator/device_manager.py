@@ -5,85 +5,16 @@ endpoint stays; the latest plugin of a resource counts; capacity is nothing afte
 """
 
 import asyncio
-import base64
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
-from criproxy.deviceplugin import deviceplugin_pb2 as api
-
-LARGEST_BYTES = 4 << 20
-"""Of a message that it takes: the default of grpc-go."""
-CONNECT_S = 60.0
-"""Longer than the kubelet's ten seconds, so that a test fails where the kubelet would have to wait."""
-_OPTIONS = (
-    ("grpc.default_authority", "localhost"),
-    ("grpc.max_receive_message_length", LARGEST_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.max_reconnect_backoff_ms", 50),
-)
-
-
-class AdmissionError(Exception):
-    """A pod that is not admitted: its reason is UnexpectedAdmissionError, the text its message."""
-
-
-@dataclass(slots=True, eq=False)
-class Endpoint:
-    """One plugin that was registered for a resource."""
-
-    resource: str
-    options: api.DevicePluginOptions
-    channel: grpc.aio.Channel | None
-    """None: of a plugin before the kubelet's restart."""
-    lists: int = 0
-    """Messages of its stream so far."""
-    stopped: bool = False
-    following: "asyncio.Task[None] | None" = None
-
-    async def call(self, name: str, request: Message, reply: type[Message], *, dials: bool = False) -> Any:  # noqa: ANN401 (the caller knows)
-        """Call one method of the plugin; where it *dials*, it waits for a socket that is not there."""
-        assert self.channel is not None
-        method: Any = self.channel.unary_unary(
-            f"/v1beta1.DevicePlugin/{name}",
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=reply.FromString,
-        )
-        return await method(request, timeout=CONNECT_S, wait_for_ready=dials)
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What one container has of one resource."""
-
-    ids: tuple[str, ...]
-    response: bytes
-    """The plugin's answer, a ContainerAllocateResponse."""
-
-    @property
-    def answer(self) -> api.ContainerAllocateResponse:
-        """The plugin's answer."""
-        return api.ContainerAllocateResponse.FromString(self.response)
-
-
-@dataclass(slots=True)
-class Devices:
-    """What one resource has, by id: whether it is healthy, and its NUMA nodes."""
-
-    healthy: set[str] = field(default_factory=set)
-    unhealthy: set[str] = field(default_factory=set)
-    numa_nodes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-
-Key = tuple[str, str]
-"""UID of a pod, and name of a container in it."""
+from criproxy.cri import deviceplugin_pb2 as api
+from criproxy.emulator import device_checkpoint
+from criproxy.emulator.device_endpoint import AdmissionError, Devices, Endpoint, Given, Key, dial
 
 
 class DeviceManager:
@@ -122,14 +53,13 @@ class DeviceManager:
         Raises:
             grpc.aio.AioRpcError: it does not answer.
         """
-        channel = grpc.aio.insecure_channel(f"unix://{socket}", options=_OPTIONS)
-        endpoint = Endpoint(resource, api.DevicePluginOptions(), channel)
+        endpoint = dial(resource, socket)
         try:
             endpoint.options = await endpoint.call(
                 "GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions, dials=True
             )
         except BaseException:
-            await channel.close()
+            await endpoint.close()
             raise
         former = self.endpoints.get(resource)
         self.endpoints[resource] = endpoint
@@ -193,8 +123,7 @@ class DeviceManager:
             endpoint.following.cancel()
             with suppress(asyncio.CancelledError):
                 await endpoint.following
-        if endpoint.channel is not None:
-            await endpoint.channel.close()
+        await endpoint.close()
 
     # ---------------------------------------------------------------- pods
 
@@ -315,41 +244,12 @@ class DeviceManager:
     # ---------------------------------------------------------------- checkpoint
 
     def _write(self) -> None:
-        entries = [
-            {
-                "PodUID": pod_uid,
-                "ContainerName": container,
-                "ResourceName": resource,
-                "DeviceIDs": self._by_node(resource, given.ids),
-                "AllocResp": base64.b64encode(given.response).decode(),
-            }
-            for (pod_uid, container), resources in self.given.items()
-            for resource, given in resources.items()
-        ]
-        registered = {name: sorted(devices.healthy) for name, devices in self.devices.items()}
-        text = json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}, "Checksum": 1})
-        temporary = self.checkpoint.with_name(f".{self.checkpoint.name}")
-        temporary.write_text(text)
-        temporary.replace(self.checkpoint)
-
-    def _by_node(self, resource: str, ids: Iterable[str]) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        numa_nodes = self.devices.get(resource, Devices()).numa_nodes
-        for each in ids:
-            for node in numa_nodes.get(each) or (-1,):
-                found.setdefault(str(node), []).append(each)
-        return found
+        device_checkpoint.write(self.checkpoint, self.given, self.devices)
 
     def _read(self) -> None:
         """Take over what containers have; resources have no devices until their plugins are back."""
-        if not self.checkpoint.exists():
-            return
-        data = json.loads(self.checkpoint.read_text())["Data"]
-        for entry in data["PodDeviceEntries"]:
-            ids = tuple(dict.fromkeys(each for those in entry["DeviceIDs"].values() for each in those))
-            given = Given(ids, base64.b64decode(entry["AllocResp"]))
-            self.given.setdefault((entry["PodUID"], entry["ContainerName"]), {})[entry["ResourceName"]] = given
-        for resource in data["RegisteredDevices"]:
+        self.given, resources = device_checkpoint.read(self.checkpoint)
+        for resource in resources:
             self.devices[resource] = Devices()
             self.endpoints[resource] = Endpoint(resource, api.DevicePluginOptions(), None, stopped=True)
 

@@ -1,0 +1,207 @@
+"""What an image with symbolic links does to the mounts of HAMi-core: docs/vgpu.md says it, and runc decides.
+
+The library is a text file here: what counts is whether a program that looks for it finds it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.allocation import Response, joined
+from criproxy.devices.enforcement import HamiPaths, Makers, enforced_by, with_enforcement
+from criproxy.devices.vgpus import Profile, Vgpu, annotations_of
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
+from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
+from tests.e2e.scene import ALL, Scene, proxied
+from tests.e2e.test_devices import inside
+
+HOSTILE = "criproxy.test/hostile:1"
+CARD = "criproxyhostile0"
+RESOURCE = "criproxy.io/e2e-8g"
+PROFILE = Profile(name="e2e-8g", kind="e2e", memory_mib=8192, enforce=("hami-core", "watch"))
+VGPU = Vgpu(id=f"{CARD}/e2e-8g/0", card=CARD, profile="e2e-8g", memory_mib=8192, cores_percent=0)
+LIBRARY, LISTED = "the library", "/usr/local/vgpu/libvgpu.so"
+PRELOAD = "etc/ld.so.preload"
+NOT_THERE = "No such file or directory"
+ELSEWHERE = Path("/elsewhere-of-criproxy")
+POLICY = f"""policy: static
+reservedCpus: "{min(ALL)}"
+devices:
+  classes:
+    - name: e2e
+      resources: [test.criproxy.io/card]
+      idFormat: index
+      nodes: {{perDevice: ["/dev/criproxyhostile{{index}}"]}}
+  plugin:
+    advertise: [{{class: e2e, resource: test.criproxy.io/card}}]
+    profiles: [{{name: e2e-8g, class: e2e, memory: 8192Mi, count: 1}}]
+"""
+
+
+@dataclass(slots=True)
+class Node:
+    """A node with HAMi-core, and an image that somebody else has made."""
+
+    scene: Scene
+    containerd: PrivateContainerd
+    paths: HamiPaths
+    folder: Path
+    """For volumes of pods."""
+
+    def image(self, links: Mapping[str, str], env: tuple[str, ...] = ()) -> str:
+        """Have an image with these symbolic links and variables; without them, it is that of other tests."""
+        if not links and not env:
+            return IMAGE
+        self.containerd.import_image(HOSTILE, links=links, env=env)
+        return HOSTILE
+
+    @asynccontextmanager
+    async def running(self, image: str, volume: str = "") -> AsyncIterator[str]:
+        """Run a container with the vGPU, as the device plugin allocates it, and with a *volume* of its pod: its id."""
+        found = enforced_by(PROFILE, VGPU, Makers(resource=RESOURCE, hami=self.paths), lambda _: True)
+        response = joined(Response(), RESOURCE, [VGPU.id])
+        response = replace(response, annotations={**response.annotations, **annotations_of(VGPU)})
+        response = with_enforcement(response, found)
+        pod = PodSpec("hostile", (ContainerSpec("c0", image, annotations=response.annotations),))
+        client = self.scene.client
+        config = container_config(pod, pod.containers[0], 8 << 30)
+        for mount in response.mounts:
+            config.mounts.add(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
+        if volume:
+            config.mounts.add(container_path=volume, host_path=str(self.folder))
+        sandbox_id = await self.scene.kubelet.run_sandbox(pod)
+        request = api.CreateContainerRequest(
+            pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config(pod)
+        )
+        reply = await client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+        try:
+            await self.scene.kubelet.start(reply.container_id)
+            yield reply.container_id
+        finally:
+            await self.scene.kubelet.remove_pod(sandbox_id)
+
+    async def mounted(self, key: str, source: str) -> list[str]:
+        """Where in the container a file or folder of HAMi-core is mounted."""
+        lines = (await inside(self.scene, key, "cat", "/proc/self/mountinfo")).splitlines()
+        words = [line.split() for line in lines]
+        return [each[4] for each in words if each[3].endswith(source)]
+
+
+@pytest.fixture
+def hami(tmp_path: Path) -> HamiPaths:
+    """Return HAMi-core on the host."""
+    paths = HamiPaths(
+        library=str(tmp_path / "hami/libvgpu.so"),
+        preload=str(tmp_path / "hami/ld.so.preload"),
+        containers=str(tmp_path / "hami/containers"),
+        lock=str(tmp_path / "hami/vgpulock"),
+    )
+    for folder in (Path(paths.containers) / VGPU.file_name, Path(paths.lock)):
+        folder.mkdir(parents=True)
+    Path(paths.library).write_text(LIBRARY)
+    Path(paths.preload).write_text(LISTED)
+    return paths
+
+
+@pytest.fixture
+def card() -> Iterator[None]:
+    """Make the device node of a card, and remove it."""
+    with device_nodes({f"/dev/{CARD}": (WITHOUT_DRIVER, 8)}):
+        yield
+
+
+@pytest.fixture
+async def node(tmp_path: Path, containerd: PrivateContainerd, hami: HamiPaths, card: None) -> AsyncIterator[Node]:
+    """Criproxy in front of containerd; other tests compare what containerd says of its images."""
+    (volume := tmp_path / "volume").mkdir()
+    listed = containerd.call("ListImages", api.ListImagesRequest(), api.ListImagesResponse).images
+    before = {each.id for each in listed}
+    async with asyncio.timeout(120), proxied(tmp_path, containerd, POLICY) as scene:
+        yield Node(scene, containerd, hami, volume)
+    images = containerd.call("ListImages", api.ListImagesRequest(), api.ListImagesResponse).images
+    for each in images:
+        if each.id not in before:  # also those whose name another one has got
+            remove = api.RemoveImageRequest(image=api.ImageSpec(image=each.id))
+            containerd.call("RemoveImage", remove, api.RemoveImageResponse)
+
+
+async def found(node: Node, key: str) -> tuple[str, str]:
+    """What a program reads that looks for the list of libraries, and for the library."""
+    return (
+        await inside(node.scene, key, "cat", "/etc/ld.so.preload"),
+        await inside(node.scene, key, "cat", LISTED),
+    )
+
+
+LINKS = {
+    "no link": ({}, "/etc/ld.so.preload"),
+    "absolute": ({PRELOAD: "/opt/elsewhere"}, "/opt/elsewhere"),
+    "out of the root": ({PRELOAD: f"../../../../../..{ELSEWHERE}"}, str(ELSEWHERE)),
+    "a folder above": ({"etc": "/data"}, "/data/ld.so.preload"),
+    "above the library": ({"usr/local": "/opt"}, "/etc/ld.so.preload"),
+}
+"""Links of an image, and where the list is mounted with them."""
+
+
+async def test_links_lead_within_the_container(node: Node) -> None:
+    """A mount lands where a link of the image leads, below the container's root; the list and the library are found."""
+    for title, (links, where) in LINKS.items():
+        async with node.running(node.image(links)) as key:
+            assert await node.mounted(key, "/hami/ld.so.preload") == [where], title
+            assert await found(node, key) == (LISTED, LIBRARY), title
+    assert not await asyncio.to_thread(ELSEWHERE.exists)
+
+
+HIDING = {
+    "below a mount of the runtime": ({PRELOAD: "/dev/shm/list"}, "", (NOT_THERE, LIBRARY)),
+    "below a volume": ({PRELOAD: "/a/long/way/list"}, "/a/long/way", (NOT_THERE, LIBRARY)),
+    "the library below a volume": ({"usr/local/vgpu": "/a/long/way/to/it"}, "/a/long/way/to", (LISTED, NOT_THERE)),
+    "our folder over our list": ({"usr/local/vgpu": "/etc"}, "", (NOT_THERE, LIBRARY)),
+}
+"""Links of an image, a volume of the pod, and what of the list and of the library is found."""
+
+
+async def test_later_mounts_hide_ours(node: Node) -> None:
+    """Short paths are mounted first: a link that leads below a longer one takes the list, or the library, away."""
+    for title, (links, volume, expected) in HIDING.items():
+        async with node.running(node.image(links), volume) as key:
+            for text, part in zip(await found(node, key), expected, strict=True):
+                assert part in text, title
+
+
+async def test_a_link_can_be_removed(node: Node) -> None:
+    """A mount cannot be removed from within the container, but a link to it can."""
+    async with node.running(node.image({PRELOAD: "/opt/elsewhere"})) as key:
+        await inside(node.scene, key, "/bin/busybox", "rm", "/etc/ld.so.preload")
+        assert NOT_THERE in (await found(node, key))[0]
+
+        assert "busy" in await inside(node.scene, key, "/bin/busybox", "rm", LISTED)
+        assert (await found(node, key))[1] == LIBRARY
+
+
+async def test_links_that_runc_refuses(node: Node) -> None:
+    """The container does not start, and the message says why."""
+    for target, why in (
+        ("/proc/self/attr/current", "inside /proc"),
+        ("ld.so.preload", "too many levels of symbolic links"),
+    ):
+        with pytest.raises(RuntimeCallError, match=why):
+            async with node.running(node.image({PRELOAD: target})):
+                pass
+
+
+async def test_variables_of_the_image_stay(node: Node) -> None:
+    """The runtime adds them to the request: criproxy overrides those that it sets, and cannot remove others."""
+    image = node.image({}, ("CUDA_DEVICE_MEMORY_LIMIT_0=99999m", "GPU_CORE_UTILIZATION_POLICY=disable"))
+    async with node.running(image) as key:
+        seen = (await inside(node.scene, key, "env")).splitlines()
+
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0=8192m" in seen
+    assert "GPU_CORE_UTILIZATION_POLICY=disable" in seen
