@@ -122,14 +122,15 @@ class Equipment:
         missing: set[str] = set()
         for each in libraries:
             told = subprocess.run(["ldd", each], env=environment, capture_output=True, text=True, check=False).stdout
-            missing |= {line.split()[0] for line in told.splitlines() if self._is_missing(line)}
+            missing |= {line.split()[0] for line in told.splitlines() if self.is_missing(line)}
         if platform.machine() in standin.MACHINES:
             standin.write(self.folder / "standins", missing)
 
-    def _is_missing(self, line: str) -> bool:
+    def is_missing(self, line: str) -> bool:
         """Whether a line of ldd names a library that is neither ours nor in the folders that containers see."""
         _, arrow, place = line.partition(" => ")
-        return bool(arrow) and not place.startswith(("/lib/", "/usr/", str(self.folder))) or "/usr/local/" in place
+        seen = place.startswith(("/lib/", "/lib64/", "/usr/", str(self.folder))) and "/usr/local/" not in place
+        return bool(arrow) and not seen
 
     def _fetch_redis(self, say: Say) -> None:
         say("fetching Debian's redis-server")
