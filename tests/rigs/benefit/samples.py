@@ -41,7 +41,7 @@ class Sample:
     cpu_s: float
     """CPU time that it used."""
     throttled_s: float
-    """How long the quota of its pod stopped it."""
+    """How long a quota stopped it, added over CPUs: that of its pod or its own, whichever did so longer."""
     throttled_periods: int
     periods: int
     waited_s: float
@@ -147,7 +147,7 @@ class Bench:
         return _Before(
             [each.count for each in neighbours],
             cgroups.cpu_s(pod.cgroup),
-            throttling.throttled_s + own.throttled_s,
+            max(throttling.throttled_s, own.throttled_s),
             max(throttling.throttled, own.throttled),
             max(throttling.periods, own.periods),
             cgroups.waited_s(pod.cgroup),
@@ -169,7 +169,7 @@ class Bench:
             throttled_s=after.throttled_s - before.throttled_s,
             throttled_periods=after.throttled_periods - before.throttled_periods,
             periods=after.periods - before.periods,
-            waited_s=after.waited_s - before.waited_s,
+            waited_s=max(0.0, after.waited_s - before.waited_s),  # threads that ended take theirs with them
             stolen=stolen / total if total else 0.0,
             details=told,
         )
