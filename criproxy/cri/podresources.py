@@ -68,7 +68,7 @@ class PodresourcesClient:
         """Whether this kubelet does not have Get, or has it disabled."""
 
     async def pods(self, namespace: str, name: str, timeout_s: float) -> list[Devices]:
-        """Return what is allocated to the pods of this name.
+        """Return the ids that are allocated to the pods of this name.
 
         Empty if the kubelet has no such pod; several if it has several, such as one that ends and its successor.
 

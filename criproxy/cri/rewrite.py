@@ -1,8 +1,8 @@
 """Grant → message: writes only the fields that criproxy owns.
 
-Those are ``cpuset_cpus`` and ``cpuset_mems`` of the container's resources, ``cpu_quota`` and ``cpu_period`` where the
-quota is lifted or was, and the annotation of `cri.stamp`.
-Messages are edited in place after parsing: everything else, fields that we do not know included, leaves as it came.
+These are ``cpuset_cpus`` and ``cpuset_mems`` of the container's resources, ``cpu_quota`` and ``cpu_period`` if the
+quota is or was lifted, and the annotation of `cri.stamp`. Messages are edited in place after parsing: everything else,
+including unknown fields, stays unchanged.
 """
 
 from criproxy.cri import api_pb2 as api

@@ -81,7 +81,7 @@ def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
 
 
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
-    """The pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
+    """Return the pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
     return Pod(
         key=sandbox_id,
         uid=config.metadata.uid,
@@ -97,9 +97,9 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
 
 
 def container(request: api.CreateContainerRequest, reservation: str, capacity_bytes: int = 0) -> Container:
-    """The container that *request* asks for, under a fresh *reservation* id.
+    """Return the container of a create *request*, with a new *reservation* id.
 
-    Without *capacity_bytes*, the memory of the node, the memory request of a Burstable container is not known.
+    Without *capacity_bytes*, the memory of the node, the memory request of a Burstable container is unknown.
     """
     resources = request.config.linux.resources
     sandbox = request.sandbox_config
@@ -126,7 +126,7 @@ def has_cpuset(message: bytes) -> bool:
     """Whether an UpdateContainerResourcesRequest sets CPUs or memory nodes.
 
     Raises:
-        UnreadableMessage: if it is none.
+        UnreadableMessage: the message cannot be parsed.
     """
     linux = read(api.UpdateContainerResourcesRequest, message).linux
     return bool(linux.cpuset_cpus or linux.cpuset_mems)
@@ -157,7 +157,7 @@ def state(found: api.Container | api.ContainerStatus) -> ContainerState:
 
 
 def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: int = 0) -> Pod:
-    """A sandbox from a list, which has neither its cgroup (see `cgroup_parent_in`) nor its CPU as a whole."""
+    """Return the pod of a listed sandbox; lists have neither its cgroup (see `cgroup_parent_in`) nor its total CPU."""
     names = item.metadata
     return Pod(
         key=item.id,
@@ -218,15 +218,15 @@ def _stamped_hints(stamp: Stamp) -> tuple[CpuSet, ...]:
 
 
 def cgroup_parent_in(info: Mapping[str, str]) -> str:
-    """The cgroup of the pod in the *info* of a verbose ContainerStatus, as a sandbox configuration would say it.
+    """Return the cgroup of the pod from the *info* of a verbose ContainerStatus, as in a sandbox configuration.
 
-    Empty where the runtime does not report it; containerd and CRI-O do, in the OCI specification of the container.
+    Empty if the runtime does not report it; containerd and CRI-O do, in the OCI specification of the container.
     """
     return cgroup_in(info).rpartition("/")[0]
 
 
 def cgroup_in(info: Mapping[str, str]) -> str:
-    """The container's own cgroup in the *info* of a verbose ContainerStatus, as a path below the mount; or empty."""
+    """Return the container's cgroup from the *info* of a verbose ContainerStatus, relative to the mount; or empty."""
     path = (_linux_in(info) or {}).get("cgroupsPath")
     if not isinstance(path, str):
         return ""
@@ -235,7 +235,7 @@ def cgroup_in(info: Mapping[str, str]) -> str:
 
 
 def pid_in(info: Mapping[str, str]) -> int | None:
-    """The process id in the *info* of a verbose ContainerStatus; None where it has none or it is 0."""
+    """Return the process id from the *info* of a verbose ContainerStatus; None if it has none or it is 0."""
     try:
         notes = json.loads(info.get("info", "{}"))
     except ValueError:
@@ -245,9 +245,9 @@ def pid_in(info: Mapping[str, str]) -> int | None:
 
 
 def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The device nodes that the runtime made in a container, by the *info* of a verbose ContainerStatus.
+    """Return the device nodes that the runtime made in a container, from the *info* of a verbose ContainerStatus.
 
-    None where it does not report them. What a hook adds is not among them.
+    None if it does not report them. Nodes that a hook adds are not included.
     """
     linux = _linux_in(info)
     try:
@@ -257,7 +257,7 @@ def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def privileged_in(info: Mapping[str, str]) -> bool:
-    """Whether a container was created as a privileged one, by the *info* of a verbose ContainerStatus."""
+    """Whether a container is privileged, according to the *info* of a verbose ContainerStatus."""
     try:
         context = json.loads(info.get("info", "{}"))["config"]["linux"]["security_context"]
         return bool(context.get("privileged"))
@@ -266,7 +266,7 @@ def privileged_in(info: Mapping[str, str]) -> bool:
 
 
 def _linux_in(info: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None where there is none."""
+    """Return ``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None if there is none."""
     try:
         linux = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -281,7 +281,7 @@ def _slice_path(unit: str) -> str:
 
 
 def sets(status: api.ContainerStatus) -> Applied | None:
-    """The cpuset that the runtime reports for a container; None where it does not or it cannot be read."""
+    """Return the cpuset that the runtime reports for a container; None if it is missing or unreadable."""
     linux = status.resources.linux
     try:
         cpus, mems = parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems)
@@ -291,6 +291,6 @@ def sets(status: api.ContainerStatus) -> Applied | None:
 
 
 def lifted(status: api.ContainerStatus) -> bool | None:
-    """Whether the runtime reports that a container has no CFS quota; None where it does not report it."""
+    """Whether the runtime reports that a container has no CFS quota; None if it does not report quotas."""
     quota_us = status.resources.linux.cpu_quota
     return quota_us < 0 if quota_us else None

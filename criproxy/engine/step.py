@@ -7,6 +7,7 @@ lists, and an undo may come after the container is gone.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from criproxy.engine.adoption import adopt
 from criproxy.engine.blocked import blocked, elsewhere, last_blocked
 from criproxy.engine.changes import policy_changed, topology_changed
 from criproxy.engine.checked_policy import CheckedPolicy
@@ -38,7 +39,6 @@ from criproxy.engine.events import (
     WorkloadEvent,
 )
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.found import adopt
 from criproxy.engine.growing import with_room
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total

@@ -34,7 +34,7 @@ class LineWriter:
         self.flush()
 
     def flush(self, timeout_s: float = 0.0) -> None:
-        """Write the buffer as far as the reader reads it; wait *timeout_s* for each chunk."""
+        """Write as much of the buffer as the reader accepts; wait *timeout_s* for each chunk."""
         while self._pending and self._writable(timeout_s):
             try:
                 written = os.write(self._fd, self._pending[:_CHUNK_BYTES])

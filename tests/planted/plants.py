@@ -166,7 +166,7 @@ def no_pod_has_a_total(patch: pytest.MonkeyPatch) -> None:
 
 def refused_resizes_are_not_told(patch: pytest.MonkeyPatch) -> None:
     """--check says nothing of a resize for which there is no room."""
-    plant(patch, report, "undersized", lambda node, told={}: iter(()))
+    plant(patch, report, "undersized", lambda node, known={}: iter(()))
 
 
 def a_refused_size_is_a_trap(patch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tu
 
 
 def _confirmed(node: Node, one: _Adopted, claim: CpuSet, policy: Policy) -> Grant | None:
-    """Its present place as a grant, if the policy would let it keep that on an empty machine; else None."""
+    """Return its present place as a grant if the policy would keep it on an empty machine; else None."""
     count, alone = len(one.wish.exclusive), len(one.wish.cpus) == len(one.wish.exclusive)
     if len(claim) < count or (alone and len(one.has) != count):
         return None
@@ -243,7 +243,7 @@ def _confirmed(node: Node, one: _Adopted, claim: CpuSet, policy: Policy) -> Gran
 
 
 def _share(node: Node, shared: Iterable[_Adopted], policy: Policy) -> Node:
-    """The node with *shared* where they are, as far as those CPUs are not exclusive."""
+    """Return the node with the containers *shared* on those of their CPUs that are not exclusive."""
     grants = dict(node.grants)
     made: dict[tuple[CpuSet, CpuSet, str], Grant] = {}
     for one in shared:
@@ -259,12 +259,12 @@ def _share(node: Node, shared: Iterable[_Adopted], policy: Policy) -> Node:
 
 
 def _for_all(node: Node, policy: Policy) -> CpuSet:
-    """The place of a shared container that has no CPU left: the shared CPUs, of those that *policy* uses."""
+    """Return the CPUs for a shared container that has none left: the shared CPUs that are available to *policy*."""
     return options_of(policy).within(node).shared_cpus or node.shared_cpus
 
 
 def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
-    """The node with shared containers off the exclusive CPUs of others, and the reason."""
+    """Return the node with shared containers removed from the exclusive CPUs of others, and the reason."""
     owned = node.exclusive_cpus
     made: dict[Grant, Grant] = {}
     grants, left = dict(node.grants), NO_CPUS
