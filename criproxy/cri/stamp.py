@@ -27,21 +27,21 @@ class Stamp:
     """Name of the QoS class, such as ``Guaranteed``."""
     cpu_milli: int = 0
     cpu_limit_milli: int = 0
-    """0 where there is none."""
+    """0 if there is none."""
     cpu_quota_us: int = 0
     cpu_period_us: int = 0
-    """The limit as it was sent; 0 where there is none."""
+    """The limit as it was sent; 0 if there is none."""
     memory_limit_bytes: int = 0
-    """0 where there is none."""
+    """0 if there is none."""
     memory_request_low_bytes: int = 0
     memory_request_high_bytes: int = 0
-    """0 where nothing is known of the request."""
+    """0 if the request is unknown."""
     hints: str = ""
     """For each of its cards the NUMA nodes next to it, in kernel notation with ``;`` between them."""
     stays: bool = False
     """Whether an update might take its cards away."""
     pod_cpu_milli: int = 0
-    """The CPU of its whole pod at that time; 0 where it was not known."""
+    """The CPU of its whole pod at that time; 0 if unknown."""
 
     def to_text(self) -> str:
         """Return the value of the annotation: JSON with sorted keys."""

@@ -56,10 +56,10 @@ _STRING = "string "
 
 @cache
 def _twins() -> Mapping[str, type[Message]]:
-    """By name, CRI's messages with bytes for each string: parsed like them, whatever the strings have.
+    """Return copies of CRI's messages, by name, with bytes for each string, so that any content can be parsed.
 
-    They are made when they are needed for the first time. The keys of a map cannot be bytes, so a map is the list of
-    its entries here, which looks the same on the wire.
+    They are created when they are first needed. The keys of a map cannot be bytes, so a map is the list of its entries
+    here, which has the same encoding on the wire.
     """
     file = descriptor_pb2.FileDescriptorProto()
     api.DESCRIPTOR.CopyToProto(file)
