@@ -1,4 +1,4 @@
-"""The health of all cards: what was noticed of each, when they recover, and who is told."""
+"""The health of all cards: what has been observed of each card, when it recovers, and which callbacks are notified."""
 
 import asyncio
 import time
@@ -24,52 +24,52 @@ from criproxy.devices.health import (
 from criproxy.observe.logger import Log
 
 GONE = "card"
-"""The key of the cause that a card is not there any more."""
+"""Key of the cause that a card no longer exists."""
 DESCRIBE = "NVML"
-"""The same: the calls that describe a card."""
+"""Key of the cause that the calls that describe a card fail."""
 KEPT_S = 3600.0
-"""So long a card that is gone is remembered."""
+"""How long a card that no longer exists is remembered."""
 NOT_KNOWN = "its health is unknown: the health command of its class has not reported yet"
 
 
 @dataclass(slots=True)
 class Known:
-    """What is known of one card."""
+    """The state of one card."""
 
     health: CardHealth
     seen: Seen
     nodes: frozenset[str]
-    """All that it ever had."""
+    """All device nodes that the card ever had."""
     gone_s: float | None = None
-    """Since when it is not there, on the clock of its health."""
+    """When the card disappeared, on the clock of its health; None while it exists."""
     reason: str = ""
-    """Why it is unhealthy, or was last."""
+    """Why the card is unhealthy, or was the last time."""
     turned_s: float | None = None
-    """When it became so last, in seconds since the epoch."""
+    """When the card last became unhealthy, in seconds since the epoch."""
     is_awaited: bool = False
-    """Whether the health command of its class has yet to judge it: it may have been bad for long."""
+    """Whether the health command of its class has not judged the card yet: it may have been unhealthy for long."""
 
     @property
     def healthy(self) -> bool:
-        """Whether the kubelet may allocate it."""
+        """Whether the kubelet may allocate the card."""
         return self.health.healthy and not self.is_awaited
 
     @property
     def why(self) -> str:
-        """Why it is not healthy, or was not last."""
+        """Why the card is unhealthy, or was the last time."""
         return NOT_KNOWN if self.is_awaited and self.health.healthy else self.reason
 
 
 @dataclass(slots=True, repr=False)
 class CardsHealth:
-    """The health of the node's cards; for the event loop's thread.
+    """The health of the node's cards; to be used in the thread of the event loop.
 
     Args:
-        changed: called when other cards than before are unhealthy.
-        turned: called with each card that becomes unhealthy or healthy.
-        log: is told the same.
-        clock: seconds that do not go back.
-        now: seconds since the epoch.
+        changed: Called when the set of unhealthy cards has changed.
+        turned: Called with each card that becomes unhealthy or healthy.
+        log: Gets a line for each card that becomes unhealthy or healthy.
+        clock: Returns monotonic seconds.
+        now: Returns seconds since the epoch.
     """
 
     changed: Callable[[], None]
@@ -83,11 +83,11 @@ class CardsHealth:
     _timer: asyncio.TimerHandle | None = None
 
     def see(self, cards: Mapping[Key, Seen], classes: Iterable[str]) -> None:
-        """Note which cards there are.
+        """Update the set of existing cards.
 
         Args:
-            cards: those.
-            classes: the names of the classes that were looked for; what is known of others is forgotten.
+            cards: The cards that exist.
+            classes: Names of the classes that were scanned; the state of cards of other classes is dropped.
         """
         wanted, now_s = frozenset(classes), self.clock()
         self.known = {key: each for key, each in self.known.items() if key[0] in wanted and not _is_old(each, now_s)}
@@ -103,35 +103,35 @@ class CardsHealth:
         self._note(changes)
 
     def note(self, changes: Mapping[Key, Change]) -> None:
-        """Note something about each of several cards; those that are not known do not matter."""
+        """Apply a change to each of several cards; unknown cards are ignored."""
         self._note({key: (change,) for key, change in changes.items()})
 
     def expect(self, classes: Iterable[str]) -> None:
-        """Have cards of these classes judged by health commands: new ones are not healthy before that."""
+        """Make health commands judge the cards of *classes*: until then, new cards are not healthy."""
         former, self._commanded = self._commanded, frozenset(classes)
         for kind in former - self._commanded:
             self.judge(kind, dict.fromkeys(self.of(kind), command_says_good()))
 
     def awaited(self) -> frozenset[str]:
-        """The classes that have cards which no health command has judged yet."""
+        """Return the classes with cards that no health command has judged yet."""
         return frozenset(kind for (kind, _), known in self.known.items() if known.is_awaited)
 
     def judge(self, kind: str, changes: Mapping[Key, Change]) -> None:
-        """Note what the health command of a class says of all its cards."""
+        """Apply the verdict of the health command of a class on all its cards."""
         awaited = [known for key in self.of(kind) if (known := self.known[key]).is_awaited]
         for known in awaited:
             known.is_awaited = False
         self._note({key: (change,) for key, change in changes.items()}, is_news=bool(awaited))
 
     def hold_down(self, seconds: float) -> None:
-        """Let cards recover after so long from now on."""
+        """Change the hold-down, in seconds, after which cards recover."""
         self.hold_down_s = seconds
         for known in self.known.values():
             known.health = replace(known.health, hold_down_s=seconds)
         self._note({})
 
     def unhealthy(self) -> Unhealthy:
-        """The ids of those that do not work, by class."""
+        """Return the IDs of the unhealthy cards by class."""
         found: dict[str, list[str]] = {}
         for (kind, card), known in self.known.items():
             if not known.healthy:
@@ -139,7 +139,7 @@ class CardsHealth:
         return found
 
     def of(self, kind: str, names: Iterable[str] | None = None) -> list[Key]:
-        """The cards of a class, or those of them that have one of *names*."""
+        """Return the cards of a class, or those among them that have one of *names*."""
         wanted = None if names is None else frozenset(names)
         return [
             key
@@ -148,7 +148,7 @@ class CardsHealth:
         ]
 
     def stop(self) -> None:
-        """Notice no more recoveries."""
+        """Cancel the timer for the next recovery."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -179,7 +179,7 @@ class CardsHealth:
         self.turned(key, known)
 
     def _wait(self) -> None:
-        """Look again when the next card recovers."""
+        """Set a timer for the next recovery of a card."""
         self.stop()
         due = [at_s for known in self.known.values() if (at_s := known.health.recovers_at_s) is not None]
         if due:
@@ -188,7 +188,7 @@ class CardsHealth:
 
 
 def _there(known: Known, seen: Seen) -> tuple[Change, ...]:
-    """What has changed of a card that is there."""
+    """Return the changes of a card that exists."""
     known.seen, known.gone_s = seen, None
     known.nodes |= seen.nodes
     missing = sorted(known.nodes - seen.nodes)
@@ -197,7 +197,7 @@ def _there(known: Known, seen: Seen) -> tuple[Change, ...]:
 
 
 def _gone(known: Known, now_s: float) -> tuple[Change, ...]:
-    """What has changed of one that is not."""
+    """Return the changes of a card that does not exist."""
     known.gone_s = now_s if known.gone_s is None else known.gone_s
     return (began(GONE, "it no longer exists"),)
 

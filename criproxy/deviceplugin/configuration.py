@@ -1,7 +1,7 @@
-"""What is in force: our own policy file's section ``devices.plugin``, and the file of NVIDIA's that belongs to it.
+"""The configuration in effect: section ``devices.plugin`` of our policy file, and the NVIDIA file that belongs to it.
 
-The policy file is judged as `criproxy check --no-machine` judges it: which CPUs the machine has is no matter of cards,
-and a node that has lost some of them keeps its cards.
+The policy file is validated as `criproxy check --no-machine` validates it: which CPUs the machine has does not matter
+for cards, and a node that has lost some of its CPUs keeps its cards.
 """
 
 import os
@@ -26,30 +26,30 @@ PODRESOURCES = "pod-resources/kubelet.sock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What the files say."""
+    """The contents of the configuration files."""
 
     configuration: Configuration
     features: PluginConfig | None = None
-    """As NVIDIA's feature discovery reads the same file, for labels; None where it would not start."""
+    """NVIDIA's file as its feature discovery reads it, for labels; None if it would not start with it."""
     source: str = ""
-    """Our own file; empty: there is none."""
+    """Path of our own file; empty if there is none."""
     nvidia_source: str = field(default="", compare=False)
     nvidia_is_empty: bool = field(default=False, compare=False)
-    """Whether nothing at all stands in NVIDIA's file, which then means its defaults."""
+    """Whether NVIDIA's file has no content at all, which stands for its defaults."""
     podresources: Path | None = None
-    """The kubelet's socket; None: it is not asked."""
+    """The kubelet's podresources socket; None if it is not used."""
     watched: tuple[Path, ...] = field(default=(), compare=False)
-    """Files and folders whose change matters."""
+    """Files and directories that are watched for changes."""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """What has no effect, or is not in force; sentences."""
+    """Sentences about settings that have no effect or are not in effect."""
 
     @property
     def plan(self) -> PluginPlan:
-        """The section."""
+        """The section ``devices.plugin``."""
         return self.configuration.plan
 
     def file_of(self, kind: str) -> str:
-        """The file that says how the cards of a class are offered; empty: none does."""
+        """Return the file that defines how the cards of a class are offered; empty if there is none."""
         nvidia = self.plan.nvidia
         if nvidia is not None and nvidia.kind.name == kind and self.nvidia_source and not self.plan.shared_of(nvidia):
             return self.nvidia_source
@@ -65,10 +65,10 @@ class Loaded:
 
 
 def load(options: Options) -> Loaded:
-    """Read and judge all files of this node; may block.
+    """Read and validate all files of this node; may block.
 
     Raises:
-        ConfigError: something is wrong, a line for each mistake as `criproxy check` prints it.
+        ConfigError: The files have mistakes; one line for each, as `criproxy check` prints it.
     """
     source, devices, notes = _policy_file(options)
     plan = devices.plan() if devices is not None else None
@@ -93,7 +93,7 @@ def load(options: Options) -> Loaded:
 
 
 def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]]:
-    """Our own file, its section ``devices``, and notes; all empty where there is no file, and none was named."""
+    """Return our own file, its section ``devices``, and notes; all empty if the default file does not exist."""
     if options.config is None and not os.path.lexists(options.policy_file):
         return "", None, [f"{options.policy_file} does not exist: NVIDIA's cards are offered as by NVIDIA's own plugin"]
     report = examine(choose(options.policy_file, options.hostname, options.group))
@@ -103,7 +103,7 @@ def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]
 
 
 def _nvidia_files(options: Options, plan: PluginPlan) -> tuple[NvidiaFile, NvidiaFile]:
-    """NVIDIA's file as its plugin and its feature discovery read it; empty where its cards are not offered."""
+    """Return NVIDIA's file as its plugin and as its feature discovery read it; empty if its cards are not offered."""
     if plan.nvidia is None:
         nothing = NvidiaFile(file=None, reason="", config=None)
         return nothing, nothing
@@ -125,7 +125,7 @@ def _below(options: Options, path: str) -> str:
 
 
 def _podresources(options: Options, devices: DeviceOptions | None) -> Path | None:
-    """Where the kubelet says which ids are in use."""
+    """Return the socket on which the kubelet reports the IDs in use."""
     if options.kubelet_dir is not None:
         return options.kubelet_dir / PODRESOURCES
     path = (devices or DeviceOptions()).podresources.socket

@@ -1,4 +1,4 @@
-"""Follows the program that tells of NVML's events: starts it, again where it ends or hangs, and reads what it says."""
+"""Supervises the program that reports NVML events: starts it, restarts it if it exits or hangs, parses its output."""
 
 import asyncio
 import json
@@ -13,20 +13,20 @@ from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 
 SILENT_S = 30.0
-"""The program says something every 5 s."""
+"""The program prints a line at least every 5 s."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Before it is started again."""
+"""Pauses before the program is restarted."""
 
 
 @dataclass(slots=True, repr=False)
 class EventsWatch:
-    """Watches the GPUs of the machine.
+    """Watches the events of the machine's GPUs.
 
     Args:
-        command: the program.
-        registered: called when it is known which GPUs are watched.
-        happened: called with each event.
-        log: is told once why there are no events.
+        command: The program.
+        registered: Called with the GPUs whose events are watched.
+        happened: Called with each event.
+        log: Gets one line for each reason why there are no events.
     """
 
     command: Sequence[str]
@@ -35,20 +35,20 @@ class EventsWatch:
     log: Log
     silent_s: float = SILENT_S
     problem: str = ""
-    """Why there are no events at the moment."""
+    """Why no events are received at the moment."""
     _gpus: tuple[str, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     _child: Child = field(default_factory=Child)
 
     def use(self, gpus: Sequence[str]) -> None:
-        """Watch these, by their UUIDs, from now on; without any the program does not run."""
+        """Watch the GPUs with these UUIDs from now on; without any, the program does not run."""
         if tuple(gpus) != self._gpus:
             self._gpus = tuple(gpus)
             self._changed.set()
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch forever."""
         try:
             while True:
                 self._changed.clear()
@@ -61,7 +61,7 @@ class EventsWatch:
             await self._child.end()
 
     async def _once(self) -> None:
-        """Run the program until it ends, or other GPUs are to be watched; after its end there is a pause."""
+        """Run the program until it exits or the GPUs to watch change; pause after an exit."""
         following = asyncio.create_task(self._follow(), name="follow events of cards")
         changed = asyncio.create_task(self._changed.wait())
         try:
@@ -76,7 +76,7 @@ class EventsWatch:
             await self._child.end()
 
     async def _follow(self) -> str:
-        """Read what the program says; returns why it says no more."""
+        """Read the program's output until it ends; return the reason."""
         try:
             lines = await self._child.start(self.command)
         except OSError as error:
@@ -95,7 +95,7 @@ class EventsWatch:
                 return f"the program that watches events of cards printed an invalid line: {error}"
 
     def _take(self, said: object) -> str:
-        """Use one line; returns the problem that it tells of."""
+        """Process one line; return the problem that it reports, or an empty string."""
         match said:
             case {"registered": found}:
                 self.registered(from_plain(Registered, found))

@@ -1,4 +1,4 @@
-"""Notices that something in the kubelet's folder may have changed: by inotify, and by looking where that is not had."""
+"""Detects possible changes in the kubelet's directory with inotify, and by polling where inotify is unavailable."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class FolderWatch:
-    """Watches one folder, which may be missing, or be replaced by another one of its name.
+    """Watches one directory, which may be missing, or be replaced by another one with the same name.
 
     Args:
-        folder: the kubelet's, with its sockets.
-        changed: called on the event loop when something may have changed.
-        times: how often to look beside, or without, the kernel's events.
-        events: False: as if the kernel had no inotify instance left.
+        folder: The kubelet's directory with its sockets.
+        changed: Called on the event loop when something may have changed.
+        times: How often to poll in addition to, or without, the kernel's events.
+        events: False to behave as if no inotify instance were left.
     """
 
     def __init__(self, folder: Path, changed: Callable[[], None], times: Times, *, events: bool = True) -> None:
@@ -30,11 +30,11 @@ class FolderWatch:
         self._times = times
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch forever."""
         while self.events:
             try:
                 await self._by_events()
-            except OSError:  # none is left for us, or the folder cannot be watched
+            except OSError:  # no inotify instance is left, or the directory cannot be watched
                 self.events = await asyncio.to_thread(_has_inotify)
                 self._changed()
                 await asyncio.sleep(self._times.poll_s)
@@ -43,16 +43,16 @@ class FolderWatch:
             self._changed()
 
     async def _by_events(self) -> None:
-        """Watch until the folder is gone."""
+        """Watch until the directory no longer exists."""
         library = await asyncio.to_thread(import_module, "asyncinotify")
         with library.Inotify() as inotify:
             inotify.add_watch(self._folder, _mask())
-            self._changed()  # whatever happened before we watched
+            self._changed()  # for changes before the watch was added
             while not await self._ended(inotify):
                 self._changed()
 
     async def _ended(self, inotify: "Inotify") -> bool:
-        """Whether the next event, for which it waits, says that the folder is not the one of its name any more."""
+        """Wait for the next event; return whether it shows that the directory has been removed or replaced."""
         from asyncinotify import Mask
 
         try:
@@ -64,7 +64,7 @@ class FolderWatch:
 
 
 def _has_inotify() -> bool:
-    """Whether the kernel has an instance left for us."""
+    """Whether the kernel has an inotify instance left."""
     library = import_module("asyncinotify")
     try:
         with library.Inotify():

@@ -1,4 +1,4 @@
-"""Runs the programs that know which cards of a class work, each as often as its section says."""
+"""Runs the health commands, which know which cards of a class work, each at the interval of its section."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,24 +11,24 @@ from criproxy.observe.logger import Log
 
 LONGEST_OUTPUT_BYTES = 65_536
 LONGEST_REASON = 200
-"""Characters."""
+"""In characters."""
 
 
 class CommandFailed(Exception):
-    """No card of the class can be called good; the text says why."""
+    """No card of the class can be considered healthy; the text is the reason."""
 
 
 Judged = Callable[[str, Mapping[str, str] | str], None]
-"""Gets the name of a class, and why cards do not work, by what the program calls them; or why none is known to."""
+"""Receives a class, and the reasons why its cards do not work by the command's names for them, or why all are bad."""
 
 
 @dataclass(slots=True, repr=False)
 class HealthCommands:
-    """Judges cards.
+    """Judges cards with health commands.
 
     Args:
-        judged: gets each verdict.
-        log: is told once for each reason why a program fails.
+        judged: Receives each verdict.
+        log: Gets one line for each reason why a command fails.
     """
 
     judged: Judged
@@ -37,22 +37,22 @@ class HealthCommands:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _said: dict[str, str] = field(default_factory=dict)
     _wanted: dict[str, asyncio.Event] = field(default_factory=dict)
-    """By class: set when its program is not to wait for its time."""
+    """By class: set to run its command before the next interval."""
 
     def use(self, commands: Sequence[HealthCommand]) -> None:
-        """Run these from now on."""
+        """Run *commands* from now on."""
         if tuple(commands) != self._commands:
             self._commands = tuple(commands)
             self._changed.set()
 
     def soon(self, kinds: Iterable[str]) -> None:
-        """Run those of these classes without waiting for their time: there are cards that they have not judged."""
+        """Run the commands of these classes immediately: there are cards that they have not judged."""
         for kind in kinds:
             if kind in self._wanted:
                 self._wanted[kind].set()
 
     async def run(self) -> None:
-        """Run them for ever."""
+        """Run the commands forever."""
         while True:
             self._changed.clear()
             async with asyncio.TaskGroup() as group:
@@ -87,10 +87,12 @@ class HealthCommands:
 
 
 async def ask(command: HealthCommand, child: Child) -> Mapping[str, str]:
-    """Why cards do not work, by what the program calls them: a line for each, its name, a blank, and the reason.
+    """Run a health command; return the reasons why cards do not work, by the command's names for the cards.
+
+    Each line of its output is the name of a card, a blank, and the reason.
 
     Raises:
-        CommandFailed: it says nothing that can be used; it may still run.
+        CommandFailed: The command has no usable output; it may still be running.
     """
     program = command.command[0]
     try:
@@ -100,7 +102,7 @@ async def ask(command: HealthCommand, child: Child) -> Mapping[str, str]:
     reading = asyncio.create_task(_output(lines, program))
     try:
         status = await _status(command, child, reading)
-        await child.end_rest()  # what it left behind may hold its output open
+        await child.end_rest()  # a child that it left behind may hold its output open
         output = await _whole(reading, program)
     finally:
         reading.cancel()
@@ -113,7 +115,7 @@ async def ask(command: HealthCommand, child: Child) -> Mapping[str, str]:
 
 
 async def _status(command: HealthCommand, child: Child, reading: "asyncio.Task[bytes]") -> int:
-    """The exit status of the program, when it has ended, or has printed more than is read."""
+    """Return the exit status of the program once it has exited, or has printed more than the limit."""
     ending = asyncio.create_task(child.ended())
     try:
         async with asyncio.timeout(command.timeout_s):

@@ -1,4 +1,4 @@
-"""Asks the kubelet which ids containers have."""
+"""Queries the kubelet's podresources API for the IDs that containers have."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,17 +8,17 @@ from criproxy.deviceplugin.plugins import InUse
 from criproxy.observe.logger import Log
 
 ASK_TIMEOUT_S = 10.0
-"""That of the kubelet's own clients."""
+"""The timeout of the kubelet's own clients."""
 
 
 class KubeletInUse:
-    """The ids in use, as the kubelet's podresources says.
+    """The IDs in use according to the kubelet's podresources API.
 
     Args:
-        socket: the kubelet's; None: it is not asked.
-        log: gets one line when the kubelet gives no answer.
-        timeout_s: for an answer.
-        connect: makes a client of a socket.
+        socket: The kubelet's socket; None to query nothing.
+        log: Gets one line when the kubelet stops answering.
+        timeout_s: Limit for an answer.
+        connect: Makes a client for a socket.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class KubeletInUse:
         connect: Callable[[Path], PodresourcesClient] = PodresourcesClient,
     ) -> None:
         self.socket = socket
-        """A changed one is asked from the next question on."""
+        """May be changed; the next query uses the new one."""
         self._client: PodresourcesClient | None = None
         self._connect = connect
         self._log = log
@@ -37,7 +37,7 @@ class KubeletInUse:
         self._silent = False
 
     async def __call__(self) -> InUse | None:
-        """Ids by resource; None: the kubelet gives no answer."""
+        """Return the IDs by resource; None if the kubelet gives no answer."""
         if self._client is None or self._client.socket != self.socket:
             await self.close()
             self._client = self._connect(self.socket) if self.socket else None
@@ -55,7 +55,7 @@ class KubeletInUse:
         return found
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

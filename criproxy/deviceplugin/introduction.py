@@ -1,4 +1,4 @@
-"""Keeps one served plugin known to the kubelet: registers it, notices that the kubelet has gone or taken another."""
+"""Keeps one plugin registered with the kubelet; detects that the kubelet stopped or replaced it."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,22 +17,22 @@ from criproxy.observe.backoff import Backoff
 
 @dataclass(slots=True, repr=False)
 class Introduction:
-    """What both ways to become known have in common."""
+    """What both ways of registration have in common."""
 
     servicer: Servicer
     situation: Situation
     kubelet: KubeletSocket
     times: Times
     _announced: api.DevicePluginOptions | None = None
-    """Which calls the kubelet was asked to make: it reads that once."""
+    """The options that the kubelet last received: it reads them once per registration."""
     _replaced: int = 0
-    """How often in a row another plugin may have been registered, since this kubelet came."""
+    """How many times in a row another plugin may have replaced this one since the kubelet started."""
     _replaced_s: float = 0.0
-    """When it was last, on a clock that does not go back."""
+    """When that last happened, on a monotonic clock."""
     _asked: bool = False
 
     async def lost(self, before: Sight) -> None:
-        """Return when it is worth a try to become known again, after the kubelet has ended the stream."""
+        """Wait after the kubelet has ended the stream; return when another attempt to register is due."""
         if await self.situation.until_changed(before, self.times.settle_s, self._followed):
             return
         if not await self.kubelet.is_alive():
@@ -49,7 +49,7 @@ class Introduction:
         await self.situation.until_changed(before, pause_s, lambda: self._asked or self._followed())
 
     def retry(self) -> None:
-        """Try at once to become known again where another plugin may have been registered."""
+        """Try immediately to register again if another plugin may have replaced this one."""
         self._asked = True
         self.situation.notify()
 
@@ -68,16 +68,16 @@ class ByCall(Introduction):
     endpoint: str = ""
     """The name of the plugin's socket."""
     _known_to: Identity | None = None
-    """The kubelet that took the plugin."""
+    """The kubelet that accepted the registration."""
     _seen: Identity | None = None
-    """The kubelet that was there last."""
+    """The kubelet that was present last."""
     _backoff: Backoff = field(init=False)
 
     def __post_init__(self) -> None:
         self._backoff = Backoff(self.times.first_pause_s, self.times.longest_pause_s)
 
     async def keep(self, is_served: Callable[[Sight], bool]) -> None:
-        """Keep the plugin registered until its socket is gone; a new socket is a new plugin to every kubelet."""
+        """Keep the plugin registered until its socket is gone; to every kubelet, a new socket is a new plugin."""
         self._forget()
         while is_served(sight := await self.situation.sight()):
             if sight.kubelet != self._seen:
@@ -100,7 +100,7 @@ class ByCall(Introduction):
             self._forget()
 
     def _forget(self) -> None:
-        """Register again."""
+        """Forget the registration, so that the plugin registers again."""
         self._known_to = None
 
     async def _introduce(self, sight: Sight, is_served: Callable[[Sight], bool]) -> None:
@@ -141,10 +141,10 @@ class ByCall(Introduction):
         self._backoff.reset()
 
     async def _ended(self, registering: "asyncio.Task[None]", is_served: Callable[[Sight], bool]) -> None:
-        """Return when *registering* has; it is cancelled when the socket is gone to which the kubelet would dial.
+        """Wait for *registering*; cancel it if the socket that the kubelet would dial is gone.
 
         Raises:
-            RegistrationRefused: it was raised in *registering*.
+            RegistrationRefused: *registering* raised it.
         """
         registering.add_done_callback(lambda _: self.situation.notify())
         while not registering.done():
@@ -161,11 +161,11 @@ class ByFolder(Introduction):
     """Waits until the kubelet finds the plugin's socket in plugins_registry."""
 
     _verdict: str = ""
-    """Why the kubelet did not take the plugin; empty where it did, or has not said yet."""
+    """Why the kubelet rejected the plugin; empty if it accepted it or has not answered yet."""
     _was_followed: bool = False
 
     def notified(self, reason: str) -> None:
-        """The kubelet says what came of the plugin: why it did not take it, empty if it did."""
+        """Record the kubelet's answer: why it rejected the plugin, or an empty string if it accepted it."""
         self._verdict = reason
         if reason:
             self.servicer.counts.refused += 1
@@ -174,7 +174,7 @@ class ByFolder(Introduction):
         self.situation.notify()
 
     async def keep(self, is_served: Callable[[Sight], bool]) -> None:
-        """Return when the socket is gone, or should be made anew so that the kubelet finds it again."""
+        """Return when the socket is gone, or has to be created anew so that the kubelet finds it again."""
         self._was_followed, self._verdict, self._announced = False, "", self._options
         while is_served(sight := await self.situation.sight()) and self._announced == self._options:
             if self._followed():
@@ -190,7 +190,7 @@ class ByFolder(Introduction):
                 await self.situation.news()
 
     def _enter_unknown(self, sight: Sight) -> None:
-        if self._verdict:  # the kubelet tries again by itself
+        if self._verdict:  # the kubelet retries without a new socket
             self.situation.enter(State.REFUSED, self._verdict)
         elif sight.kubelet is None:
             self.situation.enter(State.NO_KUBELET, f"{self.kubelet.path} is missing")

@@ -1,4 +1,4 @@
-"""Keeps the feature file as it should be: looks again from time to time, and after each change of cards or files."""
+"""Keeps the feature file up to date: checks it at an interval, and after each change of cards or configuration."""
 
 import asyncio
 import os
@@ -27,20 +27,20 @@ from criproxy.nvidia.options import Flags
 from criproxy.observe.logger import Log
 
 WRITE_S = 10.0
-"""How long the disk may take."""
+"""Timeout for the disk."""
 SOON_S = 0.2
-"""Cards that come together are written together."""
+"""Changes within this time lead to one write."""
 
 
 @dataclass(slots=True, repr=False)
 class Labelling:
-    """Writes the labels of the node, if the files say so.
+    """Writes the labels of the node if the configuration asks for them.
 
     Args:
-        host_root: above the feature file.
-        publisher: has what labels tell of.
-        log: is told once why there are none.
-        now: seconds since the epoch.
+        host_root: Root of the path of the feature file.
+        publisher: Has what the labels describe.
+        log: Gets one line for each reason why there are no labels.
+        now: Returns seconds since the epoch.
     """
 
     host_root: Path
@@ -53,20 +53,20 @@ class Labelling:
     _loaded: Loaded | None = None
     _loaded_s: float = 0.0
     _file: Path | None = None
-    """The one that was written."""
+    """The file that was written last."""
     _held: int | None = None
-    """Open while that is this program's: a second one leaves it when it ends."""
+    """Descriptor that locks the file while this program owns it: another one leaves it alone when it ends."""
     _stopped: bool = False
     _noted: str = ""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _patience: Patience = field(default_factory=Patience)
 
     def soon(self) -> None:
-        """Something that labels tell of may have changed."""
+        """Check the file soon: something that the labels describe may have changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Keep the file for ever."""
+        """Keep the file up to date forever."""
         while True:
             plan = self.publisher.loaded.plan.labels
             try:
@@ -79,7 +79,7 @@ class Labelling:
             await self._keep()
 
     async def stop(self) -> None:
-        """The labels end with the program, unless it was to write them once."""
+        """Remove the labels, unless they are to outlive the program (``oneshot``)."""
         self._stopped = True
         flags = self._flags()
         if isinstance(output := feature_file(flags), FileOutput) and output.removed_on_exit:
@@ -104,12 +104,12 @@ class Labelling:
                 self.written += 1
                 self.log.info("the labels of the node are written", file=str(file))
         except Hangs:
-            self._say(f"{file}: its disk does not answer")  # the error says for how long, and so is never the same
+            self._say(f"{file}: its disk does not answer")  # the text of the error has the time, so it always differs
         except OSError as error:
-            self._say(f"{file}: {error.strerror or error}")  # the error may name a file that only existed for a moment
+            self._say(f"{file}: {error.strerror or error}")  # the error may name a temporary file
 
     def _write(self, file: Path, loaded: Loaded) -> tuple[bool, str]:
-        """Write the file, if it says something else; whether it did, and what is wrong with NVIDIA's; may block."""
+        """Write the file if its text changes; return whether it did, and why NVIDIA's labels are missing; may block."""
         flags = self._flags()
         model = machine_type(below(self.host_root, flags.gfd.machine_type_file))
         publisher = self.publisher

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the device plugin: collected when it asks. Imported only where ``--http`` is given.
+"""Metrics of the device plugin, collected at each scrape. Imported only with ``--http``.
 
 Labels are bounded: the classes and resources of the files, and the resources of MIG profiles.
 """
@@ -51,17 +51,17 @@ _NOW = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The device plugin at one moment."""
+    """The state of the device plugin at one moment."""
 
     status: list[Status] = field(default_factory=list)
     classes: Mapping[str, str] = field(default_factory=dict)
     """The class of each resource."""
     cards: Mapping[str, Mapping[bool, int]] = field(default_factory=dict)
-    """By class, how many cards are healthy (True), and how many are not."""
+    """By class: the number of healthy (True) and unhealthy cards."""
     reloads: int = 0
     reloads_failed: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
-    """What failed in criproxy itself, by kind."""
+    """Number of internal failures of criproxy by kind."""
     config_problem: bool = False
     inventory_problem: bool = False
     events_problem: bool = False
@@ -76,11 +76,11 @@ class _PluginCollector(Collector):
         self._sample = sample
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: no other names clash with these, and this keeps registration from collecting."""
+        """Return nothing: no other names clash with these, and registration need not collect."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, as it is now."""
+        """Yield every metric with its current value."""
         sample = self._sample()
         yield from _of_resources(sample)
         cards = GaugeMetricFamily(
@@ -147,7 +147,7 @@ class PluginMetrics:
     """The registry of one device plugin.
 
     Args:
-        sample: called at each scrape.
+        sample: Called at each scrape.
     """
 
     def __init__(self, sample: Callable[[], Sample]) -> None:
@@ -156,6 +156,6 @@ class PluginMetrics:
         ProcessCollector(registry=self._registry)
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the format that the Accept header *accept* wants, and its content type."""
+        """Return the metrics in the format for the Accept header *accept*, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type

@@ -1,4 +1,4 @@
-"""The vGPUs that are MIG devices, and what is left of the GPUs that have them."""
+"""vGPUs that are MIG devices, and what remains of the GPUs that have them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,37 +17,37 @@ from criproxy.nvidia.options import PluginConfig
 from criproxy.nvidia.resources import mig_part, shown
 
 _PINNED = f"{NVIDIA.name} with MIG"
-"""Under this name, `Pins` keeps the places of GPUs with MIG: those without are counted by themselves."""
+"""`Pins` keeps the places of GPUs with MIG under this name: GPUs without MIG are counted separately."""
 _UNKNOWN = "which MIG devices NVIDIA's GPUs have, only the driver knows: the device plugin looks for them at startup"
 _PENDING = "vGPUs that are MIG devices are not offered before NVML has said which there are"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The vGPUs of some profiles."""
+    """The vGPUs of some profiles, and what remains."""
 
     offers: Offers = field(default_factory=dict)
     """By resource."""
     left: Inventory
-    """What can be offered otherwise."""
+    """What can be offered in other ways."""
     problems: tuple[str, ...] = ()
-    """What the profiles and the cards contradict each other in."""
+    """Contradictions between the profiles and the cards."""
 
 
 def mig_vgpus(
     profiles: Sequence[Profile], config: PluginConfig, inventory: Inventory, said: Said, pins: Pins | None
 ) -> Parts:
-    """The MIG devices that *profiles* take, each as one vGPU.
+    """Return the MIG devices that *profiles* select, each as one vGPU.
 
-    A GPU that they choose is not offered whole, which NVIDIA's plugin does under the strategy ``none``: its container
-    would have all MIG devices.
+    A selected GPU is not offered whole, as NVIDIA's plugin does with the strategy ``none``: its container would get all
+    MIG devices.
 
     Args:
-        profiles: those with MIG.
+        profiles: The profiles with MIG.
         config: NVIDIA's file.
-        inventory: the machine.
-        said: gets what is not known yet.
-        pins: which GPUs there were before, if that counts.
+        inventory: The machine's cards.
+        said: Receives what is not known yet.
+        pins: The GPUs that existed before; None if those do not count.
     """
     gpus = [gpu for gpu in shown(inventory.gpus) if gpu.mig_enabled]
     sizes = [size_of(gpu) for gpu in gpus]
@@ -80,12 +80,12 @@ def mig_vgpus(
 
 
 def size_of(gpu: Gpu) -> CardSize:
-    """What a GPU has."""
+    """Return the properties of a GPU that profiles use."""
     return CardSize(id=gpu.uuid, index=gpu.index, model=gpu.name, memory_mib=gpu.memory_mib)
 
 
 def _whole(gpu: Gpu) -> Iterator[MigDevice]:
-    """Those that share their memory with no other one."""
+    """Yield the MIG devices that share their memory with no other one."""
     return (device for device in gpu.mig if is_whole_instance(device.profile))
 
 
@@ -107,7 +107,7 @@ def _left(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[str]) 
 
 
 def _is_unknown(inventory: Inventory, chosen: Collection[str], said: Said) -> bool:
-    """Whether it is not known which MIG devices there are, so that nothing can be wrong with them."""
+    """Whether the MIG devices are unknown, so that nothing can be wrong with them."""
     is_asked = inventory.nvml_asked or not chosen
     if inventory.pending:
         said.warn(_PENDING)
