@@ -1,6 +1,6 @@
-"""What NVML says of the machine's GPUs: a program of its own, which prints it, and that nothing waits for if it hangs.
+"""Prints what NVML reports about the machine's GPUs; a separate program, for which nothing waits if it hangs.
 
-NVML hangs with its driver, in the kernel, and a thread that hangs there keeps its process from ending.
+NVML hangs with its driver, in the kernel, and a thread that hangs there keeps its process from exiting.
 """
 
 import json
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _MIB = 1 << 20
 _MEDIA = {7: "+me", 8: "+me", 10: "+gfx", 11: "+gfx", 12: "+gfx", 13: "-me", 14: "-me", 15: "+me.all", 16: "+me.all"}
-"""What follows the size in a profile's name, by NVML's number of the GPU instance profile."""
+"""Suffix of a profile's name after its size, by NVML's number of the GPU instance profile."""
 _ATTRIBUTES = {
     "slices.gi": "gpuInstanceSliceCount",
     "slices.ci": "computeInstanceSliceCount",
@@ -38,29 +38,29 @@ _THOUSAND, _TEN = 1000, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlReport:
-    """All that the device plugin asks of NVML."""
+    """Everything that the device plugin queries from NVML."""
 
     gpus: tuple[Gpu, ...] = ()
-    """In NVML's order; without what only sysfs knows."""
+    """In NVML's order; without the properties that only sysfs has."""
     peers: Mapping[str, Peers] = field(default_factory=dict)
     """Links between GPUs, by their UUIDs."""
     driver_version: str = ""
     cuda_version: tuple[int, int] = (0, 0)
-    """The newest that the driver supports."""
+    """The newest version that the driver supports."""
     problem: str = ""
-    """Why there is nothing else; empty: NVML has answered."""
+    """Why there is no other content; empty if NVML has answered."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """By index, why NVML cannot describe a GPU that it counts."""
+    """By index: why NVML cannot describe a GPU that it counts."""
 
     def after(self, before: "NvmlReport") -> "NvmlReport":
-        """The same with GPUs that only *before* could be described: they are there, and do not work."""
+        """Return this report with the GPUs that only *before* describes: they exist, but do not work."""
         known = {gpu.uuid for gpu in self.gpus}
         kept = [gpu for gpu in before.gpus if str(gpu.index) in self.unread and gpu.uuid not in known]
         return replace(self, gpus=tuple(sorted((*self.gpus, *kept), key=lambda gpu: gpu.index)))
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """By UUID, GPUs and MIG devices that NVML cannot describe any more, with the reason."""
+        """GPUs and MIG devices that NVML can no longer describe: UUID to reason."""
         return {
             card: self.unread[str(gpu.index)]
             for gpu in self.gpus
@@ -70,7 +70,7 @@ class NvmlReport:
 
 
 def read(nvml: ModuleType) -> NvmlReport:
-    """What pynvml, *nvml*, says; whatever is wrong with a GPU does not hide others.
+    """Return the report of pynvml, *nvml*; an error of one GPU does not hide others.
 
     Raises:
         NVMLError: NVML does not work at all.
@@ -126,17 +126,17 @@ def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
 
 
 def _mig_devices(nvml: ModuleType, handle: Any, memory_mib: int) -> Iterator[MigDevice]:  # noqa: ANN401
-    """Those of a GPU; their numbers have gaps."""
+    """Yield the MIG devices of a GPU; their indexes have gaps."""
     for index in range(_max_mig_devices(nvml, handle)):
         try:
             device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             yield _mig_device(nvml, index, handle, device, memory_mib)
-        except nvml.NVMLError:  # no device has this number, or it is just being removed
+        except nvml.NVMLError:  # no device has this index, or it is being removed
             continue
 
 
 def _max_mig_devices(nvml: ModuleType, handle: Any) -> int:  # noqa: ANN401
-    """As many as a GPU has slices: the smallest device is one of them."""
+    """Return the number of slices of a GPU, which is the maximum: the smallest device is one slice."""
     return _maybe(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
 
 
@@ -160,7 +160,7 @@ def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_
 
 
 def _suffix(nvml: ModuleType, gpu: Any, gi: int) -> str:  # noqa: ANN401
-    """What the name of a GPU instance's profile has at its end: NVML numbers profiles in another way than instances."""
+    """Return the suffix of a GPU instance's profile name: NVML has two numberings, for profiles and for instances."""
     wanted = nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(gpu, gi)).profileId
     for number, suffix in _MEDIA.items():
         if _maybe(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
@@ -182,7 +182,7 @@ def _fabric(nvml: ModuleType, handle: Any) -> Fabric | None:  # noqa: ANN401
 
 
 def _maybe(nvml: ModuleType, ask: Callable[[], T], otherwise: T) -> T:
-    """What a card or driver may not know."""
+    """Return the result of *ask*, or *otherwise* if the card or driver does not support it."""
     try:
         return ask()
     except nvml.NVMLError:
@@ -199,7 +199,7 @@ def main() -> int:
         report = NvmlReport(
             problem="the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"
         )
-    except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
+    except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
         report = NvmlReport(problem=f"NVML: {error}")
     json.dump(to_plain(report), sys.stdout)
     return 0

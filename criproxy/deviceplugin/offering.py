@@ -1,4 +1,4 @@
-"""What the machine's cards are offered as: NVIDIA's by their own rules, those of other classes by our section."""
+"""What the machine's cards are offered as: NVIDIA's by NVIDIA's rules, those of other classes by our section."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,37 +24,37 @@ E = TypeVar("E", bound=SharedCards | SharedResource)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What is to be served: the section of our policy file, and NVIDIA's file that it names."""
+    """What to serve: the section of our policy file, and the NVIDIA file that it names."""
 
     plan: PluginPlan
     nvidia: PluginConfig = field(default_factory=PluginConfig)
-    """With the cards that our own section shares; see `config.nvidia_file`."""
+    """Includes the cards that our own section shares; see `config.nvidia_file`."""
 
 
 @dataclass(slots=True)
 class Said:
-    """What is worth a warning, once each."""
+    """Collects warnings, each one once."""
 
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
-        """Note *text*."""
+        """Add *text*."""
         if text not in self.warnings:
             self.warnings.append(text)
 
 
 def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: Pins | None) -> Offers:
-    """What NVIDIA's cards are offered as.
+    """Return what NVIDIA's cards are offered as.
 
     Args:
         config: NVIDIA's file.
-        inventory: the machine.
-        said: gets what is wrong and does no harm.
-        pins: what numbers meant at first; shared cards that are not there are left out, since a card that breaks does
-            not take all others away. None: they have to be there, as when NVIDIA's plugin starts.
+        inventory: The machine's cards.
+        said: Receives mistakes that do no harm.
+        pins: What numbers meant when the file was loaded; shared cards that do not exist are left out, so that a card
+            that breaks does not take all others away. None: all of them must exist, as when NVIDIA's plugin starts.
 
     Raises:
-        ResourceError: the cards and the file do not go together.
+        ResourceError: The cards and the file contradict each other.
     """
     platform = platform_for(config, inventory)
     if inventory.pending and config.flags.mig_strategy != "none":
@@ -77,7 +77,7 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: P
 
 
 def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
-    """How cards are found: as the file says, or as the machine is."""
+    """Return how cards are found: according to the file, or to the machine."""
     match config.flags.device_discovery_strategy:
         case "tegra":
             return "tegra"
@@ -89,7 +89,7 @@ def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
 def class_cards(
     advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, pins: Pins | None
 ) -> Offers:
-    """What the cards of another class are offered as; arguments and errors as for `nvidia_cards`."""
+    """Return what the cards of another class are offered as; arguments and errors as for `nvidia_cards`."""
     kind, resource = advertised.kind, advertised.resource
     found = in_order(_offered(kind, card) for card in inventory.stock(kind).cards)
     whole: Offers = {resource: found} if found else {}
@@ -104,7 +104,7 @@ def class_cards(
 
 
 def card_id(kind: DeviceClass, card: Card) -> str:
-    """The id under which the kubelet knows a card: one that `Stock.card` finds again.
+    """Return the ID of a card for the kubelet; `Stock.card` finds the card by it.
 
     It is the name of a node, such as ``npu3``: it stays the same while other cards, and other nodes, come and go.
     """
@@ -120,7 +120,7 @@ def _offered(kind: DeviceClass, card: Card) -> Offered:
 
 
 def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
-    """*entries* without the cards that are not there (any more)."""
+    """Yield *entries* without the cards that do not exist (any more)."""
     for entry in entries:
         there: Mapping[str, Offered] = whole.get(entry.name, {})
         devices = entry.devices
@@ -140,7 +140,7 @@ def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
 
 
 def warn_of_ids(offers: Offers, said: Said) -> None:
-    """Say which resources have ids that are longer than Kubernetes' documentation has them."""
+    """Warn about resources with IDs that are longer than Kubernetes documents."""
     for resource, cards in offers.items():
         if long := next((each for each in cards if len(each) > MAX_ID), ""):
             said.warn(f"{resource}: ids such as {long} have more than {MAX_ID} characters")

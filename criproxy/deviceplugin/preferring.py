@@ -1,4 +1,4 @@
-"""Asks a preference within its time: in a thread, since it computes, and never waiting for one that hangs."""
+"""Runs a preference with a time limit: in a thread, since it computes, and without waiting for one that hangs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Ids = tuple[str, ...]
 
 
 class Preferring:
-    """Gets the answers to GetPreferredAllocation for one resource."""
+    """Chooses the devices for GetPreferredAllocation of one resource."""
 
     def __init__(self, log: Log, failures: Failures, times: Times, counts: Counts) -> None:
         self._log = log
@@ -30,10 +30,10 @@ class Preferring:
         self._late = False
 
     async def choose(self, resource: Resource, question: Question) -> Ids:
-        """The ids for one container.
+        """Return the IDs for one container.
 
         Raises:
-            InvalidRequest: the preference says that the question cannot be answered.
+            InvalidRequest: The preference rejects the request.
         """
         if resource.preference is None:
             return plain_order(resource, question)
@@ -47,11 +47,11 @@ class Preferring:
             return plain_order(resource, question)
         except InvalidRequest:
             raise
-        except Exception as error:  # noqa: BLE001 (whatever it is, the pod can have cards)
+        except Exception as error:  # noqa: BLE001 (the pod can have cards in spite of any error)
             self._failed(resource.name, error)
             return plain_order(resource, question)
         self._late = False
-        # The work of another question, whose call was cancelled, may just have ended.
+        # The thread may just have finished the work for another request, whose call was cancelled.
         return ids if answered is question else plain_order(resource, question)
 
     def _say_late(self, resource: str, error: Hangs) -> None:
@@ -68,7 +68,7 @@ class Preferring:
 
 
 def plain_order(resource: Resource, question: Question) -> Ids:
-    """What the container has anyway, and the first of the resource's ids that are free."""
+    """Return the required IDs, and the first free ones in the order of the resource."""
     required, free = tuple(question.must_include_deviceIDs), frozenset(question.available_deviceIDs)
     others = (each for each in resource.devices if each in free and each not in required)
     return (*required, *islice(others, max(question.allocation_size - len(required), 0)))

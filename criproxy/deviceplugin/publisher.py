@@ -1,4 +1,4 @@
-"""Offers what the files say of the cards that there are: again with each change of either, and of the cards' health."""
+"""Offers the existing cards according to the files: again after each change of files, cards or their health."""
 
 from collections.abc import Callable
 
@@ -15,11 +15,11 @@ class Publisher:
     """What is offered at this moment.
 
     Args:
-        loaded: what the files say.
-        plugins: tell the kubelet.
-        unhealthy: cards that do not work.
-        free_cpus: for the choice among cards.
-        log: is told once of each thing that is wrong, and of the number of cards.
+        loaded: The configuration.
+        plugins: Offer the resources to the kubelet.
+        unhealthy: Returns the cards that do not work.
+        free_cpus: Helps to choose among cards.
+        log: Gets one line for each problem, and for each change of the number of cards.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Publisher:
         self._counts: dict[str, int] = {}
 
     def check(self, loaded: Loaded, inventory: Inventory) -> None:
-        """See whether *loaded* and the cards of *inventory* go together.
+        """Check that *loaded* and the cards of *inventory* do not contradict each other.
 
         Raises:
-            ResourceError: they do not.
+            ResourceError: They do.
         """
         resources(loaded.configuration, inventory, strict=True)
 
     def publish(self) -> None:
-        """Offer what is there now."""
+        """Offer what exists now."""
         config, unhealthy = self.loaded.configuration, self._unhealthy()
         self.served = resources(
             config,
@@ -63,7 +63,7 @@ class Publisher:
         self._tell()
 
     def use(self, loaded: Loaded, inventory: Inventory) -> None:
-        """Offer as *loaded* says from now on."""
+        """Offer cards according to *loaded* from now on."""
         self.loaded, self.inventory, self._pins = loaded, inventory, Pins()
         self.publish()
 

@@ -1,4 +1,4 @@
-"""Takes changed files into force; one that cannot be used leaves the old one there, with a log line and a metric."""
+"""Applies changed files. A file that cannot be used leaves the old one in effect, with a log line and a metric."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from criproxy.observe.systemd import Notifier
 from criproxy.observe.tasks import Tasks
 
 _LOGGED = 10
-"""Mistakes that are logged, a line each."""
+"""Number of mistakes that are logged, one line each."""
 OLD = "the previous configuration stays in effect"
 EMPTIED = "is empty, perhaps because it is still being written; for NVIDIA's defaults write 'version: v1'"
 REST = "all other resources are offered"
@@ -26,24 +26,24 @@ REST = "all other resources are offered"
 
 @dataclass(slots=True, repr=False)
 class Reload:
-    """Reads the files again when asked, and when they change."""
+    """Reloads the files on request and after changes."""
 
     options: Options
     publisher: Publisher
     manager: Notifier
     status: Callable[[], str]
     used: Callable[[Loaded], None]
-    """Called with what has come into force, before it is published."""
+    """Called with a new configuration before its resources are published."""
     look: Callable[[Loaded], Awaitable[Inventory]]
     """Finds the cards of the classes that the files advertise."""
     await_cards: Callable[[Loaded], None]
-    """Called with files that are not in force: when cards of their classes come, they are tried again."""
+    """Called with files that are not in effect: when cards of their classes appear, they are tried again."""
     tasks: Tasks
     log: Log
     register: Register
-    """How the kubelet learns of the plugin until the program ends."""
+    """How the plugin registers with the kubelet until the program ends."""
     problem: str = ""
-    """Why the files are not in force; empty: they are."""
+    """Why the files are not in effect; empty if they are."""
     reloads: int = 0
     failures: int = 0
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,35 +51,35 @@ class Reload:
     _watched: set[Path] = field(default_factory=set)
 
     def ask(self) -> None:
-        """Reload soon, and say what came of it even if nothing has changed."""
+        """Reload soon, and log the result even if nothing has changed."""
         self._asked = True
         self._wanted.set()
 
     def file_changed(self) -> None:
-        """A file may have changed."""
+        """Reload soon: a file may have changed."""
         self._wanted.set()
 
     def machine_changed(self, before: Inventory, now: Inventory) -> None:
-        """Cards have come or gone: files and machine may go together now, or can be compared for the first time."""
+        """Reload if the new cards may agree with the files now, or can be compared with them for the first time."""
         if self.problem or (now.gpus and not before.gpus):
             self._wanted.set()
 
     def begin(self, inventory: Inventory) -> None:
-        """Say whether what is in force goes together with the cards of the start.
+        """Check whether the configuration agrees with the cards at startup; log the result.
 
         If not, all other resources are offered: a card that is broken at boot does not take all others away.
         """
         self._agrees(self.publisher.loaded, inventory, REST, asked=False)
 
     def watch(self, loaded: Loaded) -> None:
-        """Watch the files that count now; one that was watched before goes on to be."""
+        """Watch the files of *loaded*, too; files that were watched before still are."""
         for path in loaded.watched:
             if path not in self._watched:
                 self._watched.add(path)
                 self.tasks.forever(f"watch {path}", PolicyFileWatch(path, self.file_changed).run)
 
     async def run(self) -> None:
-        """Do what is asked for, one after the other, for ever."""
+        """Process requests to reload, one after the other, forever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -92,7 +92,7 @@ class Reload:
                 self.manager.ready(self.status())
 
     def failed(self, text: str, instead: str = OLD, *, asked: bool = False) -> None:
-        """Say why the files are not in force: once for each reason, or whenever it was asked for."""
+        """Log why the files are not in effect: once for each reason, and after each request of the user."""
         if text == self.problem and not asked:
             return
         self.problem = text
@@ -128,7 +128,7 @@ class Reload:
         tell(self.log, new)
 
     def _agrees(self, loaded: Loaded, inventory: Inventory, instead: str, *, asked: bool) -> bool:
-        """Whether files and cards go together; says so if not."""
+        """Whether files and cards agree; logs the reason if not."""
         try:
             self.publisher.check(loaded, inventory)
         except ResourceError as error:
@@ -147,6 +147,6 @@ class Reload:
 
 
 def tell(log: Log, loaded: Loaded) -> None:
-    """Log what of the files has no effect."""
+    """Log the notes about settings that have no effect."""
     for note in loaded.notes:
         log.warning("note about the configuration", note=note)

@@ -1,4 +1,4 @@
-"""Tells the daemon of cards that fail and recover, and what is offered; the daemon may be absent for any time."""
+"""Reports what is offered, and cards that fail and recover, to the daemon, which may be absent for any time."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,23 +22,23 @@ from criproxy.observe.logger import Log
 
 INTERVAL_S = 10.0
 ASK_S = 2.0
-"""How long the daemon may take for one report."""
+"""Timeout for one report."""
 AGAIN_S = 1.0
-"""How often it is looked for a daemon that did not answer."""
+"""How often to check for a daemon that did not answer."""
 SOON_S = 0.05
-"""What happens together is told together."""
+"""Changes within this time are reported together."""
 MOST_PENDING = 1024
-"""Cards whose last change the daemon has not been told yet."""
+"""Limit for cards whose last change the daemon has not received yet."""
 
 
 @dataclass(slots=True, repr=False)
 class Reports:
-    """What the daemon is told.
+    """Reports to the daemon.
 
     Args:
-        socket: the daemon's.
-        published: what is offered now.
-        log: is told once of an answer that is no.
+        socket: Path of the daemon's control socket.
+        published: Returns what is offered now.
+        log: Gets one line for each reason why reports are not accepted.
     """
 
     socket: str
@@ -46,22 +46,22 @@ class Reports:
     log: Log
     interval_s: float = INTERVAL_S
     action: OnUnhealthy = "none"
-    """What is to happen to containers that use a card that fails."""
+    """What to do with containers that use a card that fails."""
     reachable: bool = False
-    """Whether the daemon has taken the last report."""
+    """Whether the daemon answered the last report."""
     _pending: dict[Key, Mapping[str, Any]] = field(default_factory=dict)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _said: str = ""
     _tried: Identity | None = None
-    """The socket to which the last report went."""
+    """The socket to which the last report was sent."""
 
     @property
     def pending(self) -> int:
-        """Cards of which the daemon has still to be told."""
+        """Number of cards whose last change the daemon has not received yet."""
         return len(self._pending)
 
     def turned(self, key: Key, known: Known) -> None:
-        """A card has become unhealthy or healthy."""
+        """Enqueue a report: a card has become unhealthy or healthy."""
         kind, card = key
         self._pending.pop(key, None)
         if len(self._pending) >= MOST_PENDING:
@@ -73,18 +73,18 @@ class Reports:
         self.soon()
 
     def soon(self) -> None:
-        """Report what has changed."""
+        """Report changes soon."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Report for ever."""
+        """Report forever."""
         while True:
             await self._until_due()
             self._wanted.clear()
             await self._tell_all()
 
     async def _until_due(self) -> None:
-        """Return when there is something to tell, when it is time, or when the daemon may be back."""
+        """Return when there is something to report, when a report is due, or when the daemon may be back."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self.interval_s
         while (left_s := until_s - loop.time()) > 0:
@@ -99,12 +99,12 @@ class Reports:
                 return
 
     def _may_be_back(self) -> bool:
-        """Whether it is worth a try before it is time: there is news that was missed, or another daemon."""
+        """Whether to try before a report is due: there are changes that the daemon missed, or another daemon."""
         found = identity(Path(self.socket))
         return found is not None and (bool(self._pending) or found != self._tried)
 
     async def _tell_all(self) -> None:
-        """Tell all there is; what the daemon does not take now is told again later."""
+        """Report everything; what the daemon does not accept now is reported again later."""
         self._tried = await asyncio.to_thread(identity, Path(self.socket))
         for key, report in [*self._pending.items()]:
             taken = await self._tell("device-incident", report)
@@ -115,7 +115,7 @@ class Reports:
         await self._tell("device-inventory", to_plain(self.published()))
 
     async def _tell(self, command: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether the daemon needs no more of it."""
+        """Send a report; return whether it is done: the daemon accepted it, or would reject it again."""
         try:
             await asyncio.to_thread(partial(ask, self.socket, command, arguments, ASK_S))
         except NoDaemon as error:
@@ -139,7 +139,7 @@ class Reports:
 def published(
     served: Served, status: list[Status], known: Mapping[Key, Known], elsewhere: Mapping[Key, str], interval_s: float
 ) -> Published:
-    """What the daemon is told of all that is offered; of cards *elsewhere* containers have ids that are not."""
+    """Return what is offered, for the daemon; cards *elsewhere* are in use under IDs that are not offered."""
     replicas: dict[Key, dict[str, int]] = {key: {} for key in known}
     for resource, offered in served.offers.items():
         for each in offered.values():
@@ -192,7 +192,7 @@ def _resource(status: Status, served: Served) -> Advertised:
 
 
 def _quota(offered: Mapping[str, Offered]) -> dict[str, Any]:
-    """What a vGPU of a resource may use."""
+    """Return the quota of a vGPU of a resource."""
     vgpu = next((each.vgpu for each in offered.values() if each.vgpu), None)
     if vgpu is None:
         return {}
