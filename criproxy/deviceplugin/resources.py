@@ -1,4 +1,4 @@
-"""The resources that are published to the kubelet, each with what answers for it."""
+"""Builds the resources that are published to the kubelet, each with its allocator."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,17 +34,17 @@ from criproxy.nvidia.preference import PairScores, pair_scores
 from criproxy.nvidia.resources import ResourceError
 
 Unhealthy = Mapping[str, Collection[str]]
-"""By the name of the class: ids of cards, of MIG devices or of single replicas; with a card all its replicas are."""
+"""By class: IDs of cards, MIG devices or single replicas; all replicas of such a card are unhealthy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What is published, and what is said of it."""
+    """The published resources, and the warnings about them."""
 
     resources: Mapping[str, Resource] = field(default_factory=dict)
     """By name."""
     offers: Offers = field(default_factory=dict)
-    """The same ids with their cards, indexes and nodes: for labels and for `criproxy devices`."""
+    """The same IDs with their cards, indexes and nodes: for labels and for `criproxy devices`."""
     classes: Mapping[str, str] = field(default_factory=dict)
     """The name of the class of each resource."""
     warnings: tuple[str, ...] = ()
@@ -61,19 +61,19 @@ def resources(
     new_uuid: Callable[[], str] = lambda: str(uuid4()),
     pins: Pins | None = None,
 ) -> Served:
-    """What to publish.
+    """Build the resources to publish.
 
     Args:
-        config: what is to be served.
-        inventory: the machine's cards.
-        unhealthy: those that do not work.
-        strict: whether a contradiction between files and machine is an error, and not a warning: for new files.
-        free_cpus: tells which NUMA node has room, where cards are otherwise equal.
-        new_uuid: makes keys of annotations unique.
-        pins: what numbers in these files meant before; None: they are new.
+        config: What to serve.
+        inventory: The machine's cards.
+        unhealthy: The cards that do not work.
+        strict: Whether a contradiction between files and machine is an error instead of a warning: for new files.
+        free_cpus: Returns the free CPU of NUMA nodes, which decides among otherwise equal cards.
+        new_uuid: Makes keys of annotations unique.
+        pins: What numbers in these files meant before; None if the files are new.
 
     Raises:
-        ResourceError: with *strict*: the cards and the files do not go together.
+        ResourceError: With *strict*: the cards and the files contradict each other.
     """
     said, found, offers, classes = Said(), dict[str, Resource](), dict[str, Mapping[str, Offered]](), dict[str, str]()
     for advertised in config.plan.advertised:
@@ -98,10 +98,10 @@ def resources(
 
 
 def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: bool) -> Offers:
-    """*offers* without the cards that are *unable* to serve so many clients of MPS.
+    """Return *offers* without the cards that are *unable* to serve the required number of MPS clients.
 
     Raises:
-        MpsError: with *strict*.
+        MpsError: With *strict*: there is such a card.
     """
     for card, why in unable.items():
         if strict:
@@ -121,7 +121,7 @@ def _check_new(cards: Offers, classes: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """Makes the resources of one class."""
+    """Builds the resources of one class."""
 
     config: Configuration
     inventory: Inventory
@@ -130,31 +130,31 @@ class _Maker:
     new_uuid: Callable[[], str]
 
     def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
-        """By resource, who makes it, and what is offered: cards, and the vGPUs of those that are cut."""
+        """Return, by resource, its builder and what is offered: whole cards, and the vGPUs of cards that are cut."""
         parts, left = vgpus_of(self.advertised, self.config, self.inventory, said, pins)
         whole = replace(self, inventory=left)
         found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
         return {**found, **{name: (self, offered) for name, offered in parts.items()}}
 
     def cards(self, said: Said, pins: Pins | None) -> Offers:
-        """What its cards are offered as."""
+        """Return what the cards are offered as."""
         raise NotImplementedError
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
-        """Answers Allocate."""
+        """Return the allocator of a resource."""
         raise NotImplementedError
 
     def scores(self) -> PairScores:
-        """How well each two cards belong together."""
+        """Return how closely each two cards are linked."""
         raise NotImplementedError
 
     @property
     def spread(self) -> Spread:
-        """Over which cards replicas go."""
+        """How replicas are distributed over cards."""
         raise NotImplementedError
 
     def resource(self, name: str, offered: Mapping[str, Offered], unhealthy: Collection[str]) -> Resource:
-        """One of them."""
+        """Build one resource."""
         prefer = ByLinks(
             resource=name, offered=offered, spread=self.spread, scores=cache(self.scores), free_cpus=self.free_cpus
         )
@@ -185,17 +185,17 @@ class _Maker:
         )
 
     def unshared(self) -> "_Maker":
-        """The same for cards that nothing shares."""
+        """Return a builder for the same cards without sharing."""
         return self
 
     @property
     def stock(self) -> Stock:
-        """The cards as files tell."""
+        """The cards according to files."""
         return self.inventory.stock(self.advertised.kind)
 
 
 class _Others(_Maker):
-    """Of a class that is not NVIDIA's."""
+    """For a class other than NVIDIA's."""
 
     __slots__ = ()
 
@@ -218,7 +218,7 @@ class _Others(_Maker):
 
 
 class _Nvidia(_Maker):
-    """Of NVIDIA's class."""
+    """For NVIDIA's class."""
 
     __slots__ = ()
 
@@ -249,7 +249,7 @@ class _Nvidia(_Maker):
         )
 
     def _config_of(self, resource: str) -> PluginConfig:
-        """With our section's word for this resource on containers that ask for several; NVIDIA's has one for all."""
+        """Return NVIDIA's file with our section's ``only_one`` for this resource; NVIDIA's has one setting for all."""
         config, entries = self.config.nvidia, self.config.plan.shared_of(self.advertised)
         if not entries or config.sharing.time_slicing is None:
             return config

@@ -1,4 +1,4 @@
-"""Which cards there are, as their health sees them: by class and id, whole ones and MIG devices."""
+"""The existing cards, whole ones and MIG devices, by class and ID: the input for their health."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,25 +10,25 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import PluginPlan
 
 Key = tuple[str, str]
-"""The name of a class, and the id of a card as the kubelet knows it, without the number of a replica."""
+"""The name of a class, and the ID of a card as the kubelet has it, without the number of a replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One card that is there."""
+    """A card that exists."""
 
     nodes: frozenset[str] = frozenset()
-    """Those of its own that exist."""
+    """Its own device nodes that exist."""
     names: frozenset[str] = frozenset()
-    """What else it may be called."""
+    """Its other names."""
     parent: str = ""
-    """The id of the card of which it is a part; empty: it is a whole one."""
+    """The ID of the card to which a part belongs; empty for a whole card."""
     problem: str = ""
-    """Why the driver cannot describe it any more; empty: it can, or was not asked."""
+    """Why the driver can no longer describe it; empty if it can, or has not been queried."""
 
 
 def names_of(cards: Mapping[Key, Seen]) -> Mapping[str, Mapping[str, str]]:
-    """By class, the ids of cards by whatever they are called: other names, and the ids themselves."""
+    """Return, by class, the ID of each card by all its names, including the ID itself."""
     found: dict[str, dict[str, str]] = {}
     for (kind, card), seen in cards.items():
         found.setdefault(kind, {}).update(dict.fromkeys((*seen.names, *seen.nodes), card))
@@ -38,7 +38,7 @@ def names_of(cards: Mapping[Key, Seen]) -> Mapping[str, Mapping[str, str]]:
 
 
 def cards_of(plan: PluginPlan, inventory: Inventory) -> Mapping[Key, Seen]:
-    """All cards of the classes that are advertised."""
+    """Return all cards of the advertised classes."""
     found: dict[Key, Seen] = {}
     for advertised in plan.advertised:
         kind = advertised.kind
@@ -48,14 +48,14 @@ def cards_of(plan: PluginPlan, inventory: Inventory) -> Mapping[Key, Seen]:
 
 
 def nvml_problem(inventory: Inventory) -> str:
-    """Why NVML cannot be asked of NVIDIA's cards; empty: it can, or the machine has none of them."""
+    """Return why NVML cannot be queried about NVIDIA's cards; empty if it can, or if the machine has no such card."""
     if inventory.driver_version and inventory.gpus:
         return ""
     if NVIDIA.name not in inventory.stocks or inventory.pending:
         return "it is not known yet which NVIDIA cards exist"
     if not inventory.gpus and not inventory.stock(NVIDIA).cards:
         return ""
-    return "NVML does not list the NVIDIA cards of this machine"  # always the same: its log has the driver's reason
+    return "NVML does not list the NVIDIA cards of this machine"  # a constant text: another log line has the reason
 
 
 def _nvidia(inventory: Inventory) -> Iterator[tuple[str, Seen]]:

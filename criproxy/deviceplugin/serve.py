@@ -1,4 +1,4 @@
-"""One run of `criproxy device-plugin`: builds the parts, connects them, and ends them in the opposite order."""
+"""One run of `criproxy device-plugin`: builds the parts, connects them, and stops them in reverse order."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ def run(options: Options, log_writer: LineWriter) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        CriproxyError: if it cannot start; a ConfigError has a line for each mistake in the files.
+        CriproxyError: It cannot start; a ConfigError has a line for each mistake in the files.
     """
     adopt()
     with asyncio.Runner() as runner:
@@ -82,7 +82,7 @@ class DevicePlugin:
         self._labelling: Labelling
 
     async def serve(self) -> None:
-        """Start everything, wait for the signal, stop everything in the opposite order."""
+        """Start all parts, wait for the signal, and stop the parts in reverse order."""
         self._handle_signals()
         async with AsyncExitStack() as stack:
             self._heartbeat.start()
@@ -104,7 +104,7 @@ class DevicePlugin:
         log.info("stopped")
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
-        """The parts, of which those that talk to the kubelet begin."""
+        """Build the parts."""
         options = self._options
         self._machine = self._machine_for(loaded)
         stack.push_async_callback(self._machine.close)
@@ -147,21 +147,21 @@ class DevicePlugin:
         await serve_http(stack, self._address, self._sample, self._heartbeat, log, self._failures)
 
     async def _start(self, loaded: Loaded) -> None:
-        """Offer the cards that there are, and follow what changes."""
+        """Offer the cards that exist, and start the background tasks."""
         self._use(loaded)
         self._notifier.status("looking for cards")
         inventory = await self._machine.look()
         self._reload.begin(inventory)
         if loaded.podresources is not None:
             await self._plugins.learn()
-        self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
+        self._plugins.start()  # only now: before, it would be wrong about all IDs that containers have
         self._found(inventory)
         self._start_beside()
         self._notifier.ready(self._status_text())
         log.info("serving", version=__version__, file=loaded.source, nvidia=loaded.nvidia_source, pid=os.getpid())
 
     def _start_beside(self) -> None:
-        """Follow what changes."""
+        """Start the background tasks."""
         self._tasks.forever("look for cards", lambda: self._machine.watch(self._found))
         self._tasks.forever("reload", self._reload.run)
         self._reload.watch(self._publisher.loaded)
@@ -171,13 +171,13 @@ class DevicePlugin:
         self._watcher.start(self._tasks)
 
     def _reloaded(self, loaded: Loaded) -> None:
-        """Other files are about to be in force."""
+        """Prepare for another configuration, which is about to take effect."""
         self._machine.use(each.kind for each in loaded.plan.advertised)
         self._tasks.spawn("look for cards", self._look_again())
         self._use(loaded)
 
     def _use(self, loaded: Loaded) -> None:
-        """Watch cards, and report them, as *loaded* says."""
+        """Watch and report cards according to *loaded*."""
         self._watching.use(loaded)
         self._in_use.socket = loaded.podresources
         self._reports.action = loaded.plan.on_unhealthy
@@ -185,16 +185,16 @@ class DevicePlugin:
         self._labelling.soon()
 
     async def _look_again(self) -> None:
-        """Even if all cards are as before: what `_look` found has no memory of GPUs that are lost."""
+        """Scan even if all cards are as before: the result of `_look` does not include GPUs that were lost."""
         self._found(await self._machine.look())
 
     async def _look(self, loaded: Loaded) -> Inventory:
-        """The cards of the classes that *loaded* advertises."""
+        """Return the cards of the classes that *loaded* advertises."""
         other = self._machine_for(loaded)
         return self._publisher.inventory if other.classes == self._machine.classes else await other.look()
 
     def _await_cards(self, loaded: Loaded) -> None:
-        """Look for cards of the classes of *loaded*, too; what files in force say of a class counts."""
+        """Scan for cards of the classes of *loaded*, too; the files in effect define a class that is in both."""
         advertised = (*loaded.plan.advertised, *self._publisher.loaded.plan.advertised)
         kinds = {each.kind.name: each.kind for each in advertised}
         if kinds.keys() != {kind.name for kind in self._machine.classes}:
@@ -205,7 +205,7 @@ class DevicePlugin:
         return Machine((each.kind for each in loaded.plan.advertised), self._options.host_root, nvml)
 
     def _found(self, inventory: Inventory) -> None:
-        """Cards have come or gone."""
+        """Update all parts: cards have appeared or disappeared."""
         before, self._publisher.inventory = self._publisher.inventory, inventory
         self._watching.found(self._publisher.loaded, inventory)
         self._watcher.found(
@@ -219,7 +219,7 @@ class DevicePlugin:
         self._labelling.soon()
 
     def _health_changed(self) -> None:
-        """Other cards than before are unhealthy."""
+        """Publish and report again: the set of unhealthy cards has changed."""
         self._publisher.publish()
         self._reports.soon()
 
@@ -238,7 +238,7 @@ class DevicePlugin:
         return self._publisher.loaded.names(resource)
 
     def _status_text(self) -> str:
-        """One line for systemd."""
+        """Return one line for systemd."""
         found = self._plugins.status
         known = sum(each.state is State.REGISTERED for each in found)
         text = f"{known} of {len(found)} resources registered"

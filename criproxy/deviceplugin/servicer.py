@@ -1,4 +1,4 @@
-"""Answers the kubelet's calls for one resource. Independent of sockets: whoever has the messages can call it."""
+"""Answers the kubelet's calls for one resource. Independent of sockets: messages can come from anywhere."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 LONGEST_LOGGED = 500
-"""Characters of a reason, which may have an id of any length."""
+"""Characters of a reason, which may contain an ID of any length."""
 PREFERENCE_ERROR = "error getting list of preferred allocation devices: "
-"""What NVIDIA's plugin puts before the reason."""
+"""The text that NVIDIA's plugin puts before the reason."""
 FILES_S = 2.0
-"""How long Allocate waits for files of the host."""
+"""Timeout of Allocate for files of the host."""
 
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """One kubelet that follows the list."""
+    """One open ListAndWatch stream of a kubelet."""
 
     sent: messages.DeviceList | None = None
 
 
 class Servicer:
-    """The device plugin of one resource.
+    """The device plugin service of one resource.
 
     Args:
-        resource: what is offered at first.
-        log: gets what went wrong.
-        failures: counts what failed in criproxy itself.
-        times: how long a preference may take.
-        changed: called when a stream begins or ends.
-        largest_bytes: of a list.
+        resource: What is offered at first.
+        log: Gets errors and refused requests.
+        failures: Counts internal failures of criproxy.
+        times: Timeout of the preference.
+        changed: Called when a stream begins or ends.
+        largest_bytes: Limit for the size of a list.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Servicer:
         self.resource = resource
         self.counts = Counts()
         self.opened = 0
-        """Streams so far."""
+        """Number of streams so far."""
         self._log = log
         self._failures = failures
         self._preferring = Preferring(log, failures, times, self.counts)
@@ -71,21 +71,21 @@ class Servicer:
         self._sends = True
         self._patience = Patience()
         self.left_out = 0
-        """Devices for which the list has no room."""
+        """Number of devices for which the list has no room."""
         self._many = False
         self._news = asyncio.Event()
-        """Set, and replaced, when there is another list or the end."""
+        """Set, and replaced, when there is a new list, or the server stops."""
         self._sent = asyncio.Event()
-        """The same when a stream has been sent a list, or has ended."""
+        """Set, and replaced, when a stream has been sent a list, or has ended."""
         self._list = self._made()
 
     @property
     def streams(self) -> int:
-        """Kubelets that follow the list at this moment."""
+        """Number of open streams."""
         return len(self._streams)
 
     def update(self, resource: Resource) -> None:
-        """Offer *resource* from now on, and send its list to all that follow it."""
+        """Offer *resource* from now on, and send its list on all open streams."""
         self.resource = resource
         made = self._made()
         if made.data != self._list.data:
@@ -93,17 +93,17 @@ class Servicer:
             self._news = _renewed(self._news)
 
     def begin(self) -> None:
-        """A server begins: lists are sent from now on."""
+        """Send lists from now on: a server starts."""
         self._sends = True
         self._patience = Patience()
 
     def end_streams(self) -> None:
-        """A server ends: end the streams that there are, and those that come."""
+        """End all streams, including new ones: the server stops."""
         self._sends = False
         self._news = _renewed(self._news)
 
     async def flushed(self) -> None:
-        """Return when all that follow the list have been sent the newest one, or are gone."""
+        """Return when the newest list has been sent on all streams that are still open."""
         while any(stream.sent is not self._list for stream in self._streams):
             await self.stream_changed()
 
@@ -114,11 +114,11 @@ class Servicer:
     # ---------------------------------------------------------------- the kubelet's calls
 
     async def GetDevicePluginOptions(self, _: api.Empty, context: "Context") -> api.DevicePluginOptions:
-        """Which calls the kubelet is to make."""
+        """Return which optional calls the kubelet should make."""
         return messages.options(self.resource)
 
     async def ListAndWatch(self, _: api.Empty, context: "Context") -> AsyncIterator[bytes]:
-        """The list at once and after each change, until the kubelet or the server ends."""
+        """Yield the list at once and after each change, until the kubelet or the server ends the stream."""
         stream = _Stream()
         self._streams.add(stream)
         self.opened += 1
@@ -141,7 +141,7 @@ class Servicer:
     async def GetPreferredAllocation(
         self, request: api.PreferredAllocationRequest, context: "Context"
     ) -> api.PreferredAllocationResponse:
-        """Which free ids the kubelet had best allocate; in plain order where that cannot be said in time."""
+        """Return the free IDs that the kubelet should allocate; in plain order if choosing takes too long."""
         self.counts.preferred += len(request.container_requests)
         try:
             answers = [await self._preferring.choose(self.resource, each) for each in request.container_requests]
@@ -150,7 +150,7 @@ class Servicer:
         return messages.preferred_response(answers)
 
     async def Allocate(self, request: api.AllocateRequest, context: "Context") -> api.AllocateResponse:
-        """What all containers of the request get, or an error for all of them."""
+        """Return what all containers of the request get, or an error for all of them."""
         requests = [tuple(each.devices_ids) for each in request.container_requests]
         try:
             reply = messages.allocate_response(await self._allocated(requests))
@@ -160,10 +160,10 @@ class Servicer:
         return reply
 
     async def _allocated(self, requests: list[tuple[str, ...]]) -> Sequence[Response]:
-        """The answers; files of the host that hang hold up nobody else.
+        """Return the responses; files of the host that hang delay nothing else.
 
         Raises:
-            InvalidRequest: there are none.
+            InvalidRequest: The request cannot be served.
         """
         allocator = self.resource.allocator
         if not self.resource.may_block:
@@ -177,7 +177,7 @@ class Servicer:
     async def PreStartContainer(
         self, _: api.PreStartContainerRequest, context: "Context"
     ) -> api.PreStartContainerResponse:
-        """A container may start."""
+        """Allow the container to start."""
         return api.PreStartContainerResponse()
 
     # ---------------------------------------------------------------- the rest
@@ -193,7 +193,7 @@ class Servicer:
         raise AssertionError("abort() raises")
 
     def failed(self, name: str, error: Exception) -> None:
-        """A call raised what nobody expects: it is logged where that is news."""
+        """Count an unexpected exception in a call, and log it if it is new."""
         if self._failures.add("devices", f"criproxy failed at {name} of '{self.resource.name}': {error!r}"):
             self._log.error("a call of the kubelet failed", call=name, resource=self.resource.name, exc_info=error)
 
@@ -212,6 +212,6 @@ class Servicer:
 
 
 def _renewed(event: asyncio.Event) -> asyncio.Event:
-    """Wake who waits for *event*; the one for the next time."""
+    """Wake all that wait for *event*; return a new event for the next time."""
     event.set()
     return asyncio.Event()

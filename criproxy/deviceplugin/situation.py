@@ -1,4 +1,4 @@
-"""How far one resource's plugin has come: said once for each change, and waited in until something changes."""
+"""The state of one resource's plugin: logs each change, and waits for changes."""
 
 import asyncio
 import time
@@ -22,30 +22,30 @@ _NORMAL = frozenset({State.REGISTERED, State.NO_KUBELET, State.UNREGISTERED})
 
 
 class Ended(Exception):
-    """The plugin is to end; whoever waits stops waiting."""
+    """Raised in all waiting calls when the plugin has to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What lies in the kubelet's folders, as far as it matters to one plugin."""
+    """The files in the kubelet's directories that matter to one plugin."""
 
     folder: int | None
-    """Which folder has the plugin's socket; None: it is missing."""
+    """Inode of the directory with the plugin's socket; None if it is missing."""
     own: Identity | None
-    """What lies where the plugin's socket belongs."""
+    """The socket at the path of the plugin's socket."""
     kubelet: Identity | None
 
 
 @dataclass(slots=True, repr=False)
 class Situation:
-    """The state of one resource's plugin, and its news."""
+    """The state of one resource's plugin, with notification of changes."""
 
     resource: str
     log: Log
     look: Callable[[], Sight]
-    """Asks the file system."""
+    """Reads the file system."""
     clock: Callable[[], float] = time.time
-    """Seconds since the epoch."""
+    """Returns seconds since the epoch."""
     state: State = State.STARTING
     text: str = ""
     since_s: float = 0.0
@@ -53,7 +53,7 @@ class Situation:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def enter(self, state: State, text: str = "") -> None:
-        """Be in *state* from now on, because of *text*; logged where that is news."""
+        """Enter *state* because of *text*; log it if it is new."""
         if (state, text) == (self.state, self.text):
             return
         self.state, self.text, self.since_s = state, text, self.clock()
@@ -62,23 +62,23 @@ class Situation:
             write(event, resource=self.resource, **({"reason": text} if text else {}))
 
     def notify(self) -> None:
-        """Something may have changed: in a folder, or with a stream."""
+        """Wake the waiting calls: a directory or a stream may have changed."""
         self._news.set()
 
     def end(self) -> None:
-        """Wake who waits, with `Ended`."""
+        """Make all waiting calls raise `Ended`."""
         self.ending = True
         self._news.set()
 
     async def sight(self) -> Sight:
-        """What lies there now."""
+        """Return the present files; reads the file system in a thread."""
         return await asyncio.to_thread(self.look)
 
     async def news(self) -> None:
-        """Return at the next news, or at once if there was some since the last time.
+        """Return at the next notification, or at once if there was one since the last call.
 
         Raises:
-            Ended: the plugin is to end.
+            Ended: The plugin has to end.
         """
         self.check()
         await self._news.wait()
@@ -86,16 +86,16 @@ class Situation:
         self.check()
 
     def check(self) -> None:
-        """Go on, unless the plugin is to end: that is `Ended`."""
+        """Raise `Ended` if the plugin has to end."""
         if self.ending:
             raise Ended
 
     async def until_changed(self, before: Sight, timeout_s: float, enough: Callable[[], bool] = lambda: False) -> bool:
-        """Return when the folders do not look as *before*, or *enough* is true; False: neither in time."""
+        """Wait until the files differ from *before* or *enough* returns True; return whether that happened in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not enough() and await self.sight() == before:
                     await self.news()
                 return True
-        # Not everything that changes is news at once: a folder that the kernel does not watch is only polled.
+        # Not every change is notified immediately: a directory that the kernel does not watch is only polled.
         return await self.sight() != before

@@ -1,4 +1,4 @@
-"""The vGPUs of the machine's cards: what profiles cut, and what is left to be offered otherwise."""
+"""The vGPUs of the machine's cards: what profiles cut, and what remains to be offered in other ways."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,19 +25,19 @@ _MEMORY_UNKNOWN = "only the driver knows the memory of NVIDIA's GPUs: the device
 def vgpus_of(
     advertised: Advertised, config: Configuration, inventory: Inventory, said: Said, pins: Pins | None
 ) -> tuple[Offers, Inventory]:
-    """The vGPUs of a class, by resource, and the *inventory* without what they are made of: cards and MIG devices.
+    """Return the vGPUs of a class by resource, and the *inventory* without the cards and MIG devices behind them.
 
-    A card in a contradiction is not offered at all: offered whole, it would give a container more than its quota.
+    A card with a contradiction is not offered at all: offered whole, it would give a container more than its quota.
 
     Args:
-        advertised: the class.
-        config: what the files say.
-        inventory: the machine.
-        said: gets contradictions.
-        pins: which cards there were before; None: a contradiction is an error.
+        advertised: The class.
+        config: The contents of the files.
+        inventory: The machine's cards.
+        said: Receives contradictions.
+        pins: Which cards existed before; None if a contradiction is an error.
 
     Raises:
-        ResourceError: without *pins*: the profiles and the cards contradict each other.
+        ResourceError: Without *pins*: the profiles and the cards contradict each other.
     """
     profiles = config.plan.profiles_of(advertised)
     parts, problems, left = dict[str, Mapping[str, Offered]](), list[str](), inventory
@@ -57,7 +57,7 @@ def vgpus_of(
 def _cut(
     advertised: Advertised, profiles: Sequence[Profile], inventory: Inventory, said: Said, pins: Pins | None
 ) -> Parts:
-    """The vGPUs into which *profiles* cut whole cards."""
+    """Cut whole cards into the vGPUs of *profiles*."""
     cards = _nvidia_cards(inventory) if advertised.is_nvidia else _class_cards(advertised, inventory)
     sizes = [card.size for card in cards]
     found = cut(sizes if pins is None else pins.sizes(advertised.kind.name, sizes), profiles)
@@ -87,17 +87,17 @@ class _Card:
     numa_node: int | None
 
     def offered(self, vgpu: Vgpu) -> Offered:
-        """One of its parts."""
+        """Return how one of its vGPUs is offered."""
         return Offered(id=vgpu.id, index=str(self.size.index), paths=self.paths, numa_node=self.numa_node, vgpu=vgpu)
 
 
 def _nvidia_cards(inventory: Inventory) -> list[_Card]:
-    """Those without MIG: a card with MIG is divided already."""
+    """Return the GPUs without MIG: a GPU with MIG is divided already."""
     return [_Card(size_of(gpu), gpu_paths(gpu), gpu.numa_node) for gpu in shown(inventory.gpus) if not gpu.mig_enabled]
 
 
 def _class_cards(advertised: Advertised, inventory: Inventory) -> list[_Card]:
-    """Of a class that is not NVIDIA's: nobody knows their memory."""
+    """Return the cards of a class other than NVIDIA's; their memory is unknown."""
     kind = advertised.kind
     return [
         _Card(
@@ -119,53 +119,53 @@ def _without(inventory: Inventory, advertised: Advertised, cards: set[str]) -> I
 
 
 class VgpuHost(Protocol):
-    """The files of the host that vGPUs need; both may block."""
+    """The files of the host that vGPUs need; both methods may block."""
 
     def exists(self, path: str) -> bool:
-        """Whether a path is there."""
+        """Whether a path exists."""
         ...
 
     def prepare(self, own: str, shared: str) -> None:
-        """Make two folders for containers.
+        """Create two directories for containers.
 
         Args:
-            own: of one container; it gets a new one, since the former container may have left anything in it.
-            shared: of all.
+            own: The directory of one container; always a new one, since the former container may have written to it.
+            shared: The directory of all containers.
 
         Raises:
-            OSError: that cannot be done.
+            OSError: A directory cannot be created.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuAllocator:
-    """Answers Allocate for the vGPUs of one profile: a container gets one, with its quota in annotations."""
+    """Allocator for the vGPUs of one profile: a container gets one, with its quota in annotations."""
 
     profile: Profile
     makers: Makers
     host: VgpuHost
     offered: Mapping[str, Offered]
     whole: Allocator
-    """Answers for the cards themselves."""
+    """Allocator for the cards themselves."""
 
     @property
     def resource(self) -> str:
-        """With its domain."""
+        """Includes the domain."""
         return self.profile.resource
 
     def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
-        """What containers get, each by its ids.
+        """Return what each container gets for its IDs.
 
         Raises:
-            InvalidRequest: one of them cannot be served, and so none is.
+            InvalidRequest: One of the requests cannot be served; then none is.
         """
         vgpus = list(self._vgpus(requests))
         responses = self.whole.allocate(requests)
         return [self._limited(response, vgpu) for response, vgpu in zip(responses, vgpus, strict=True)]
 
     def _limited(self, response: Response, vgpu: Vgpu) -> Response:
-        """With the quota, and what enforces it."""
+        """Return *response* with the quota and its enforcement."""
         try:
             if "hami-core" in self.profile.enforce:
                 paths = self.makers.hami

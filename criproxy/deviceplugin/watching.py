@@ -1,4 +1,4 @@
-"""Connects what notices that cards fail with their health: NVML's events, health commands, and what is not there."""
+"""Connects the sources of failures with the health of cards: NVML events, health commands, and missing cards."""
 
 from collections.abc import Callable, Mapping
 
@@ -25,19 +25,19 @@ from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 
 MOST_UNKNOWN = 100
-"""So many names that health commands use for no card are logged."""
+"""Limit for logging names of unknown cards from health commands."""
 _CALL = "nvmlDeviceRegisterEvents"
 
 
 class Watching:
-    """What is noticed of cards.
+    """Monitors the cards.
 
     Args:
-        health: gets it.
-        events: the program that tells of NVML's events.
-        xids: which errors count.
-        offers: what is offered of NVIDIA's cards at this moment.
-        log: is told once of what does not fit.
+        health: Receives all observations.
+        events: The program that reports NVML events.
+        xids: Selects the errors that count.
+        offers: Returns what is offered of NVIDIA's cards at this moment.
+        log: Gets one line for each unknown card that a health command names.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class Watching:
         self._unknown: set[str] = set()
 
     def start(self, tasks: Tasks) -> None:
-        """Begin to watch."""
+        """Start the background tasks."""
         tasks.forever("health commands", self.commands.run)
         if self._xids.watching:
             tasks.forever("events of cards", self.events.run)
 
     def use(self, loaded: Loaded) -> None:
-        """Watch as *loaded* says."""
+        """Monitor according to *loaded*."""
         plan = loaded.plan
         self.health.hold_down(plan.hold_down_s)
         self.health.expect(each.kind for each in plan.health_commands)
         self.commands.use(plan.health_commands)
 
     def found(self, loaded: Loaded, inventory: Inventory) -> None:
-        """Note which cards there are."""
+        """Update the set of existing cards."""
         self._inventory = inventory
         self.health.see(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
         self.commands.soon(self.health.awaited())
@@ -75,7 +75,7 @@ class Watching:
         self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
 
     def _registered(self, found: Registered) -> None:
-        """It is known of which GPUs NVML tells events."""
+        """Update the health of GPUs whose events NVML does not report."""
         bad = set(map(card_of, unwatched(self._nvidia(), places_of(self._inventory.gpus), found.failed)))
         changes = dict.fromkeys(self.health.of(NVIDIA.name), call_works(_CALL))
         for key in changes:
@@ -90,12 +90,12 @@ class Watching:
         self.health.note({(NVIDIA.name, card): change for card in cards})
 
     def _nvidia(self) -> list[Offered]:
-        """All that is offered, and all cards: what is offered in no way at the moment can fail, too."""
+        """Return everything that is offered, and all cards: a card that is not offered at the moment can fail, too."""
         offered = [each for cards in self._offers().values() for each in cards.values()]
         return [*offered, *(Offered(id=card, index="") for _, card in self.health.of(NVIDIA.name))]
 
     def _judged(self, kind: str, verdict: Mapping[str, str] | str) -> None:
-        """A health command of a class has spoken."""
+        """Apply the verdict of the health command of a class."""
         if isinstance(verdict, str):
             self.health.judge(kind, dict.fromkeys(self.health.of(kind), command_says_bad(verdict)))
             return
