@@ -1,6 +1,6 @@
-"""What the command line and the variables set, as NVIDIA's plugin reads them with Go's flag package and urfave/cli.
+"""Settings of command line and environment, as NVIDIA's plugin reads them with Go's flag package and urfave/cli.
 
-A variable that is set but empty counts as the empty text, as false, or as a list of one empty text; for numbers and
+A variable that is set but empty stands for an empty text, for false, or for a list of one empty text; for numbers and
 durations it counts as not set.
 """
 
@@ -15,21 +15,21 @@ from criproxy.nvidia.numbers import INT64, integer
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 _NO_EFFECT = frozenset(("help", "h", "version", "v"))
-"""Flags that the library adds by itself, and which set nothing."""
+"""Flags that the library adds itself, and which set nothing."""
 
 _OF_VARIABLE = {
     "bool": 'as bool value from environment variable "{}" for flag {}',
     "integers": 'as int slice value from environment variable "{}" for flag {}',
     "duration": 'from environment variable "{}" as value for flag {}',
 }
-"""How a message goes on about a variable that cannot be read; any text will do for the other kinds."""
+"""Middle part of the message about a variable that cannot be parsed; the other kinds accept any text."""
 
 
 def set_values(args: Sequence[str], env: Mapping[str, str], program: Program) -> dict[str, Any]:
-    """The values that *args*, or else *env*, set for *program*, by the keys of the file.
+    """Return the values that *args*, or else *env*, set for *program*, by the keys of the file.
 
     Raises:
-        PluginConfigError: at the stage ``cli``.
+        PluginConfigError: With the stage ``cli``.
     """
     flags = FLAGS[program]
     values = _from_variables(env, flags) | _from_arguments(args, flags)
@@ -50,7 +50,7 @@ def _from_variables(env: Mapping[str, str], flags: Sequence[Flag]) -> dict[str, 
     return values
 
 
-def _from_variable(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (what the flag holds)
+def _from_variable(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (the type depends on the flag)
     if not said and flag.kind == "bool":
         return False
     try:
@@ -64,7 +64,7 @@ def _from_variable(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (wh
 
 
 def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any]:
-    """What the flags in *args* set: up to the first argument that is none."""
+    """Return what the flags in *args* set, up to the first argument that is not a flag."""
     by_name = {name: flag for flag in flags for name in flag.names}
     values: dict[str, Any] = {}
     used: set[str] = set()
@@ -100,7 +100,7 @@ def _hold_to_one_name(used: Sequence[str]) -> None:
         raise _wrong(f"Cannot use two forms of the same flag: {used[1]} {used[0]}")
 
 
-def _from_argument(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (what the flag holds)
+def _from_argument(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (the type depends on the flag)
     try:
         return _READERS[flag.kind](said)
     except ValueError as error:

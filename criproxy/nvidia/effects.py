@@ -1,4 +1,4 @@
-"""What of a configuration criproxy takes over and does nothing about, or otherwise than its words let one expect."""
+"""Settings of a configuration that have no effect in criproxy, or another effect than their names suggest."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,11 +10,11 @@ _FOR_CDI = ("cdi-feature-flags", "flags.plugin.nvidiaCTKPath", "flags.plugin.con
 
 
 def without_effect(config: PluginConfig, said: Collection[str]) -> Iterator[str]:
-    """A sentence for each.
+    """Yield a sentence for each such setting.
 
     Args:
-        config: the configuration as it holds.
-        said: the keys that file, flags and variables set; all others have their defaults.
+        config: The resulting configuration.
+        said: The keys that file, flags and variables set; all others have their defaults.
     """
     if "flags.failOnInitError" in said and config.flags.fail_on_init_error:
         yield (

@@ -1,4 +1,4 @@
-"""Which cards NVIDIA's plugin would prefer, and among those that it likes equally, which we do."""
+"""The cards that NVIDIA's plugin prefers, and our choice among those that it rates equally."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from criproxy.nvidia.mps import is_mig
 from criproxy.nvidia.nodes import WSL_NODE
 
 POINTS = {Distance.SYS: 10, Distance.NODE: 20, Distance.PHB: 30, Distance.PXB: 40, Distance.PIX: 50}
-"""Of two GPUs, by what lies between them."""
+"""Points of a pair of GPUs, by what connects them."""
 POINTS_ON_ONE_BOARD = 60
 POINTS_OF_A_LINK = 100
-"""Of each NVLink that leads from one GPU to the other; those to switches do not count."""
+"""For each direct NVLink between the GPUs; links to switches do not count."""
 MAX_LINKS = 18
 
 PairScores = Mapping[frozenset[str], int]
-"""By the UUIDs of two GPUs; those that are missing have nothing but the machine in common."""
+"""By the UUIDs of two GPUs; missing pairs have only the machine in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the kubelet asks for one container."""
+    """The kubelet's request for one container."""
 
     available: tuple[str, ...]
     """In any order."""
     required: tuple[str, ...] = ()
-    """Those that the container has anyway."""
+    """The IDs that the container gets in any case."""
     size: int
-    """How many it gets in all."""
+    """Total number of IDs for the container."""
 
 
 class UnknownGpu(ValueError):
@@ -38,18 +38,18 @@ class UnknownGpu(ValueError):
 
 
 def pair_score(distance: Distance | None, nvlinks: int = 0) -> int:
-    """How well two GPUs belong together.
+    """Return how closely two GPUs are linked.
 
     Args:
-        distance: what lies between them; None: they are on one board.
-        nvlinks: those that lead from one to the other, and not by a switch.
+        distance: What connects them; None if they are on one board.
+        nvlinks: Number of direct NVLinks between them, without those through switches.
     """
     points = POINTS_ON_ONE_BOARD if distance is None else POINTS[distance]
     return points + POINTS_OF_A_LINK * min(nvlinks, MAX_LINKS)
 
 
 def pair_scores(cards: Sequence[Card], told: Mapping[str, Peers]) -> PairScores:
-    """How well each two of *cards* belong together; *told* has by their ids what the driver says."""
+    """Return how closely each two of *cards* are linked; *told* has, by ID, the links that the driver reports."""
     found = {}
     for link in links(cards, told):
         one, other = cards[link.first], cards[link.second]
@@ -67,19 +67,20 @@ def preferred(
     scores: PairScores | None = None,
     free_cpu_milli: Mapping[int, int] | None = None,
 ) -> tuple[str, ...]:
-    """Which ids of a resource the kubelet had best allocate to a container.
+    """Return the IDs of a resource that the kubelet should allocate to a container.
 
-    Whole GPUs are chosen by their links; replicas and MIG devices by how many are in use, as *spread* says.
+    Whole GPUs are chosen by their links; replicas and MIG devices by the number in use, according to *spread*.
 
     Args:
-        offered: all ids of the resource.
-        request: what the kubelet asks.
-        spread: of replicas over cards.
-        scores: of whole GPUs.
-        free_cpu_milli: by NUMA node, as far as that is known.
+        offered: All IDs of the resource.
+        request: The kubelet's request.
+        spread: How replicas are distributed over cards.
+        scores: How closely whole GPUs are linked.
+        free_cpu_milli: Free CPU by NUMA node, as far as known.
 
     Raises:
-        UnknownGpu, NotEnoughOffered: the request cannot be answered.
+        UnknownGpu: A requested GPU is unknown.
+        NotEnoughOffered: There are too few IDs.
     """
     if any(map(is_replica, request.available)) or not all(map(_is_whole_gpu, offered.values())):
         return slots(offered, request.available, request.required, request.size, spread)

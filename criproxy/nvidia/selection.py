@@ -1,4 +1,4 @@
-"""Which of several named files holds on a node: as NVIDIA's config-manager chooses, and in criproxy's own order."""
+"""Selects one of several named files for a node: as NVIDIA's config-manager does, and in criproxy's own order."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ LABEL = "nvidia.com/device-plugin.config"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The file that holds."""
+    """The selected file."""
 
     name: str
-    """Its name in the directory; empty: an empty configuration."""
+    """Its name in the directory; empty for an empty configuration."""
     reason: str
-    """Why it is this one, for people."""
+    """Why it was selected; for users."""
 
 
 def config_names(names: Collection[str]) -> list[str]:
-    """Those of the *names* of a directory's files that are configurations: not what a ConfigMap's volume adds."""
+    """Return the *names* of a directory that are configurations, without those that a ConfigMap's volume adds."""
     return sorted(name for name in names if not name.startswith(".."))
 
 
 def as_config_manager_chooses(
     names: Collection[str], label: str, default: str, fallbacks: Sequence[str] = ("named", "single", "empty")
 ) -> Choice:
-    """NVIDIA's choice among files: the node's *label*, else the *default* of its flag, else the first that works.
+    """Choose a file as NVIDIA does: the node's *label*, or the *default* of its flag, or the first fallback that works.
 
-    *names* are those of `config_names`; *label* and *default* are empty where they are not set.
+    *names* are those of `config_names`; *label* and *default* are empty if they are not set.
 
     Raises:
-        PluginConfigError: of the class ``file``, with NVIDIA's message.
+        PluginConfigError: With the class ``file`` and NVIDIA's message.
     """
     if not names:
         raise _wrong("no configuration files available")
@@ -62,10 +62,10 @@ def _fallback(fallback: str, names: Collection[str]) -> Choice | None:
 
 
 def choose(names: Collection[str], explicit: str = "", hostname: str = "", groups: Sequence[str] = ()) -> Choice:
-    """Criproxy's own choice: an explicit name, the host's, that of a group of hosts, `default`, the only one.
+    """Choose a file in criproxy's order: an explicit name, the host's, a group's, `default`, the only one.
 
     Raises:
-        PluginConfigError: of the class ``file``: none of them is there.
+        PluginConfigError: With the class ``file``: none of these files exists.
     """
     if explicit:
         return _existing(explicit, names, "the option names it")
