@@ -1,4 +1,4 @@
-"""sysfs → `Topology`: the whole of it, and which of its CPUs pods may use. The parts have their own files."""
+"""Reads sysfs into a `Topology`: the whole machine, and the CPUs that pods may use. Other modules read the parts."""
 
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from criproxy.model.topology import Topology
 
 
 def discover(host_root: Path = Path("/")) -> Topology:
-    """Read the machine whose /sys and /proc lie under *host_root*, as far as placement needs it.
+    """Read the machine with /sys and /proc below *host_root*, as far as placement needs it.
 
     Raises:
-        CriproxyError: no CPU can be found there, a file holds nonsense, or the pods' cgroup allows no online CPU.
+        CriproxyError: There are no CPUs, a file has invalid content, or the pods' cgroup allows no online CPU.
     """
     online = read_online(host_root)
     nodes = read_nodes(host_root, online)

@@ -1,6 +1,6 @@
-"""The section ``sharing`` of NVIDIA's file: which resources' cards are offered how many times.
+"""The section ``sharing`` of NVIDIA's file: how many times the cards of each resource are offered.
 
-Below ``timeSlicing`` and ``mps`` a key is what the file says, letter by letter.
+Keys below ``timeSlicing`` and ``mps`` are case-sensitive.
 """
 
 from criproxy.nvidia.decode import at_once, fields_of, flag, integer, items_of, joined, json_text, mapping, named, text
@@ -14,7 +14,7 @@ MIN_REPLICAS = 2
 
 
 def sharing(value: Value, where: str) -> Sharing:
-    """Both parts; the one that does not hold is checked, too."""
+    """Decode both subsections; the one that does not take effect is checked, too."""
     found = fields_of(
         value, where, {"timeSlicing": at_once(_time_slicing), "mps": at_once(_mps)}, even_null=("timeSlicing",)
     )
@@ -52,11 +52,11 @@ def _part(value: Value, where: str, *, fails_by_default: bool) -> SharedResource
 
 
 _NULL = Value(None, 0)
-"""What a key that is not there counts as."""
+"""Stands for a missing key."""
 
 
 def _resource(value: Value, where: str, renames: bool) -> SharedResource:
-    """One entry, its keys in the order in which NVIDIA's plugin checks them."""
+    """Decode one entry; checks its keys in the same order as NVIDIA's plugin."""
     keys = mapping(value, where)
     if "name" not in keys:
         raise PluginConfigError(
@@ -91,7 +91,7 @@ def _replicas(value: Value, where: str) -> int:
 
 
 def _devices(value: Value, where: str) -> DevicesSelector:
-    """All cards, the first so many, or those that are listed."""
+    """Decode a selection: all cards, the first so many, or those listed."""
     if value.data is None or isinstance(value.data, str):
         said = text(value, where)
         if said != "all":
@@ -108,7 +108,7 @@ def _devices(value: Value, where: str) -> DevicesSelector:
 
 
 def _device(value: Value, where: str) -> str:
-    """One of those that are listed; null counts as 0, as in Go."""
+    """Decode a listed card; null counts as 0, as in Go."""
     index = 0 if value.data is None else whole(value.data)
     if index is not None and index in UINT64:
         return str(index)

@@ -1,4 +1,4 @@
-"""What values fit together, in the order and the words of NVIDIA's device plugin and GPU feature discovery."""
+"""Checks values against each other, in the order and with the messages of NVIDIA's plugin and feature discovery."""
 
 from criproxy.nvidia.flags import Program
 from criproxy.nvidia.mistake import PluginConfigError
@@ -15,7 +15,7 @@ def validate(config: PluginConfig, *, program: Program = "plugin", has_nvml: boo
     """Check *config* as *program* does before it starts.
 
     Raises:
-        PluginConfigError: at the stage ``validate``.
+        PluginConfigError: With the stage ``validate``.
     """
     if program == "plugin":
         _check_plugin(config, has_nvml)

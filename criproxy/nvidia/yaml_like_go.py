@@ -1,7 +1,7 @@
-"""YAML text → values with their lines, read as NVIDIA's plugin reads it: with Go's YAML library on the way to JSON.
+"""Parses YAML into values with their lines, as NVIDIA's plugin does: with Go's YAML library on the way to JSON.
 
-PyYAML's scanner and parser are used, but neither its words for values nor its composer: those know numbers of base 60
-and dates, refuse a second document and a tab, and let a key beside a merge win.
+It uses the scanner and the parser of PyYAML, but neither its resolver nor its composer: these know base-60 numbers and
+dates, reject a second document and tabs, and give a key precedence over a merge.
 """
 
 import base64
@@ -18,22 +18,22 @@ from criproxy.nvidia.yaml_words import TAG_BINARY, UnfitTagError, plain_value, t
 Data = str | float | bool | None | list["Value"] | dict[str, "Value"]
 
 MAX_VALUES = 100_000
-"""Values in one file, each use of an alias counted: what looks small must not grow without bound."""
+"""Limit for values in a file, counting each use of an alias: a short file must not expand without bound."""
 MAX_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the file, and the line where it stands."""
+    """A value of the file, and its line."""
 
     data: Data
     line: int
     count: int = 1
-    """How many values it holds, itself included."""
+    """Number of values in it, including itself."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Takes a tab for a blank where no indentation is at stake, as in JSON."""
+    """Accepts tabs as blanks outside of indentation, as in JSON."""
 
     def scan_to_next_token(self) -> None:
         super().scan_to_next_token()
@@ -54,10 +54,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> Value:
-    """The first document of *text*.
+    """Return the first document of *text*.
 
     Raises:
-        PluginConfigError: of the class ``syntax``.
+        PluginConfigError: With the class ``syntax``.
     """
     try:
         found = _Composer(_first_document(text)).value(0)
@@ -71,14 +71,14 @@ def read_yaml(text: str) -> Value:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """What the parser says, and the reason for the most common of all."""
+    """Return the parser's message, or a clearer one for the most common mistake."""
     problem = error.problem or error.context or "this is not YAML"
     tab = problem.startswith(r"found character '\t'")
     return "found a tab where a value or a key begins: indent with spaces" if tab else problem
 
 
 def _first_document(text: str) -> list[yaml.Event]:
-    """The events of the values in the first document; what follows is never looked at."""
+    """Return the events of the values in the first document; what follows it is not parsed."""
     events: list[yaml.Event] = []
     for event in yaml.parse(text, Loader=_Loader):
         match event:
@@ -92,7 +92,7 @@ def _first_document(text: str) -> list[yaml.Event]:
 
 
 def second_document(text: str) -> int:
-    """The line of a document after the first one that says something; 0: there is none, or what follows is no YAML."""
+    """Return the line of a later document that is not empty; 0 if there is none, or if what follows is not YAML."""
     ended, line = False, 0
     with suppress(yaml.YAMLError):
         for event in yaml.parse(text, Loader=_Loader):
@@ -104,7 +104,7 @@ def second_document(text: str) -> int:
 
 
 class _Composer:
-    """Goes through the events of one document."""
+    """Composes values from the events of one document."""
 
     def __init__(self, events: list[yaml.Event]) -> None:
         self._events = events
@@ -113,7 +113,7 @@ class _Composer:
         self._count = 0
 
     def value(self, depth: int) -> Value:
-        """The next value."""
+        """Return the next value."""
         if not self._events:
             return Value(None, 1)
         event = self._events[self._at]
@@ -158,7 +158,7 @@ class _Composer:
         return value
 
     def _ended(self) -> bool:
-        """Step over the end of a collection, if it comes next."""
+        """Whether the collection ends here; steps over its end."""
         ended = isinstance(self._events[self._at], yaml.CollectionEndEvent)
         self._at += ended
         return ended
@@ -187,7 +187,7 @@ def _is_merge(event: yaml.Event) -> bool:
 
 
 def _merge(data: dict[str, Value], merged: Value) -> None:
-    """Add what *merged* has to *data*: over what stands above it; of several mappings, the first has precedence."""
+    """Add *merged* to *data*: it overrides what stands above it; of several mappings, the first takes precedence."""
     sources = merged.data[::-1] if isinstance(merged.data, list) else [merged]
     for source in sources:
         if not isinstance(source.data, dict):
@@ -196,7 +196,7 @@ def _merge(data: dict[str, Value], merged: Value) -> None:
 
 
 def _key(key: Value) -> str:
-    """The key as the text that it is in JSON."""
+    """Return the key as its text in JSON."""
     match key.data:
         case str():
             return key.data
@@ -229,7 +229,7 @@ def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
 
 
 def _hold_to_json(value: Value) -> None:
-    """Raise for a number that JSON does not have, wherever it stands."""
+    """Raise an error for a number that JSON does not support, at any depth."""
     match value.data:
         case float() if value.data - value.data != 0:
             raise _wrong(value.line, f"unsupported value: {shortest(value.data)}")
