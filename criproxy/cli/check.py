@@ -75,7 +75,7 @@ def command(
 
     from criproxy.config.choice import choose
     from criproxy.config.load import examine
-    from criproxy.discovery.named import host_reader
+    from criproxy.discovery.host_paths import host_reader
 
     root = None if no_machine else host_root
     topology = _machine(root) if root else None

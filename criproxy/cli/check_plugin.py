@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from criproxy.cli.check_called import Called
     from criproxy.config.load import Report
     from criproxy.config.nvidia_file import NvidiaFile
+    from criproxy.deviceplugin.card_offers import Configuration
     from criproxy.deviceplugin.inventory import Inventory
-    from criproxy.deviceplugin.offering import Configuration
     from criproxy.devices.cards import Stock
     from criproxy.devices.plan import Advertised, PluginPlan
     from criproxy.nvidia.options import PluginConfig
@@ -114,8 +114,8 @@ def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Pat
 
 
 def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", found: "Inventory") -> Checked:
-    from criproxy.deviceplugin.offering import Configuration
-    from criproxy.deviceplugin.resources import resources
+    from criproxy.deviceplugin.card_offers import Configuration
+    from criproxy.deviceplugin.resource_builder import resources
     from criproxy.nvidia.options import PluginConfig
 
     config = (nvidia and nvidia.config) or PluginConfig()
@@ -148,7 +148,7 @@ def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
 
 def _contradiction(config: "Configuration", found: "Inventory") -> str:
     """Why the plugin would not take the files into force on this machine; empty: it would."""
-    from criproxy.deviceplugin.resources import resources
+    from criproxy.deviceplugin.resource_builder import resources
     from criproxy.nvidia.resources import ResourceError
 
     try:

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from criproxy.deviceplugin.resources import Unhealthy
-from criproxy.deviceplugin.seen import Key, Seen
+from criproxy.deviceplugin.detected_cards import Key, Seen
+from criproxy.deviceplugin.resource_builder import Unhealthy
 from criproxy.devices.health import (
     HOLD_DOWN_S,
     CardHealth,

@@ -13,7 +13,7 @@ from criproxy.config.choice import choose
 from criproxy.config.load import examine
 from criproxy.config.nvidia_file import Node, NvidiaFile, named_resources
 from criproxy.config.nvidia_file import examine as examine_nvidia
-from criproxy.deviceplugin.offering import Configuration
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.options import Options, below
 from criproxy.devices.options import DeviceOptions
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan

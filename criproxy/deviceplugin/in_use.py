@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from criproxy.cri.podresources import PodresourcesClient, PodresourcesError
-from criproxy.deviceplugin.plugins import InUse
+from criproxy.deviceplugin.plugin_manager import InUse
 from criproxy.observe.logger import Log
 
 ASK_TIMEOUT_S = 10.0

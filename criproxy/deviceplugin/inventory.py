@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from criproxy.deviceplugin.nodes import Names, names_of_cards, with_render_nodes
+from criproxy.deviceplugin.device_nodes import Names, names_of_cards, with_render_nodes
 from criproxy.deviceplugin.nvml_inventory import (
     NvmlProgram,
     gpus_of_driver,

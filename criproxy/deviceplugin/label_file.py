@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.resources import Served
+from criproxy.deviceplugin.resource_builder import Served
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.feature_file import FILE_MODE, feature_file
 from criproxy.devices.labels import advertised, resource_labels, vgpu_labels

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from criproxy.deviceplugin.card_offers import Said
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Said
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cutting import choose

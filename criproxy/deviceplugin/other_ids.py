@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from criproxy.deviceplugin.detected_cards import Key
 from criproxy.deviceplugin.resource import Resource
-from criproxy.deviceplugin.seen import Key
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, unique
 from criproxy.devices.vgpus import DOMAIN

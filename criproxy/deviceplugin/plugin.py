@@ -8,14 +8,14 @@ from pathlib import Path
 from time import monotonic
 
 from criproxy.deviceplugin import messages, sockets
-from criproxy.deviceplugin.introduction import ByCall, ByFolder
-from criproxy.deviceplugin.registration import KubeletSocket, RegistryEntry
+from criproxy.deviceplugin.registrar import ByCall, ByFolder
+from criproxy.deviceplugin.registration_api import KubeletSocket, RegistryEntry
 from criproxy.deviceplugin.resource import Device, Resource
 from criproxy.deviceplugin.server import Server, device_plugin
 from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, State, Status, Times, Way
-from criproxy.deviceplugin.situation import Ended, Sight, Situation
 from criproxy.deviceplugin.sockets import SocketTrouble, Vanished
+from criproxy.deviceplugin.state_tracker import Ended, Sight, Situation
 from criproxy.observe.backoff import Backoff
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from criproxy.deviceplugin.answers import FreeCpus
+from criproxy.deviceplugin.allocators import FreeCpus
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.plugins import Plugins
-from criproxy.deviceplugin.resources import Served, Unhealthy, resources
+from criproxy.deviceplugin.plugin_manager import Plugins
+from criproxy.deviceplugin.resource_builder import Served, Unhealthy, resources
 from criproxy.observe.logger import Log
 
 

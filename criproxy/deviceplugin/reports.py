@@ -9,8 +9,8 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.deviceplugin.cards_health import Known
-from criproxy.deviceplugin.resources import Served
-from criproxy.deviceplugin.seen import Key
+from criproxy.deviceplugin.detected_cards import Key
+from criproxy.deviceplugin.resource_builder import Served
 from criproxy.deviceplugin.settings import State, Status
 from criproxy.deviceplugin.sockets import Identity, identity
 from criproxy.devices.offers import Offered

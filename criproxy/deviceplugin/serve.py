@@ -12,19 +12,19 @@ from criproxy import __version__
 from criproxy.deviceplugin import nvml_events, nvml_inventory
 from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
-from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.deviceplugin.detected_cards import Key, names_of, nvml_problem
+from criproxy.deviceplugin.free_cpus import FreeCpus
+from criproxy.deviceplugin.health_monitor import Watching
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
-from criproxy.deviceplugin.labelling import Labelling
+from criproxy.deviceplugin.label_updater import Labelling
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import Plugins
+from criproxy.deviceplugin.plugin_manager import Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
-from criproxy.deviceplugin.seen import Key, names_of, nvml_problem
 from criproxy.deviceplugin.settings import State
-from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published

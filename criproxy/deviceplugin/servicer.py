@@ -10,7 +10,7 @@ import grpc
 
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
-from criproxy.deviceplugin.preferring import Preferring
+from criproxy.deviceplugin.preference_runner import Preferring
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
 from criproxy.devices.allocation import InvalidRequest, Response

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from posixpath import join
 from typing import Protocol
 
+from criproxy.deviceplugin.card_offers import Configuration, Said, card_id
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.mig_vgpus import Parts, mig_vgpus, size_of
-from criproxy.deviceplugin.offering import Configuration, Said, card_id
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response

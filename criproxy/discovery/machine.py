@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from criproxy.discovery.cgroup import read_allowed
+from criproxy.discovery.cpu_kinds import read_kinds
 from criproxy.discovery.cpus import (
     read_caches,
     read_cores,
@@ -12,7 +13,6 @@ from criproxy.discovery.cpus import (
     read_packages,
     read_present,
 )
-from criproxy.discovery.kinds import read_kinds
 from criproxy.discovery.numa import read_distances, read_nodes
 from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import format_cpuset

@@ -7,9 +7,9 @@ durations it counts as not set.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.durations import parse_duration
 from criproxy.nvidia.flags import FLAGS, Flag, Program
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.numbers import INT64, integer
 
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
-from criproxy.nvidia.mistake import MAX_QUOTED, PluginConfigError, WrongTypeError
+from criproxy.nvidia.config_error import MAX_QUOTED, PluginConfigError, WrongTypeError
 from criproxy.nvidia.numbers import INT64, json_number, whole
 from criproxy.nvidia.yaml_like_go import Value
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from criproxy.nvidia.command_line import set_values
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.durations import INFINITE
 from criproxy.nvidia.flags import FLAGS, Program
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import Flags, GfdFlags, Imex, MigStrategy, PluginConfig, PluginFlags
 from criproxy.nvidia.syntax import FileContent, read_file
 from criproxy.nvidia.validation import validate

@@ -3,8 +3,8 @@
 Keys below ``timeSlicing`` and ``mps`` are case-sensitive.
 """
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.decode import at_once, fields_of, flag, integer, items_of, joined, json_text, mapping, named, text
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.names import is_card_reference, resource_name, shared_name
 from criproxy.nvidia.numbers import INT64, UINT64, whole
 from criproxy.nvidia.options import DevicesSelector, SharedResource, SharedResources, Sharing

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.decode import (
     Decoder,
     at_once,
@@ -18,7 +19,6 @@ from criproxy.nvidia.decode import (
     text,
 )
 from criproxy.nvidia.durations import Duration, parse_duration
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.names import resource_name
 from criproxy.nvidia.numbers import INT64, shortest
 from criproxy.nvidia.options import ResourcePattern, Sharing

@@ -1,7 +1,7 @@
 """Checks values against each other, in the order and with the messages of NVIDIA's plugin and feature discovery."""
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.flags import Program
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig
 
 LIST_STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")

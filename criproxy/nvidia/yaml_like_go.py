@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import yaml
 
-from criproxy.nvidia.mistake import PluginConfigError, quoted
+from criproxy.nvidia.config_error import PluginConfigError, quoted
 from criproxy.nvidia.numbers import INT64, shortest
-from criproxy.nvidia.yaml_words import TAG_BINARY, UnfitTagError, plain_value, tagged_value
+from criproxy.nvidia.yaml_scalars import TAG_BINARY, UnfitTagError, plain_value, tagged_value
 
 Data = str | float | bool | None | list["Value"] | dict[str, "Value"]
 

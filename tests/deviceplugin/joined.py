@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.offering import Configuration
-from criproxy.deviceplugin.resources import Served, resources
+from criproxy.deviceplugin.resource_builder import Served, resources
 from criproxy.deviceplugin.settings import Times
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass

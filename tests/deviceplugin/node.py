@@ -9,7 +9,7 @@ from pathlib import Path
 from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import AskInUse, InUse, Plugins
+from criproxy.deviceplugin.plugin_manager import AskInUse, InUse, Plugins
 from criproxy.deviceplugin.resource import Device, Preference, Resource
 from criproxy.deviceplugin.settings import State, Status, Times, Way
 from criproxy.devices.allocation import InvalidRequest, Response

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.cards_health import KEPT_S, CardsHealth
-from criproxy.deviceplugin.seen import Key, Seen
+from criproxy.deviceplugin.detected_cards import Key, Seen
 from criproxy.devices.health import command_says_bad, command_says_good, xid_event
 from tests.control.world import RecordingLog
 

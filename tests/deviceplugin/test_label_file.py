@@ -7,7 +7,7 @@ import pytest
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.label_file import label_text, labels_note, machine_type, says, write
-from criproxy.deviceplugin.resources import Served
+from criproxy.deviceplugin.resource_builder import Served
 from criproxy.devices.offers import Offered
 from criproxy.nvidia.options import PluginConfig
 from tests.deviceplugin.hosts import t4

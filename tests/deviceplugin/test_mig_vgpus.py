@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import resources
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.enforcement import enforced_quota_in

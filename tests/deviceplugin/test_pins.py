@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import resources
 from criproxy.devices.offers import card_of, is_replica
 from criproxy.devices.plan import NVIDIA_ALONE, SharedCards
 from criproxy.nvidia.load import load
 from tests.deviceplugin.hosts import a100, part, t4
-from tests.deviceplugin.test_resources import gpus, npus, of_ali
+from tests.deviceplugin.test_resource_builder import gpus, npus, of_ali
 
 FILE = "sharing: {timeSlicing: {resources: [{name: nvidia.com/%s, replicas: 2, devices: %s}]}}"
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from criproxy.deviceplugin.cards_health import CardsHealth
+from criproxy.deviceplugin.detected_cards import cards_of
 from criproxy.deviceplugin.reports import published
-from criproxy.deviceplugin.resources import resources
-from criproxy.deviceplugin.seen import cards_of
+from criproxy.deviceplugin.resource_builder import resources
 from tests.control.world import RecordingLog
 from tests.deviceplugin.hosts import a100, part
-from tests.deviceplugin.test_resources import gpus, of_nvidia
+from tests.deviceplugin.test_resource_builder import gpus, of_nvidia
 
 
 async def test_mig_devices_name_their_gpu() -> None:

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from criproxy.deviceplugin.cards_health import Known
+from criproxy.deviceplugin.detected_cards import Seen
 from criproxy.deviceplugin.reports import Reports
-from criproxy.deviceplugin.seen import Seen
 from criproxy.devices.health import new, step, xid_event
 from criproxy.devices.published import Published
 from tests.deviceplugin.node import Log

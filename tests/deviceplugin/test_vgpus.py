@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.resources import Served, resources
+from criproxy.deviceplugin.resource_builder import Served, resources
 from criproxy.devices.allocation import InvalidRequest
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock

@@ -9,12 +9,12 @@ import pynvml
 import pytest
 
 from criproxy.deviceplugin import nvml_events
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.nvml_events import Registered
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.resource import Resource
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import resources
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.plan import NVIDIA_ALONE
 from criproxy.nvidia.load import load

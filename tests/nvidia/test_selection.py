@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.selection import as_config_manager_chooses, choose, config_names
 
 ALL = ("named", "single", "empty")

@@ -12,7 +12,7 @@ import pytest
 
 from criproxy.deviceplugin import inventory, nvml_events, nvml_inventory, serve
 from criproxy.deviceplugin.options import Options
-from criproxy.deviceplugin.plugins import Plugins
+from criproxy.deviceplugin.plugin_manager import Plugins
 from criproxy.deviceplugin.settings import Times
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from criproxy.deviceplugin.detected_cards import Key
 from criproxy.deviceplugin.folder_watch import FolderWatch
 from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards, without_ids
 from criproxy.deviceplugin.plugin import Place, Plugin
-from criproxy.deviceplugin.registration import KubeletSocket
+from criproxy.deviceplugin.registration_api import KubeletSocket
 from criproxy.deviceplugin.resource import Device, Resource
-from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, Status, Times
 from criproxy.deviceplugin.withdrawn import withdrawn
 from criproxy.observe.tasks import Tasks

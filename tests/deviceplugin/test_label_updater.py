@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.label_file import write
-from criproxy.deviceplugin.labelling import Labelling
-from criproxy.deviceplugin.offering import Configuration
+from criproxy.deviceplugin.label_updater import Labelling
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import InUse, Plugins
+from criproxy.deviceplugin.plugin_manager import InUse, Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.devices.plan import Labels, PluginPlan, SharedCards
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
 from tests.control.world import RecordingLog
-from tests.deviceplugin.test_resources import of_ali
+from tests.deviceplugin.test_resource_builder import of_ali
 
 
 async def nobody() -> InUse | None:

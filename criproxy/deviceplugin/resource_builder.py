@@ -6,9 +6,8 @@ from functools import cache
 from typing import cast
 from uuid import uuid4
 
-from criproxy.deviceplugin.answers import ByLinks, ClassAllocator, FreeCpus, Joined
-from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import (
+from criproxy.deviceplugin.allocators import ByLinks, ClassAllocator, FreeCpus, Joined
+from criproxy.deviceplugin.card_offers import (
     Configuration,
     Said,
     card_id,
@@ -17,6 +16,7 @@ from criproxy.deviceplugin.offering import (
     platform_for,
     warn_of_ids,
 )
+from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.other_ids import domains_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of

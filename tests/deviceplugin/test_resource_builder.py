@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.resource import Resource
-from criproxy.deviceplugin.resources import Served, resources
+from criproxy.deviceplugin.resource_builder import Served, resources
 from criproxy.devices.allocation import InvalidRequest, Mount
 from criproxy.devices.asked import Asked, DeviceNode
 from criproxy.devices.builtin import BUILTIN, NVIDIA

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
+from criproxy.deviceplugin.card_offers import platform_for
 from criproxy.deviceplugin.cards_health import CardsHealth
 from criproxy.deviceplugin.configuration import Loaded
+from criproxy.deviceplugin.detected_cards import cards_of
 from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.health_commands import HealthCommands
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.nvml_events import Registered
-from criproxy.deviceplugin.offering import platform_for
-from criproxy.deviceplugin.seen import cards_of
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.health import (
     call_failed,

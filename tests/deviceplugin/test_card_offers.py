@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.deviceplugin.card_offers import Configuration, card_id
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Configuration, card_id
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import resources
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, is_replica

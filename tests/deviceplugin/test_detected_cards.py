@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from criproxy.deviceplugin.detected_cards import Seen, names_of, nvml_problem
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.seen import Seen, names_of, nvml_problem
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from tests.deviceplugin.hosts import t4

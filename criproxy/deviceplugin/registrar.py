@@ -7,11 +7,11 @@ from time import monotonic
 
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
-from criproxy.deviceplugin.registration import KubeletSocket, RegistrationRefused
+from criproxy.deviceplugin.registration_api import KubeletSocket, RegistrationRefused
 from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.settings import State, Times
-from criproxy.deviceplugin.situation import Sight, Situation
 from criproxy.deviceplugin.sockets import Identity
+from criproxy.deviceplugin.state_tracker import Sight, Situation
 from criproxy.observe.backoff import Backoff
 
 
