@@ -109,7 +109,7 @@ def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Pat
         gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, files := DriverFiles()),
         platform=platform_of(host_root, files, has_nvml=True),
         imex_channels=imex_channels(host_root),
-        nvml_asked=False,
+        nvml_queried=False,
     )
 
 

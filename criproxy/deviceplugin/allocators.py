@@ -49,7 +49,7 @@ class ClassAllocator:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class EvidenceAllocator:
     """Adds to each response of *allocator* the evidence that the proxy trusts before all other."""
 
     resource: str
@@ -66,7 +66,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByLinks:
+class LinkPreference:
     """Preference for linked cards by `nvidia.preference.preferred`, which all classes use."""
 
     resource: str

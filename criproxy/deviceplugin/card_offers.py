@@ -32,24 +32,24 @@ class Configuration:
 
 
 @dataclass(slots=True)
-class Said:
+class WarningList:
     """Collects warnings, each one once."""
 
-    warnings: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
-    def warn(self, text: str) -> None:
+    def add(self, text: str) -> None:
         """Add *text*."""
-        if text not in self.warnings:
-            self.warnings.append(text)
+        if text not in self.texts:
+            self.texts.append(text)
 
 
-def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: Pins | None) -> Offers:
+def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: WarningList, pins: Pins | None) -> Offers:
     """Return what NVIDIA's cards are offered as.
 
     Args:
         config: NVIDIA's file.
         inventory: The machine's cards.
-        said: Receives mistakes that do no harm.
+        warnings: Receives mistakes that do no harm.
         pins: What numbers meant when the file was loaded; shared cards that do not exist are left out, so that a card
             that breaks does not take all others away. None: all of them must exist, as when NVIDIA's plugin starts.
 
@@ -58,7 +58,7 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: P
     """
     platform = platform_for(config, inventory)
     if inventory.pending and config.flags.mig_strategy != "none":
-        said.warn("NVIDIA's cards are not offered until NVML has reported how they are divided")
+        warnings.add("NVIDIA's cards are not offered until NVML has reported how they are divided")
         return {}
     shared = config.sharing.shared
     if shared is not None and pins is not None:
@@ -67,12 +67,12 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: P
         )
         now = {str(gpu.index): gpu.uuid for gpu in inventory.gpus}
         entries = pins.entries(NVIDIA.name, shared.resources, whole, now)
-        left = replace(shared, resources=tuple(still_there(entries, whole, said)))
+        left = replace(shared, resources=tuple(existing_entries(entries, whole, warnings)))
         parts = {"mps": left} if config.sharing.mps is not None else {"time_slicing": left}
         config = replace(config, sharing=replace(config.sharing, **parts))
     found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
     for gpu in empty_parents(inventory.gpus, config):
-        said.warn(f"{gpu.uuid} is not offered: MIG is on, but it has no MIG device")
+        warnings.add(f"{gpu.uuid} is not offered: MIG is on, but it has no MIG device")
     return found
 
 
@@ -87,7 +87,7 @@ def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
 
 
 def class_cards(
-    advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, pins: Pins | None
+    advertised: Advertised, plan: PluginPlan, inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> Offers:
     """Return what the cards of another class are offered as; arguments and errors as for `nvidia_cards`."""
     kind, resource = advertised.kind, advertised.resource
@@ -96,7 +96,7 @@ def class_cards(
     entries = plan.shared_of(advertised)
     if pins is not None:
         pinned = pins.entries(kind.name, entries, whole, {card.index: card.id for card in found.values()})
-        entries = tuple(still_there(pinned, whole, said))
+        entries = tuple(existing_entries(pinned, whole, warnings))
     try:
         return share(whole, entries)
     except SelectionError as error:
@@ -119,7 +119,7 @@ def _offered(kind: DeviceClass, card: Card) -> Offered:
     return Offered(id=card_id(kind, card), index=str(card.number), paths=card.nodes, numa_node=node)
 
 
-def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
+def existing_entries(entries: Iterable[E], whole: Offers, warnings: WarningList) -> Iterator[E]:
     """Yield *entries* without the cards that do not exist (any more)."""
     for entry in entries:
         there: Mapping[str, Offered] = whole.get(entry.name, {})
@@ -128,19 +128,19 @@ def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
             known = {*there, *(card.index for card in there.values())}
             for name in devices:
                 if name not in known:
-                    said.warn(f"{entry.name}: the card {name}, which should be shared, does not exist")
+                    warnings.add(f"{entry.name}: the card {name}, which should be shared, does not exist")
             if left := tuple(name for name in devices if name in known):
                 yield replace(entry, devices=left)
         elif isinstance(devices, int) and devices > len(there):
-            said.warn(f"{entry.name}: {devices} cards should be shared, but only {len(there)} exist")
+            warnings.add(f"{entry.name}: {devices} cards should be shared, but only {len(there)} exist")
             if there:
                 yield replace(entry, devices=len(there))
         else:
             yield entry
 
 
-def warn_of_ids(offers: Offers, said: Said) -> None:
+def warn_about_ids(offers: Offers, warnings: WarningList) -> None:
     """Warn about resources with IDs that are longer than Kubernetes documents."""
     for resource, cards in offers.items():
         if long := next((each for each in cards if len(each) > MAX_ID), ""):
-            said.warn(f"{resource}: ids such as {long} have more than {MAX_ID} characters")
+            warnings.add(f"{resource}: ids such as {long} have more than {MAX_ID} characters")

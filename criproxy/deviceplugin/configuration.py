@@ -72,13 +72,13 @@ def load(options: Options) -> Loaded:
     """
     source, devices, notes = _policy_file(options)
     plan = devices.plan() if devices is not None else None
-    asked = options.nvidia_config or options.env.get(NVIDIA_VARIABLE, "")
-    if plan is None and (not source or asked):
+    nvidia_path = options.nvidia_config or options.env.get(NVIDIA_VARIABLE, "")
+    if plan is None and (not source or nvidia_path):
         plan = NVIDIA_ALONE
     if plan is None:
         plan = PluginPlan(advertised=())
         notes.append(f"{source} has no devices.plugin section: no cards are offered")
-    plan = replace(plan, nvidia_config=asked or _below(options, plan.nvidia_config))
+    plan = replace(plan, nvidia_config=nvidia_path or _nvidia_path(options, plan.nvidia_config))
     nvidia, features = _nvidia_files(options, plan)
     return Loaded(
         configuration=Configuration(plan=plan, nvidia=nvidia.config or PluginConfig()),
@@ -87,8 +87,8 @@ def load(options: Options) -> Loaded:
         nvidia_source=str(nvidia.file or ""),
         nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
-        watched=tuple(_watched(options, plan)),
-        notes=(*notes, *nvidia.notes, *(_of_features(text) for text in features.mistakes)),
+        watched=tuple(_watched_files(options, plan)),
+        notes=(*notes, *nvidia.notes, *(_labels_note(text) for text in features.mistakes)),
     )
 
 
@@ -116,11 +116,11 @@ def _nvidia_files(options: Options, plan: PluginPlan) -> tuple[NvidiaFile, Nvidi
     return found, examine_nvidia(plan, node, (), options.env, program="gfd")
 
 
-def _of_features(mistake: str) -> str:
+def _labels_note(mistake: str) -> str:
     return f"NVIDIA's cards get no labels: {mistake}"
 
 
-def _below(options: Options, path: str) -> str:
+def _nvidia_path(options: Options, path: str) -> str:
     return str(below(options.host_root, path)) if path else ""
 
 
@@ -132,7 +132,7 @@ def _podresources(options: Options, devices: DeviceOptions | None) -> Path | Non
     return below(options.host_root, path) if path else None
 
 
-def _watched(options: Options, plan: PluginPlan) -> Iterator[Path]:
+def _watched_files(options: Options, plan: PluginPlan) -> Iterator[Path]:
     yield options.policy_file
     if plan.nvidia is not None and plan.nvidia_config:
         yield Path(plan.nvidia_config)

@@ -9,12 +9,12 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import PluginPlan
 
-Key = tuple[str, str]
+CardKey = tuple[str, str]
 """The name of a class, and the ID of a card as the kubelet has it, without the number of a replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class DetectedCard:
     """A card that exists."""
 
     nodes: frozenset[str] = frozenset()
@@ -27,7 +27,7 @@ class Seen:
     """Why the driver can no longer describe it; empty if it can, or has not been queried."""
 
 
-def names_of(cards: Mapping[Key, Seen]) -> Mapping[str, Mapping[str, str]]:
+def names_of(cards: Mapping[CardKey, DetectedCard]) -> Mapping[str, Mapping[str, str]]:
     """Return, by class, the ID of each card by all its names, including the ID itself."""
     found: dict[str, dict[str, str]] = {}
     for (kind, card), seen in cards.items():
@@ -37,9 +37,9 @@ def names_of(cards: Mapping[Key, Seen]) -> Mapping[str, Mapping[str, str]]:
     return found
 
 
-def cards_of(plan: PluginPlan, inventory: Inventory) -> Mapping[Key, Seen]:
+def cards_of(plan: PluginPlan, inventory: Inventory) -> Mapping[CardKey, DetectedCard]:
     """Return all cards of the advertised classes."""
-    found: dict[Key, Seen] = {}
+    found: dict[CardKey, DetectedCard] = {}
     for advertised in plan.advertised:
         kind = advertised.kind
         cards = _nvidia(inventory) if advertised.is_nvidia else _others(kind, inventory)
@@ -58,18 +58,21 @@ def nvml_problem(inventory: Inventory) -> str:
     return "NVML does not list the NVIDIA cards of this machine"  # a constant text: another log line has the reason
 
 
-def _nvidia(inventory: Inventory) -> Iterator[tuple[str, Seen]]:
+def _nvidia(inventory: Inventory) -> Iterator[tuple[str, DetectedCard]]:
     lost = inventory.lost
     nodes = {card.id: frozenset(card.nodes) for card in inventory.stock(NVIDIA).cards}
     for gpu in inventory.gpus:
         names = frozenset({str(gpu.index), gpu.pci_bus_id})
-        yield gpu.uuid, Seen(nodes=nodes.get(gpu.uuid, frozenset()), names=names, problem=lost.get(gpu.uuid, ""))
+        yield (
+            gpu.uuid,
+            DetectedCard(nodes=nodes.get(gpu.uuid, frozenset()), names=names, problem=lost.get(gpu.uuid, "")),
+        )
         for device in gpu.mig:
             names = frozenset({f"{gpu.index}:{device.index}"})
-            yield device.uuid, Seen(names=names, parent=gpu.uuid, problem=lost.get(device.uuid, ""))
+            yield device.uuid, DetectedCard(names=names, parent=gpu.uuid, problem=lost.get(device.uuid, ""))
 
 
-def _others(kind: DeviceClass, inventory: Inventory) -> Iterator[tuple[str, Seen]]:
+def _others(kind: DeviceClass, inventory: Inventory) -> Iterator[tuple[str, DetectedCard]]:
     for card in inventory.stock(kind).cards:
         names = frozenset(filter(None, (str(card.number), card.id, card.pci)))
-        yield card_id(kind, card), Seen(nodes=frozenset(card.nodes), names=names)
+        yield card_id(kind, card), DetectedCard(nodes=frozenset(card.nodes), names=names)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from posixpath import split
 
-from criproxy.deviceplugin.nvml_inventory import instances_seen
+from criproxy.deviceplugin.nvml_inventory import mig_instances
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.discovery.cards import NVIDIA_GPUS
@@ -25,7 +25,7 @@ def names_of_cards(classes: Iterable[DeviceClass], host_root: Path) -> Names:
     for folder, pattern in _patterns(tuple(classes)).items():
         found |= {f"{folder}/{name}" for name in entries(host_root / folder) if pattern.fullmatch(name)}
     found |= {f"{NVIDIA_GPUS}/{name}" for name in entries(host_root / NVIDIA_GPUS)}
-    return frozenset(found.union(instances_seen(host_root)))
+    return frozenset(found.union(mig_instances(host_root)))
 
 
 @lru_cache(maxsize=8)

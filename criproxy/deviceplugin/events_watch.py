@@ -12,7 +12,7 @@ from criproxy.observe.backoff import Backoff
 from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 
-SILENT_S = 30.0
+SILENCE_TIMEOUT_S = 30.0
 """The program prints a line at least every 5 s."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pauses before the program is restarted."""
@@ -24,16 +24,16 @@ class EventsWatch:
 
     Args:
         command: The program.
-        registered: Called with the GPUs whose events are watched.
-        happened: Called with each event.
+        on_registered: Called with the GPUs whose events are watched.
+        on_event: Called with each event.
         log: Gets one line for each reason why there are no events.
     """
 
     command: Sequence[str]
-    registered: Callable[[Registered], None]
-    happened: Callable[[Event], None]
+    on_registered: Callable[[Registered], None]
+    on_event: Callable[[Event], None]
     log: Log
-    silent_s: float = SILENT_S
+    silence_timeout_s: float = SILENCE_TIMEOUT_S
     problem: str = ""
     """Why no events are received at the moment."""
     _gpus: tuple[str, ...] = ()
@@ -56,18 +56,18 @@ class EventsWatch:
                     self.problem = ""
                     await self._changed.wait()
                     continue
-                await self._once()
+                await self._run_program()
         finally:
             await self._child.end()
 
-    async def _once(self) -> None:
+    async def _run_program(self) -> None:
         """Run the program until it exits or the GPUs to watch change; pause after an exit."""
-        following = asyncio.create_task(self._follow(), name="follow events of cards")
+        following = asyncio.create_task(self._read_events(), name="follow events of cards")
         changed = asyncio.create_task(self._changed.wait())
         try:
             await asyncio.wait({following, changed}, return_when=asyncio.FIRST_COMPLETED)
             if following.done():
-                self._say(following.result())
+                self._log_problem(following.result())
                 await asyncio.wait({changed}, timeout=self._backoff.pause_s())
         finally:
             for task in (following, changed):
@@ -75,7 +75,7 @@ class EventsWatch:
             await asyncio.gather(following, changed, return_exceptions=True)
             await self._child.end()
 
-    async def _follow(self) -> str:
+    async def _read_events(self) -> str:
         """Read the program's output until it ends; return the reason."""
         try:
             lines = await self._child.start(self.command)
@@ -84,23 +84,23 @@ class EventsWatch:
         problem = "the program that watches events of cards has exited"
         while True:
             try:
-                async with asyncio.timeout(self.silent_s):
+                async with asyncio.timeout(self.silence_timeout_s):
                     line = await lines.readline()
                 if not line:
                     return problem
-                problem = self._take(json.loads(line)) or problem
+                problem = self._process(json.loads(line)) or problem
             except TimeoutError:
-                return f"NVML has not answered for {self.silent_s:g} s"
+                return f"NVML has not answered for {self.silence_timeout_s:g} s"
             except ValueError as error:
                 return f"the program that watches events of cards printed an invalid line: {error}"
 
-    def _take(self, said: object) -> str:
+    def _process(self, line: object) -> str:
         """Process one line; return the problem that it reports, or an empty string."""
-        match said:
+        match line:
             case {"registered": found}:
-                self.registered(from_plain(Registered, found))
+                self.on_registered(from_plain(Registered, found))
             case {"event": event}:
-                self.happened(from_plain(Event, event))
+                self.on_event(from_plain(Event, event))
             case {"problem": str(problem)}:
                 return problem
         if self.problem:
@@ -109,7 +109,7 @@ class EventsWatch:
         self._backoff.reset()
         return ""
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.log.warning("NVML events are not received", reason=problem)
         self.problem = problem

@@ -33,7 +33,7 @@ class FolderWatch:
         """Watch forever."""
         while self.events:
             try:
-                await self._by_events()
+                await self._watch_events()
             except OSError:  # no inotify instance is left, or the directory cannot be watched
                 self.events = await asyncio.to_thread(_has_inotify)
                 self._changed()
@@ -42,16 +42,16 @@ class FolderWatch:
             await asyncio.sleep(self._times.poll_s)
             self._changed()
 
-    async def _by_events(self) -> None:
+    async def _watch_events(self) -> None:
         """Watch until the directory no longer exists."""
         library = await asyncio.to_thread(import_module, "asyncinotify")
         with library.Inotify() as inotify:
             inotify.add_watch(self._folder, _mask())
             self._changed()  # for changes before the watch was added
-            while not await self._ended(inotify):
+            while not await self._is_replaced(inotify):
                 self._changed()
 
-    async def _ended(self, inotify: "Inotify") -> bool:
+    async def _is_replaced(self, inotify: "Inotify") -> bool:
         """Wait for the next event; return whether it shows that the directory has been removed or replaced."""
         from asyncinotify import Mask
 
@@ -76,5 +76,5 @@ def _has_inotify() -> bool:
 def _mask() -> "Mask":
     from asyncinotify import Mask
 
-    there = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
-    return there | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR
+    in_directory = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
+    return in_directory | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR

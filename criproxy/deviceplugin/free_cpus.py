@@ -20,8 +20,8 @@ class FreeCpus:
     def __call__(self) -> Mapping[int, int]:
         """Return thousandths of a CPU by NUMA node; empty without an answer in time. Blocks for up to the timeout."""
         try:
-            found = ask(self.path, "free-cpus", {}, self.timeout_s)
-            free = found["free_milli"]
+            reply = ask(self.path, "free-cpus", {}, self.timeout_s)
+            free = reply["free_milli"]
             return {int(node): int(milli) for node, milli in free.items()} if free else {}
         except (CriproxyError, LookupError, ValueError, TypeError, AttributeError):
             return {}

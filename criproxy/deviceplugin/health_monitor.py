@@ -29,7 +29,7 @@ MOST_UNKNOWN = 100
 _CALL = "nvmlDeviceRegisterEvents"
 
 
-class Watching:
+class HealthMonitor:
     """Monitors the cards.
 
     Args:
@@ -62,14 +62,14 @@ class Watching:
         """Monitor according to *loaded*."""
         plan = loaded.plan
         self.health.hold_down(plan.hold_down_s)
-        self.health.expect(each.kind for each in plan.health_commands)
+        self.health.expect_verdicts(each.kind for each in plan.health_commands)
         self.commands.use(plan.health_commands)
 
-    def found(self, loaded: Loaded, inventory: Inventory) -> None:
+    def update_cards(self, loaded: Loaded, inventory: Inventory) -> None:
         """Update the set of existing cards."""
         self._inventory = inventory
-        self.health.see(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
-        self.commands.soon(self.health.awaited())
+        self.health.update_cards(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
+        self.commands.run_soon(self.health.unjudged_classes())
         platform = platform_for(loaded.configuration.nvidia, inventory)
         watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
         self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
@@ -81,13 +81,13 @@ class Watching:
         for key in changes:
             if key[1] in bad:
                 changes[key] = call_failed(_CALL, found.failed.get(key[1], "its events cannot be watched"))
-        self.health.note(changes)
+        self.health.apply(changes)
 
     def _happened(self, event: Event) -> None:
         places = places_of(self._inventory.gpus)
         cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
         change = happened("events", "NVML failed to report events") if event.kind == "failed" else xid_event(event.xid)
-        self.health.note({(NVIDIA.name, card): change for card in cards})
+        self.health.apply({(NVIDIA.name, card): change for card in cards})
 
     def _nvidia(self) -> list[Offered]:
         """Return everything that is offered, and all cards: a card that is not offered at the moment can fail, too."""
@@ -97,7 +97,7 @@ class Watching:
     def _judged(self, kind: str, verdict: Mapping[str, str] | str) -> None:
         """Apply the verdict of the health command of a class."""
         if isinstance(verdict, str):
-            self.health.judge(kind, dict.fromkeys(self.health.of(kind), command_says_bad(verdict)))
+            self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), command_says_bad(verdict)))
             return
         changes = dict.fromkeys(self.health.of(kind), command_says_good())
         for name, reason in verdict.items():
@@ -105,7 +105,7 @@ class Watching:
             changes |= dict.fromkeys(keys, command_says_bad(reason))
             if not keys:
                 self._tell_unknown(kind, name)
-        self.health.judge(kind, changes)
+        self.health.apply_verdict(kind, changes)
 
     def _tell_unknown(self, kind: str, name: str) -> None:
         if name not in self._unknown and len(self._unknown) < MOST_UNKNOWN:

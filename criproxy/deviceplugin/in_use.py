@@ -34,7 +34,7 @@ class KubeletInUse:
         self._connect = connect
         self._log = log
         self._timeout_s = timeout_s
-        self._silent = False
+        self._has_failed = False
 
     async def __call__(self) -> InUse | None:
         """Return the IDs by resource; None if the kubelet gives no answer."""
@@ -46,12 +46,12 @@ class KubeletInUse:
         try:
             found = await self._client.in_use(self._timeout_s)
         except PodresourcesError as error:
-            if not self._silent:
+            if not self._has_failed:
                 text = "the kubelet does not report which devices are in use: devices that no longer exist stay listed"
                 self._log.warning(text, reason=str(error))
-            self._silent = True
+            self._has_failed = True
             return None
-        self._silent = False
+        self._has_failed = False
         return found
 
     async def close(self) -> None:

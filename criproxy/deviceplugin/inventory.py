@@ -31,7 +31,7 @@ from criproxy.observe.ending import PART_S
 
 POLL_S = 0.5
 """How often the names of device nodes are compared."""
-ASK_AGAIN_S = 30.0
+NVML_RETRY_S = 30.0
 """How soon NVML is queried again if it reported nothing although NVIDIA's device nodes exist."""
 
 
@@ -66,7 +66,7 @@ class Inventory:
     cuda_version: tuple[int, int] = (0, 0)
     lost: Mapping[str, str] = field(default_factory=dict)
     """NVIDIA's GPUs and MIG devices that existed and that NVML can no longer describe: UUID to reason."""
-    nvml_asked: bool = True
+    nvml_queried: bool = True
     """Whether NVML was queried, the only source for the memory of GPUs: if not, rules about memory are not checked."""
     pending: bool = False
     """Whether NVML has not answered yet, so that the division of NVIDIA's GPUs is unknown."""
@@ -106,14 +106,14 @@ class Machine:
         self._limits = limits
         self._files = DriverFiles(self._patience, limits.drivers_s)
         self._report = NvmlReport()
-        self._asking: asyncio.Task[NvmlReport] | None = None
+        self._nvml_query: asyncio.Task[NvmlReport] | None = None
         self._pending = False
         self._nvml_hangs = False
         self._is_stale = False
-        self._looked_s = float("-inf")
+        self._scanned_s = float("-inf")
         self._names: Names | None = None
         self._wake = asyncio.Event()
-        self._asked = False
+        self._scan_requested = False
 
     @property
     def has_nvidia(self) -> bool:
@@ -122,7 +122,7 @@ class Machine:
 
     def wake(self) -> None:
         """Scan immediately and query NVML, whether names have changed or not."""
-        self._asked = True
+        self._scan_requested = True
         self._wake.set()
 
     def hint(self) -> None:
@@ -136,20 +136,20 @@ class Machine:
 
     async def close(self) -> None:
         """Stop waiting for NVML."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait({self._asking}, timeout=PART_S)
+        if self._nvml_query is not None:
+            self._nvml_query.cancel()
+            await asyncio.wait({self._nvml_query}, timeout=PART_S)
 
-    async def look(self) -> Inventory:
+    async def scan(self) -> Inventory:
         """Return all cards; queries NVML, too."""
         problems, hung = list[str](), self._patience.hanging
-        self._looked_s = monotonic()
-        names, _ = await asyncio.gather(self._seen(problems), self._ask(problems))
-        work = partial(_look, self.classes, self._host_root, self._files, self._report)
+        self._scanned_s = monotonic()
+        names, _ = await asyncio.gather(self._read_names(problems), self._query_nvml(problems))
+        work = partial(_scan_files, self.classes, self._host_root, self._files, self._report)
         try:
-            found = await self._patience.wait("the machine's cards", work, self._limits.files_s)
+            changed = await self._patience.wait("the machine's cards", work, self._limits.files_s)
         except Hangs as error:
-            found = self.latest
+            changed = self.latest
             problems.append(str(error))
         hanging = sorted(self._patience.hanging)
         self._is_stale = bool(hung or hanging)  # a driver that came back during this scan is read in the next one
@@ -157,47 +157,49 @@ class Machine:
         self._names = names
         unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
         host = VgpuFiles(self._host_root)
-        self.latest = replace(found, files=host, pending=self._pending, problems=(*unread, *problems))
+        self.latest = replace(changed, files=host, pending=self._pending, problems=(*unread, *problems))
         return self.latest
 
-    async def watch(self, found: Callable[[Inventory], None]) -> None:
-        """Scan forever; call *found* with each result that differs from the previous one.
+    async def watch(self, changed: Callable[[Inventory], None]) -> None:
+        """Scan forever; call *changed* with each result that differs from the previous one.
 
         A scan with NVML runs only after names have appeared or disappeared, after `wake`, and after NVML has failed.
         Nodes that vanish are reported at once, even while a scan waits for a driver.
         """
         async with asyncio.TaskGroup() as group:
-            looking: asyncio.Task[None] | None = None
+            scanning: asyncio.Task[None] | None = None
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
                         await self._wake.wait()
                 self._wake.clear()
-                names = await self._seen([])
-                self._take_away(names, found)
-                if looking is not None and not looking.done():
+                names = await self._read_names([])
+                self._remove_vanished(names, changed)
+                if scanning is not None and not scanning.done():
                     continue
-                asked, self._asked = self._asked, False
-                if asked or self._is_due(names):
-                    looking = group.create_task(self._look_for(found))
-                    looking.add_done_callback(lambda _: self._wake.set())
+                scan_requested, self._scan_requested = self._scan_requested, False
+                if scan_requested or self._is_due(names):
+                    scanning = group.create_task(self._rescan(changed))
+                    scanning.add_done_callback(lambda _: self._wake.set())
 
-    async def _look_for(self, found: Callable[[Inventory], None]) -> None:
+    async def _rescan(self, changed: Callable[[Inventory], None]) -> None:
         before = self.latest
-        if await self.look() != before:
-            found(self.latest)
+        if await self.scan() != before:
+            changed(self.latest)
 
-    def _take_away(self, names: Names | None, found: Callable[[Inventory], None]) -> None:
+    def _remove_vanished(self, names: Names | None, changed: Callable[[Inventory], None]) -> None:
         """Report the loss of cards whose nodes have vanished since the last scan."""
         if names is None or not (gone := (self._names or frozenset()) - names):
             return
-        left = replace(self.latest, stocks={name: _left(stock, gone) for name, stock in self.latest.stocks.items()})
-        if left != self.latest:
-            self.latest = left
-            found(left)
+        remaining = replace(
+            self.latest, stocks={name: _remaining(stock, gone) for name, stock in self.latest.stocks.items()}
+        )
+        if remaining != self.latest:
+            self.latest = remaining
+            changed(remaining)
 
     def _is_due(self, names: Names | None) -> bool:
-        if self._is_incomplete and monotonic() - self._looked_s >= ASK_AGAIN_S:
+        if self._is_incomplete and monotonic() - self._scanned_s >= NVML_RETRY_S:
             return True
         return names is not None and names != self._names
 
@@ -207,7 +209,7 @@ class Machine:
         has_cards = bool(self.latest.stock(NVIDIA).cards)
         return self._is_stale or self._nvml_hangs or (has_cards and bool(self._report.problem))
 
-    async def _seen(self, problems: list[str]) -> Names | None:
+    async def _read_names(self, problems: list[str]) -> Names | None:
         work = partial(names_of_cards, self.classes, self._host_root)
         try:
             return await self._patience.wait("the device directories", work, self._limits.files_s)
@@ -215,22 +217,22 @@ class Machine:
             problems.append(str(error))
             return None
 
-    async def _ask(self, problems: list[str]) -> None:
+    async def _query_nvml(self, problems: list[str]) -> None:
         """Query NVML; while it hangs, keep its previous report. An answer after the time limit starts another scan."""
         if not self.has_nvidia:
             return
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._nvml.ask())
-        asking = self._asking
-        done, _ = await asyncio.wait({asking}, timeout=self._limits.nvml_s)
+        if self._nvml_query is None:
+            self._nvml_query = asyncio.create_task(self._nvml.query())
+        query = self._nvml_query
+        done, _ = await asyncio.wait({query}, timeout=self._limits.nvml_s)
         self._pending = not done and not self._report.gpus
         if not done:
             problems.append("NVML has not answered yet")
-            asking.add_done_callback(lambda _: self.wake())
+            query.add_done_callback(lambda _: self.wake())
             return
-        self._asking, self._nvml_hangs = None, False
+        self._nvml_query, self._nvml_hangs = None, False
         try:
-            self._report = asking.result().after(self._report)
+            self._report = query.result().after(self._report)
         except Hangs as error:
             self._nvml_hangs = True
             problems.append(str(error))
@@ -241,15 +243,15 @@ class Machine:
             problems.append(self._report.problem)
 
 
-def _left(stock: Stock, gone: Names) -> Stock:
+def _remaining(stock: Stock, gone: Names) -> Stock:
     """Return *stock* without nodes in *gone*, and without cards that have no other evidence."""
-    left = [(card, tuple(path for path in card.nodes if path.lstrip("/") not in gone)) for card in stock.cards]
-    return replace(stock, cards=tuple(replace(card, nodes=nodes) for card, nodes in left if nodes or card.id))
+    remaining = [(card, tuple(path for path in card.nodes if path.lstrip("/") not in gone)) for card in stock.cards]
+    return replace(stock, cards=tuple(replace(card, nodes=nodes) for card, nodes in remaining if nodes or card.id))
 
 
-def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, report: NvmlReport) -> Inventory:
-    found = find_cards(classes, host_root, files)
-    stocks = {name: with_render_nodes(stock, host_root) for name, stock in found.items()}
+def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, report: NvmlReport) -> Inventory:
+    changed = find_cards(classes, host_root, files)
+    stocks = {name: with_render_nodes(stock, host_root) for name, stock in changed.items()}
     if NVIDIA.name not in stocks:
         return Inventory(stocks=stocks)
     gpus = report.gpus

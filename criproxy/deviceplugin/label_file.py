@@ -13,7 +13,7 @@ from criproxy.devices.feature_file import FILE_MODE, feature_file
 from criproxy.devices.labels import advertised, resource_labels, vgpu_labels
 from criproxy.devices.offers import Offered
 from criproxy.devices.vgpus import Vgpu
-from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, untold_models
+from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, undescribed_models
 from criproxy.nvidia.options import PluginConfig
 
 _STAMP = "nvidia.com/gfd.timestamp="
@@ -59,9 +59,9 @@ def _vgpu(offered: Offered) -> Vgpu | None:
 
 def labels_note(features: PluginConfig | None, inventory: Inventory) -> str:
     """Return what the labels of NVIDIA's cards omit, since there is one set for all; empty if they omit nothing."""
-    told, others = untold_models(_machine(inventory, None), features) if features else ("", [])
+    described, others = undescribed_models(_machine(inventory, None), features) if features else ("", [])
     names = ", ".join(others)
-    return f"GPUs of several models have the same labels: they describe {told}, but not {names}" if others else ""
+    return f"GPUs of several models have the same labels: they describe {described}, but not {names}" if others else ""
 
 
 def _machine(inventory: Inventory, machine_type: str | None) -> Machine:
@@ -84,7 +84,7 @@ def machine_type(file: Path) -> str | None:
         return None
 
 
-def says(file: Path, text: str) -> bool:
+def has_content(file: Path, text: str) -> bool:
     """Whether *file* already has the content *text*, apart from the time."""
     try:
         with file.open("rb") as stream:
@@ -120,7 +120,7 @@ def write(file: Path, text: str) -> None:
             raise
 
 
-def hold(file: Path) -> int | None:
+def lock(file: Path) -> int | None:
     """Lock *file* for this process and return the descriptor; None if another process holds the lock."""
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -133,7 +133,7 @@ def hold(file: Path) -> int | None:
     return descriptor
 
 
-def is_held(file: Path, descriptor: int | None) -> bool:
+def is_locked_by(file: Path, descriptor: int | None) -> bool:
     """Whether *file* is the one that *descriptor* has locked, and has not been replaced."""
     try:
         return descriptor is not None and os.path.samestat(os.fstat(descriptor), file.stat())
@@ -144,7 +144,7 @@ def is_held(file: Path, descriptor: int | None) -> bool:
 def remove(file: Path, descriptor: int | None) -> None:
     """Remove *file* if *descriptor* has it locked; close the descriptor."""
     try:
-        if is_held(file, descriptor):
+        if is_locked_by(file, descriptor):
             file.unlink(missing_ok=True)
     finally:
         if descriptor is not None:

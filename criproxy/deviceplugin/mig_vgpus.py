@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from criproxy.deviceplugin.card_offers import Said
+from criproxy.deviceplugin.card_offers import WarningList
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
@@ -28,14 +28,14 @@ class Parts:
 
     offers: Offers = field(default_factory=dict)
     """By resource."""
-    left: Inventory
+    remaining: Inventory
     """What can be offered in other ways."""
     problems: tuple[str, ...] = ()
     """Contradictions between the profiles and the cards."""
 
 
 def mig_vgpus(
-    profiles: Sequence[Profile], config: PluginConfig, inventory: Inventory, said: Said, pins: Pins | None
+    profiles: Sequence[Profile], config: PluginConfig, inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> Parts:
     """Return the MIG devices that *profiles* select, each as one vGPU.
 
@@ -46,7 +46,7 @@ def mig_vgpus(
         profiles: The profiles with MIG.
         config: NVIDIA's file.
         inventory: The machine's cards.
-        said: Receives what is not known yet.
+        warnings: Receives what is not known yet.
         pins: The GPUs that existed before; None if those do not count.
     """
     gpus = [gpu for gpu in shown(inventory.gpus) if gpu.mig_enabled]
@@ -74,8 +74,8 @@ def mig_vgpus(
     hidden = chosen if config.flags.mig_strategy == "none" else ()
     return Parts(
         offers={resource: parts for resource, parts in offers.items() if parts},
-        left=replace(inventory, gpus=tuple(_left(inventory.gpus, found.taken, hidden))),
-        problems=() if _is_unknown(inventory, chosen, said) else found.problems,
+        remaining=replace(inventory, gpus=tuple(_remaining(inventory.gpus, found.taken, hidden))),
+        problems=() if _is_unknown(inventory, chosen, warnings) else found.problems,
     )
 
 
@@ -99,18 +99,18 @@ def _instance(card: CardSize, device: MigDevice, slices: int) -> Instance:
     )
 
 
-def _left(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[str]) -> Iterator[Gpu]:
+def _remaining(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[str]) -> Iterator[Gpu]:
     for gpu in gpus:
         mig = tuple(device for device in gpu.mig if device.uuid not in taken)
         if gpu.uuid not in hidden and (mig or not gpu.mig):
             yield replace(gpu, mig=mig)
 
 
-def _is_unknown(inventory: Inventory, chosen: Collection[str], said: Said) -> bool:
+def _is_unknown(inventory: Inventory, chosen: Collection[str], warnings: WarningList) -> bool:
     """Whether the MIG devices are unknown, so that nothing can be wrong with them."""
-    is_asked = inventory.nvml_asked or not chosen
+    is_queried = inventory.nvml_queried or not chosen
     if inventory.pending:
-        said.warn(_PENDING)
-    elif not is_asked:
-        said.warn(_UNKNOWN)
-    return inventory.pending or not is_asked
+        warnings.add(_PENDING)
+    elif not is_queried:
+        warnings.add(_UNKNOWN)
+    return inventory.pending or not is_queried

@@ -28,16 +28,16 @@ class Registered:
     """By UUID, why the events of other GPUs are not; GPUs without events are in neither."""
 
 
-Tell = Callable[[str, Any], None]
+Emit = Callable[[str, Any], None]
 """Prints a line with a key and its value."""
 
 
-def watch(nvml: ModuleType, tell: Tell, wait_ms: int = WAIT_MS) -> None:
+def watch(nvml: ModuleType, emit: Emit, wait_ms: int = WAIT_MS) -> None:
     """Report events until NVML fails.
 
     Args:
         nvml: The module pynvml.
-        tell: Prints a line.
+        emit: Prints a line.
         wait_ms: How long to wait for an event before printing a line that shows that the program is alive.
 
     Raises:
@@ -45,17 +45,17 @@ def watch(nvml: ModuleType, tell: Tell, wait_ms: int = WAIT_MS) -> None:
     """
     nvml.nvmlInit()
     events = nvml.nvmlEventSetCreate()
-    tell("registered", _register(nvml, events))
+    emit("registered", _register(nvml, events))
     while True:
         try:
             data = nvml.nvmlEventSetWait_v2(events, wait_ms)
         except nvml.NVMLError as error:
             if error.value != nvml.NVML_ERROR_TIMEOUT:
-                tell("event", Event(gpu=None, kind="failed"))
+                emit("event", Event(gpu=None, kind="failed"))
                 return
-            tell("alive", True)
+            emit("alive", True)
             continue
-        tell("event", _event(nvml, data))
+        emit("event", _event(nvml, data))
 
 
 def _register(nvml: ModuleType, events: Any) -> Registered:  # noqa: ANN401
@@ -91,7 +91,7 @@ def _event(nvml: ModuleType, data: Any) -> Event:  # noqa: ANN401
     )
 
 
-def _tell(key: str, value: Any) -> None:  # noqa: ANN401
+def _print(key: str, value: Any) -> None:  # noqa: ANN401
     sys.stdout.write(json.dumps({key: to_plain(value)}) + "\n")
     sys.stdout.flush()
 
@@ -101,13 +101,13 @@ def main() -> int:
     try:
         import pynvml
 
-        watch(pynvml, _tell)
+        watch(pynvml, _print)
     except BrokenPipeError:
         return 0
     except ImportError:
-        _tell("problem", "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed")
+        _print("problem", "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed")
     except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
-        _tell("problem", f"NVML: {error}")
+        _print("problem", f"NVML: {error}")
     return 1
 
 

@@ -46,9 +46,9 @@ class NvmlProgram:
         self._command = tuple(command)
         self._timeout_s = timeout_s
         self._patience = Patience()
-        self._hangs: subprocess.Popen[bytes] | None = None
+        self._hanging_process: subprocess.Popen[bytes] | None = None
 
-    async def ask(self) -> NvmlReport:
+    async def query(self) -> NvmlReport:
         """Return the report of the process; a report with a *problem* if it has none.
 
         Raises:
@@ -57,9 +57,9 @@ class NvmlProgram:
         return await self._patience.wait("NVML", self._run, self._timeout_s + 5.0)
 
     def _run(self) -> NvmlReport:
-        if self._hangs is not None and self._hangs.poll() is None:
+        if self._hanging_process is not None and self._hanging_process.poll() is None:
             raise Hangs("NVML still hangs")
-        self._hangs = None
+        self._hanging_process = None
         try:
             process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -69,18 +69,18 @@ class NvmlProgram:
         try:
             output, _ = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
-            self._end(process)
+            self._kill(process)
             raise Hangs(f"NVML has not answered for {self._timeout_s:.3g} s") from None
         return _report(output, process.returncode)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()
         if process.stdout:
             process.stdout.close()
         try:
             process.wait(KILL_S)
         except subprocess.TimeoutExpired:
-            self._hangs = process
+            self._hanging_process = process
 
 
 def _report(output: bytes, status: int) -> NvmlReport:
@@ -149,7 +149,7 @@ def _is_divided(host_root: Path, minor: int) -> bool:
     return any(name.startswith("gi") for name in entries(host_root / CAPABILITIES / f"gpu{minor}/mig"))
 
 
-def instances_seen(host_root: Path) -> list[str]:
+def mig_instances(host_root: Path) -> list[str]:
     """Return the names of all MIG instances: while they are the same, so are the MIG devices."""
     found = []
     for gpu in entries(host_root / CAPABILITIES):

@@ -141,21 +141,21 @@ def _max_mig_devices(nvml: ModuleType, handle: Any) -> int:  # noqa: ANN401
 
 
 def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_mib: int) -> MigDevice:  # noqa: ANN401
-    gi, said = nvml.nvmlDeviceGetGpuInstanceId(device), nvml.nvmlDeviceGetAttributes_v2(device)
+    gi, attributes = nvml.nvmlDeviceGetGpuInstanceId(device), nvml.nvmlDeviceGetAttributes_v2(device)
     return MigDevice(
         uuid=text_of(nvml.nvmlDeviceGetUUID(device)),
         profile=profile_name(
             device_memory_mib=gpu_memory_mib,
-            mig_memory_mib=said.memorySizeMB,
-            gi_slices=said.gpuInstanceSliceCount,
-            ci_slices=said.computeInstanceSliceCount,
+            mig_memory_mib=attributes.memorySizeMB,
+            gi_slices=attributes.gpuInstanceSliceCount,
+            ci_slices=attributes.computeInstanceSliceCount,
             attribute=_maybe(nvml, lambda: _suffix(nvml, gpu, gi), ""),
         ),
         gi=gi,
         ci=nvml.nvmlDeviceGetComputeInstanceId(device),
         index=index,
-        memory_mib=said.memorySizeMB,
-        attributes=tuple((name, getattr(said, field)) for name, field in _ATTRIBUTES.items()),
+        memory_mib=attributes.memorySizeMB,
+        attributes=tuple((name, getattr(attributes, field)) for name, field in _ATTRIBUTES.items()),
     )
 
 

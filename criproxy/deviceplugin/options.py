@@ -54,13 +54,13 @@ class Options:
             UsageError: The path is empty, which disables registration, although *register* needs it.
         """
         flags = [each.partition("=")[2] for each in self.nvidia_arguments if each.startswith("--kubelet-socket=")]
-        said = flags[-1] if flags else self.env.get("KUBELET_SOCKET")
-        if said == "" and register == "kubelet":
+        path = flags[-1] if flags else self.env.get("KUBELET_SOCKET")
+        if path == "" and register == "kubelet":
             raise UsageError(
                 "--kubelet-socket (or the variable KUBELET_SOCKET) is empty, so the plugin would not register with "
                 "any kubelet: leave it out, or use --register plugins-registry"
             )
-        return Path(said) if said else None
+        return Path(path) if path else None
 
     def address(self) -> Address | None:
         """Return the address for metrics and health; None if they are not served.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from criproxy.deviceplugin.detected_cards import Key
+from criproxy.deviceplugin.detected_cards import CardKey
 from criproxy.deviceplugin.resource import Resource
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, unique
@@ -23,7 +23,7 @@ Classes = Callable[[str], Collection[str]]
 
 def under_other_ids(
     published: Mapping[str, Resource], classes: Classes, in_use: Iterable[Ids], former: Ids = MappingProxyType({})
-) -> dict[Key, str]:
+) -> dict[CardKey, str]:
     """Return, for each such card, the ID under which a container has it, and the resource of that ID.
 
     Args:
@@ -32,24 +32,24 @@ def under_other_ids(
         in_use: The IDs that containers have, or may have.
         former: Those of these IDs that containers have with another quota than the published one.
     """
-    found: dict[Key, str] = {}
-    cards = _by_what_has_them(published)
+    found: dict[CardKey, str] = {}
+    cards = _cards_by_id(published)
     held = ((name, device) for those in in_use for name, ids in those.items() for device in sorted(ids))
     for name, device in held:
         is_former = device in former.get(name, ())
         if is_former or name not in published or device not in published[name].devices:
-            keys = set[Key]().union(*(cards.get((kind, card_of(device)), ()) for kind in classes(name)))
+            keys = set[CardKey]().union(*(cards.get((kind, card_of(device)), ()) for kind in classes(name)))
             quota = ", with its former quota" if is_former else ""
             found |= dict.fromkeys(keys - found.keys(), f"{device} of {name}{quota}")
     return found
 
 
-def _by_what_has_them(published: Mapping[str, Resource]) -> dict[Key, set[Key]]:
+def _cards_by_id(published: Mapping[str, Resource]) -> dict[CardKey, set[CardKey]]:
     """Return the offered cards by each ID that may stand for one: its own, that of its card, or of one of its parts.
 
     The division of cards may change: then containers have a card whose parts are offered, or parts of an offered card.
     """
-    found: dict[Key, set[Key]] = {}
+    found: dict[CardKey, set[CardKey]] = {}
     for resource in published.values():
         for device in resource.devices.values():
             card = card_of(device.id)
@@ -58,7 +58,7 @@ def _by_what_has_them(published: Mapping[str, Resource]) -> dict[Key, set[Key]]:
     return found
 
 
-def without_cards(resource: Resource, taken: Iterable[Key], in_use: Collection[str]) -> Resource:
+def without_cards(resource: Resource, taken: Iterable[CardKey], in_use: Collection[str]) -> Resource:
     """Return *resource* with the IDs of the cards *taken* unhealthy, except the IDs that are *in_use* themselves."""
     cards = {card for kind, card in taken if kind == resource.kind}
     bad = [each for each in resource.devices.values() if card_of(each.id) in cards and each.id not in in_use]

@@ -38,7 +38,7 @@ class Pins:
             whole: The existing cards, without sharing.
             now: The ID of each card by its present number.
         """
-        numbers = _Numbers(self._learned(kind, now), now)
+        numbers = _Numbers(self._first_numbers(kind, now), now)
         for entry in entries:
             cards = whole.get(entry.name, {})
             if isinstance(entry.devices, tuple):
@@ -56,7 +56,7 @@ class Pins:
             known.setdefault(card.id, card if is_new else replace(card, index=NO_INDEX))
         return list(known.values())
 
-    def _learned(self, kind: str, now: Mapping[str, str]) -> Mapping[str, str]:
+    def _first_numbers(self, kind: str, now: Mapping[str, str]) -> Mapping[str, str]:
         known = self._numbers.setdefault(kind, {})
         taken = set(known.values())
         for number, card in now.items():

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from criproxy.deviceplugin.detected_cards import Key
+from criproxy.deviceplugin.detected_cards import CardKey
 from criproxy.deviceplugin.folder_watch import FolderWatch
 from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards, without_ids
 from criproxy.deviceplugin.plugin import Place, Plugin
@@ -21,7 +21,7 @@ AskInUse = Callable[[], Awaitable[InUse | None]]
 """Returns the IDs in use; None if the kubelet does not report them at the moment."""
 
 
-class Plugins:
+class PluginManager:
     """The device plugins of a node; to be used in the thread of the event loop.
 
     Args:
@@ -56,16 +56,16 @@ class Plugins:
         self._published: Mapping[str, Resource] = {}
         self._in_use: InUse = {}
         """The kubelet's last answer."""
-        self._is_heard = True
+        self._has_answer = True
         """Whether the kubelet has answered, or its time to do so is over; before, any card may have other IDs."""
-        self._is_asked = False
+        self._is_queried = False
         """Whether the kubelet has been queried since an ID last disappeared."""
-        self.elsewhere: Mapping[Key, str] = {}
+        self.elsewhere: Mapping[CardKey, str] = {}
         """Cards that containers have, or may have, under IDs that are not published: card to ID and resource."""
-        self._told: frozenset[Key] = frozenset()
+        self._logged: frozenset[CardKey] = frozenset()
         self._stopped = False
-        self._news = asyncio.Event()
-        self._folders_news = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._directories_changed = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
 
     @property
@@ -77,13 +77,13 @@ class Plugins:
         """Start watching directories and IDs in use; plugins start when they are published."""
         for watch in self._watches:
             self._tasks.forever("watch the kubelet's directory", watch.run)
-        self._tasks.forever("follow ids in use", self._follow)
+        self._tasks.forever("follow ids in use", self._poll_in_use)
 
     async def learn(self) -> None:
         """Query the IDs in use before anything is published; without an answer, no ID is healthy at first."""
-        self._is_heard = False
+        self._has_answer = False
         if await self._kubelet.is_alive():
-            await self._hear(self._times.learn_s)
+            await self._wait_for_answer(self._times.learn_s)
 
     def publish(self, resources: Mapping[str, Resource]) -> None:
         """Offer *resources*, by name, and nothing else.
@@ -93,9 +93,9 @@ class Plugins:
         self._published = dict(resources)
         gone = {name: self._gone(name) for name in self._plugins.keys() | resources.keys()}
         if any(set(each) - set(self._plugins[name].held) for name, each in gone.items() if each):
-            self._is_asked = False
+            self._is_queried = False
         self._list(gone)
-        self._news.set()
+        self._changed.set()
 
     def retry(self) -> None:
         """Register plugins again that other plugins may have replaced."""
@@ -110,72 +110,75 @@ class Plugins:
 
     # ---------------------------------------------------------------- ids in use
 
-    async def _follow(self) -> None:
+    async def _poll_in_use(self) -> None:
         """Query the IDs in use after each change, and repeatedly while IDs are listed only because they are in use."""
-        if not self._is_heard:
-            await self._first_answer()
-        once_more = True
+        if not self._has_answer:
+            await self._wait_for_first_answer()
+        query_again = True
         while True:
             await asyncio.sleep(self._times.in_use_soon_s)
-            self._news.clear()
+            self._changed.clear()
             in_use = await self._ask_in_use()
-            if self._news.is_set():
+            if self._changed.is_set():
                 continue  # the answer may be older than the list
-            self._is_asked = True
+            self._is_queried = True
             if in_use is not None:
                 self._in_use = in_use
                 self._apply(in_use)
             else:
                 self._list({name: self._still_held(plugin) for name, plugin in self._plugins.items()})
-            self._tell()
+            self._log_elsewhere()
             # The kubelet may have allocated an ID just before it received the list without it; a later answer shows it.
-            is_open = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
-            again = once_more or in_use is None or is_open
-            once_more = await _set_within(self._news, self._times.in_use_s if again else None)
+            is_unsettled = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
+            again = query_again or in_use is None or is_unsettled
+            query_again = await _set_within(self._changed, self._times.in_use_s if again else None)
 
-    async def _first_answer(self) -> None:
+    async def _wait_for_first_answer(self) -> None:
         """Wait for a kubelet, and then for a limited time until it reports the IDs in use.
 
         Files may have changed while this plugin was not running, and then only the kubelet knows what containers have.
         """
-        while not self._is_heard:
-            self._folders_news.clear()
+        while not self._has_answer:
+            self._directories_changed.clear()
             if not await self._kubelet.is_alive():
-                await _set_within(self._folders_news, self._times.poll_s)
-            elif not await self._hear(self._times.first_answer_s):
-                self._is_heard = await self._kubelet.is_alive()  # another kubelet gets the full time
+                await _set_within(self._directories_changed, self._times.poll_s)
+            elif not await self._wait_for_answer(self._times.first_answer_s):
+                self._has_answer = await self._kubelet.is_alive()  # another kubelet gets the full time
         self._list({name: self._gone(name) for name in self._plugins})
 
-    async def _hear(self, timeout_s: float) -> bool:
+    async def _wait_for_answer(self, timeout_s: float) -> bool:
         """Whether the kubelet reports the IDs in use within *timeout_s*."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while (in_use := await self._ask_in_use()) is None:  # noqa: ASYNC110 (there is no notification)
                     await asyncio.sleep(self._times.in_use_soon_s)
-                self._in_use, self._is_heard = in_use, True
-        return self._is_heard
+                self._in_use, self._has_answer = in_use, True
+        return self._has_answer
 
     def _apply(self, in_use: InUse) -> None:
         """Of the IDs that are gone, list only those that are *in_use*."""
         held = dict[str, list[Device]]()
         for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
             listed = {each.id: each for each in self._listed(name)}
-            known = [listed.get(each) or self._now(name, each) or Device(id=each) for each in in_use.get(name, ())]
+            known = [
+                listed.get(each) or self._published_device(name, each) or Device(id=each)
+                for each in in_use.get(name, ())
+            ]
             held[name] = [each for each in known if not self._is_published(name, each)]
         self._list(held)
         for name, devices in held.items():
             if name in self._plugins and name not in self._published and not devices:
                 self._end(name)
 
-    def _tell(self) -> None:
+    def _log_elsewhere(self) -> None:
         """Log which cards cannot be allocated, and which can be again."""
         for (kind, card), holder in self.elsewhere.items():
-            if (kind, card) not in self._told:
+            if (kind, card) not in self._logged:
                 text = "a card cannot be allocated: a container has it under an ID that is not offered"
                 self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
-        for kind, card in sorted(self._told - self.elsewhere.keys()):
+        for kind, card in sorted(self._logged - self.elsewhere.keys()):
             self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
-        self._told = frozenset(self.elsewhere)
+        self._logged = frozenset(self.elsewhere)
 
     def _listed(self, name: str) -> tuple[Device, ...]:
         """Return the devices that are listed, or were until now, each with the quota that its container has."""
@@ -190,13 +193,13 @@ class Plugins:
         """Return the devices that are gone, and those with another quota that the kubelet last reported as in use."""
         name = plugin.published.name
         in_use = self._in_use.get(name, ())
-        return [each for each in plugin.held if each.id in in_use or self._now(name, each.id) is None]
+        return [each for each in plugin.held if each.id in in_use or self._published_device(name, each.id) is None]
 
     def _is_published(self, name: str, device: Device) -> bool:
-        now = self._now(name, device.id)
+        now = self._published_device(name, device.id)
         return now is not None and now.quota == device.quota
 
-    def _now(self, name: str, id: str) -> Device | None:
+    def _published_device(self, name: str, id: str) -> Device | None:
         """Return the published device with an ID."""
         return self._published[name].devices.get(id) if name in self._published else None
 
@@ -208,8 +211,11 @@ class Plugins:
             return
         former = {name: plugin.published for name, plugin in self._plugins.items()}
         in_use = [self._in_use]
-        changed = {name: {each.id for each in devices if self._now(name, each.id)} for name, devices in held.items()}
-        if not self._is_asked:  # until then, containers may have all IDs that are gone
+        changed = {
+            name: {each.id for each in devices if self._published_device(name, each.id)}
+            for name, devices in held.items()
+        }
+        if not self._is_queried:  # until then, containers may have all IDs that are gone
             in_use.append({name: [each.id for each in devices] for name, devices in held.items()})
         self.elsewhere = under_other_ids(
             self._published, lambda name: classes_of(name, self._published, former), in_use, changed
@@ -222,7 +228,7 @@ class Plugins:
         resource = self._published.get(name) or withdrawn(name, self._former(name))
         resource = without_ids(resource, {each.id for each in held})  # those with another quota
         resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
-        resource = resource if self._is_heard else all_unhealthy(resource)
+        resource = resource if self._has_answer else all_unhealthy(resource)
         if name not in self._plugins:
             if name not in self._published and not held:
                 return
@@ -256,7 +262,7 @@ class Plugins:
             del self._ending[name]
 
     def _notify(self) -> None:
-        self._folders_news.set()
+        self._directories_changed.set()
         for plugin in self._plugins.values():
             plugin.notify()
 

@@ -6,7 +6,7 @@ from criproxy.deviceplugin.allocators import FreeCpus
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.plugin_manager import Plugins
+from criproxy.deviceplugin.plugin_manager import PluginManager
 from criproxy.deviceplugin.resource_builder import Served, Unhealthy, resources
 from criproxy.observe.logger import Log
 
@@ -25,7 +25,7 @@ class Publisher:
     def __init__(
         self,
         loaded: Loaded,
-        plugins: Plugins,
+        plugins: PluginManager,
         unhealthy: Callable[[], Unhealthy],
         free_cpus: FreeCpus,
         log: Log,
@@ -38,7 +38,7 @@ class Publisher:
         self._free_cpus = free_cpus
         self._log = log
         self._pins = Pins()
-        self._said: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
 
     def check(self, loaded: Loaded, inventory: Inventory) -> None:
@@ -60,19 +60,19 @@ class Publisher:
             pins=self._pins,
         )
         self._plugins.publish(self.served.resources)
-        self._tell()
+        self._log_changes()
 
     def use(self, loaded: Loaded, inventory: Inventory) -> None:
         """Offer cards according to *loaded* from now on."""
         self.loaded, self.inventory, self._pins = loaded, inventory, Pins()
         self.publish()
 
-    def _tell(self) -> None:
+    def _log_changes(self) -> None:
         wrong = frozenset((*self.inventory.problems, *self.served.warnings))
         for text in (*self.inventory.problems, *self.served.warnings):
-            if text not in self._said:
+            if text not in self._logged:
                 self._log.warning("cards may be missing", reason=text)
-        self._said = wrong
+        self._logged = wrong
         counts = dict.fromkeys((each.kind.name for each in self.loaded.plan.advertised), 0)
         for resource, name in self.served.classes.items():
             counts[name] += len({each.card for each in self.served.offers[resource].values()})

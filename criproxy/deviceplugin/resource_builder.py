@@ -6,15 +6,15 @@ from functools import cache
 from typing import cast
 from uuid import uuid4
 
-from criproxy.deviceplugin.allocators import ByLinks, ClassAllocator, FreeCpus, Joined
+from criproxy.deviceplugin.allocators import ClassAllocator, EvidenceAllocator, FreeCpus, LinkPreference
 from criproxy.deviceplugin.card_offers import (
     Configuration,
-    Said,
+    WarningList,
     card_id,
     class_cards,
     nvidia_cards,
     platform_for,
-    warn_of_ids,
+    warn_about_ids,
 )
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.other_ids import domains_of
@@ -75,29 +75,36 @@ def resources(
     Raises:
         ResourceError: With *strict*: the cards and the files contradict each other.
     """
-    said, found, offers, classes = Said(), dict[str, Resource](), dict[str, Mapping[str, Offered]](), dict[str, str]()
+    warnings, found, offers, classes = (
+        WarningList(),
+        dict[str, Resource](),
+        dict[str, Mapping[str, Offered]](),
+        dict[str, str](),
+    )
     for advertised in config.plan.advertised:
         name = advertised.kind.name
-        maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
+        builder = (_NvidiaBuilder if advertised.is_nvidia else _ClassBuilder)(
+            config, inventory, advertised, free_cpus, new_uuid
+        )
         try:
-            makers = maker.makers(said, None if strict else pins or Pins())
-            cards = {each: offered for each, (_, offered) in makers.items()}
-            _check_new(cards, classes)
+            builders = builder.builders(warnings, None if strict else pins or Pins())
+            cards = {each: offered for each, (_, offered) in builders.items()}
+            _check_unique(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
-            made = [one.resource(each, offered, bad) for each, (one, offered) in makers.items()]
+            built = [part.resource(each, offered, bad) for each, (part, offered) in builders.items()]
         except (ResourceError, MpsError) as error:
             if strict:
                 raise ResourceError(str(error), name) from error
-            said.warn(f"{name}: {error}")
+            warnings.add(f"{name}: {error}")
             continue
-        warn_of_ids(cards, said)
-        found |= {each.name: each for each in made}
+        warn_about_ids(cards, warnings)
+        found |= {each.name: each for each in built}
         offers |= cards
         classes |= dict.fromkeys(cards, name)
-    return Served(resources=found, offers=offers, classes=classes, warnings=tuple(said.warnings))
+    return Served(resources=found, offers=offers, classes=classes, warnings=tuple(warnings.texts))
 
 
-def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: bool) -> Offers:
+def _without(offers: Offers, unable: Mapping[str, str], warnings: WarningList, *, strict: bool) -> Offers:
     """Return *offers* without the cards that are *unable* to serve the required number of MPS clients.
 
     Raises:
@@ -106,7 +113,7 @@ def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: b
     for card, why in unable.items():
         if strict:
             raise MpsError(why)
-        said.warn(f"{card} is not offered: {why}")
+        warnings.add(f"{card} is not offered: {why}")
     left = {
         resource: {name: each for name, each in offered.items() if each.card not in unable}
         for resource, offered in offers.items()
@@ -114,13 +121,13 @@ def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: b
     return {resource: offered for resource, offered in left.items() if offered}
 
 
-def _check_new(cards: Offers, classes: Mapping[str, str]) -> None:
+def _check_unique(cards: Offers, classes: Mapping[str, str]) -> None:
     if twice := next((name for name in cards if name in classes), ""):
         raise ResourceError(f"{twice} is also offered by the class {classes[twice]!r}: rename one of them")
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _Builder:
     """Builds the resources of one class."""
 
     config: Configuration
@@ -129,14 +136,14 @@ class _Maker:
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
 
-    def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
+    def builders(self, warnings: WarningList, pins: Pins | None) -> dict[str, tuple["_Builder", Mapping[str, Offered]]]:
         """Return, by resource, its builder and what is offered: whole cards, and the vGPUs of cards that are cut."""
-        parts, left = vgpus_of(self.advertised, self.config, self.inventory, said, pins)
+        parts, left = vgpus_of(self.advertised, self.config, self.inventory, warnings, pins)
         whole = replace(self, inventory=left)
-        found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
+        found = {name: (whole, offered) for name, offered in whole.cards(warnings, pins).items()}
         return {**found, **{name: (self, offered) for name, offered in parts.items()}}
 
-    def cards(self, said: Said, pins: Pins | None) -> Offers:
+    def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
         """Return what the cards are offered as."""
         raise NotImplementedError
 
@@ -155,7 +162,7 @@ class _Maker:
 
     def resource(self, name: str, offered: Mapping[str, Offered], unhealthy: Collection[str]) -> Resource:
         """Build one resource."""
-        prefer = ByLinks(
+        prefer = LinkPreference(
             resource=name, offered=offered, spread=self.spread, scores=cache(self.scores), free_cpus=self.free_cpus
         )
         return Resource(
@@ -163,7 +170,7 @@ class _Maker:
             kind=self.advertised.kind.name,
             domains=domains_of(self.advertised.kind),
             devices=devices_of(offered, unhealthy),
-            allocator=Joined(name, self._allocator(name, offered)),
+            allocator=EvidenceAllocator(name, self._allocator(name, offered)),
             preference=prefer,
             may_block=any(each.vgpu for each in offered.values()),
         )
@@ -184,7 +191,7 @@ class _Maker:
             whole=self.unshared().allocator(name, offered),
         )
 
-    def unshared(self) -> "_Maker":
+    def unshared(self) -> "_Builder":
         """Return a builder for the same cards without sharing."""
         return self
 
@@ -194,13 +201,13 @@ class _Maker:
         return self.inventory.stock(self.advertised.kind)
 
 
-class _Others(_Maker):
+class _ClassBuilder(_Builder):
     """For a class other than NVIDIA's."""
 
     __slots__ = ()
 
-    def cards(self, said: Said, pins: Pins | None) -> Offers:
-        return class_cards(self.advertised, self.config.plan, self.inventory, said, pins)
+    def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
+        return class_cards(self.advertised, self.config.plan, self.inventory, warnings, pins)
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
         entries = self.config.plan.shared_of(self.advertised)
@@ -217,29 +224,31 @@ class _Others(_Maker):
         return self.advertised.spread
 
 
-class _Nvidia(_Maker):
+class _NvidiaBuilder(_Builder):
     """For NVIDIA's class."""
 
     __slots__ = ()
 
-    def unshared(self) -> _Maker:
+    def unshared(self) -> _Builder:
         config = replace(self.config, nvidia=replace(self.config.nvidia, sharing=Sharing()))
         return replace(self, config=config)
 
-    def cards(self, said: Said, pins: Pins | None) -> Offers:
-        offers = nvidia_cards(self.config.nvidia, self.inventory, said, pins)
+    def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
+        offers = nvidia_cards(self.config.nvidia, self.inventory, warnings, pins)
         if unable := overloaded(offers, self.inventory.gpus, self.config.nvidia):
-            offers = _without(offers, unable, said, strict=pins is None)
+            offers = _without(offers, unable, warnings, strict=pins is None)
         for name in offers:
             if not self.advertised.kind.serves(name):
-                said.warn(f"{name} is not in resources of the class nvidia, so criproxy hides its cards: add it there")
+                warnings.add(
+                    f"{name} is not in resources of the class nvidia, so criproxy hides its cards: add it there"
+                )
         return offers
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
         return allocation.Allocator(
             resource=resource,
             offered=offered,
-            config=self._config_of(resource),
+            config=self._config_for(resource),
             host=allocation.Host(
                 platform=platform_for(self.config.nvidia, self.inventory),
                 nodes=self.stock.shared,
@@ -248,7 +257,7 @@ class _Nvidia(_Maker):
             new_uuid=self.new_uuid,
         )
 
-    def _config_of(self, resource: str) -> PluginConfig:
+    def _config_for(self, resource: str) -> PluginConfig:
         """Return NVIDIA's file with our section's ``only_one`` for this resource; NVIDIA's has one setting for all."""
         config, entries = self.config.nvidia, self.config.plan.shared_of(self.advertised)
         if not entries or config.sharing.time_slicing is None:

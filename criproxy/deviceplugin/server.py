@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import sockets
 from criproxy.deviceplugin.servicer import Servicer
-from criproxy.deviceplugin.sockets import Identity, SocketTrouble
+from criproxy.deviceplugin.sockets import Identity, SocketError
 from criproxy.errors import for_kubelet
 from criproxy.observe.ending import in_full
 
@@ -49,7 +49,7 @@ class Server:
             await in_full(self._start(), None, END_S)
         except RuntimeError as error:  # gRPC's own log has the reason
             await self.stop()
-            raise SocketTrouble(f"{self.path.parent}: no socket can be created in it") from error
+            raise SocketError(f"{self.path.parent}: no socket can be created in it") from error
         except BaseException:
             await self.stop()
             raise
@@ -64,7 +64,7 @@ class Server:
         hidden = await asyncio.to_thread(sockets.hidden_path, self.path.parent)
         self._server = server = grpc.aio.server()
         server.add_generic_rpc_handlers(tuple(self._handlers))
-        with sockets.for_owner_only():
+        with sockets.owner_only_umask():
             server.add_insecure_port(f"unix://{hidden.absolute()}")
         await server.start()
         self.claimed = await asyncio.to_thread(sockets.claim, hidden, self.path)

@@ -10,7 +10,7 @@ import grpc
 
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
-from criproxy.deviceplugin.preference_runner import Preferring
+from criproxy.deviceplugin.preference_runner import PreferenceRunner
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
 from criproxy.devices.allocation import InvalidRequest, Response
@@ -60,24 +60,24 @@ class Servicer:
     ) -> None:
         self.resource = resource
         self.counts = Counts()
-        self.opened = 0
+        self.streams_opened = 0
         """Number of streams so far."""
         self._log = log
         self._failures = failures
-        self._preferring = Preferring(log, failures, times, self.counts)
+        self._preference_runner = PreferenceRunner(log, failures, times, self.counts)
         self._on_stream = changed
         self._largest_bytes = largest_bytes
         self._streams: set[_Stream] = set()
-        self._sends = True
+        self._is_serving = True
         self._patience = Patience()
         self.left_out = 0
         """Number of devices for which the list has no room."""
-        self._many = False
-        self._news = asyncio.Event()
+        self._has_many = False
+        self._changed = asyncio.Event()
         """Set, and replaced, when there is a new list, or the server stops."""
         self._sent = asyncio.Event()
         """Set, and replaced, when a stream has been sent a list, or has ended."""
-        self._list = self._made()
+        self._list = self._build_list()
 
     @property
     def streams(self) -> int:
@@ -87,20 +87,20 @@ class Servicer:
     def update(self, resource: Resource) -> None:
         """Offer *resource* from now on, and send its list on all open streams."""
         self.resource = resource
-        made = self._made()
-        if made.data != self._list.data:
-            self._list = made
-            self._news = _renewed(self._news)
+        built = self._build_list()
+        if built.data != self._list.data:
+            self._list = built
+            self._changed = _set_and_replace(self._changed)
 
     def begin(self) -> None:
         """Send lists from now on: a server starts."""
-        self._sends = True
+        self._is_serving = True
         self._patience = Patience()
 
     def end_streams(self) -> None:
         """End all streams, including new ones: the server stops."""
-        self._sends = False
-        self._news = _renewed(self._news)
+        self._is_serving = False
+        self._changed = _set_and_replace(self._changed)
 
     async def flushed(self) -> None:
         """Return when the newest list has been sent on all streams that are still open."""
@@ -121,21 +121,21 @@ class Servicer:
         """Yield the list at once and after each change, until the kubelet or the server ends the stream."""
         stream = _Stream()
         self._streams.add(stream)
-        self.opened += 1
+        self.streams_opened += 1
         self._on_stream()
         try:
-            while self._sends:
-                news, newest = self._news, self._list
+            while self._is_serving:
+                news, newest = self._changed, self._list
                 if stream.sent is not newest:
                     yield newest.data
                     stream.sent = newest
                     self.counts.lists += 1
-                    self._sent = _renewed(self._sent)
+                    self._sent = _set_and_replace(self._sent)
                 else:
                     await news.wait()
         finally:
             self._streams.discard(stream)
-            self._sent = _renewed(self._sent)
+            self._sent = _set_and_replace(self._sent)
             self._on_stream()
 
     async def GetPreferredAllocation(
@@ -144,7 +144,7 @@ class Servicer:
         """Return the free IDs that the kubelet should allocate; in plain order if choosing takes too long."""
         self.counts.preferred += len(request.container_requests)
         try:
-            answers = [await self._preferring.choose(self.resource, each) for each in request.container_requests]
+            answers = [await self._preference_runner.choose(self.resource, each) for each in request.container_requests]
         except InvalidRequest as error:
             await context.abort(grpc.StatusCode.UNKNOWN, f"{PREFERENCE_ERROR}{error}")
         return messages.preferred_response(answers)
@@ -153,13 +153,13 @@ class Servicer:
         """Return what all containers of the request get, or an error for all of them."""
         requests = [tuple(each.devices_ids) for each in request.container_requests]
         try:
-            reply = messages.allocate_response(await self._allocated(requests))
+            reply = messages.allocate_response(await self._allocate(requests))
         except InvalidRequest as error:
             await self._refuse(context, str(error), requests)
         self.counts.allocated += len(requests)
         return reply
 
-    async def _allocated(self, requests: list[tuple[str, ...]]) -> Sequence[Response]:
+    async def _allocate(self, requests: list[tuple[str, ...]]) -> Sequence[Response]:
         """Return the responses; files of the host that hang delay nothing else.
 
         Raises:
@@ -197,21 +197,21 @@ class Servicer:
         if self._failures.add("devices", f"criproxy failed at {name} of '{self.resource.name}': {error!r}"):
             self._log.error("a call of the kubelet failed", call=name, resource=self.resource.name, exc_info=error)
 
-    def _made(self) -> messages.DeviceList:
-        made = messages.device_list(self.resource.devices.values(), self._largest_bytes)
+    def _build_list(self) -> messages.DeviceList:
+        built = messages.device_list(self.resource.devices.values(), self._largest_bytes)
         keys = {"resource": self.resource.name, "devices": len(self.resource.devices)}
-        if made.left_out and not self.left_out:
+        if built.left_out and not self.left_out:
             text = "too many devices for a message to the kubelet: some are not offered"
-            self._log.error(text, **keys, left_out=made.left_out)
-        self.left_out = made.left_out
+            self._log.error(text, **keys, left_out=built.left_out)
+        self.left_out = built.left_out
         many = len(self.resource.devices) > MANY_IDS
-        if many and not self._many:
+        if many and not self._has_many:
             self._log.warning("the kubelet becomes slow with this many devices", **keys, more_than=MANY_IDS)
-        self._many = many
-        return made
+        self._has_many = many
+        return built
 
 
-def _renewed(event: asyncio.Event) -> asyncio.Event:
+def _set_and_replace(event: asyncio.Event) -> asyncio.Event:
     """Wake all that wait for *event*; return a new event for the next time."""
     event.set()
     return asyncio.Event()

@@ -36,15 +36,15 @@ _REASONS = {
 }
 
 
-class SocketTrouble(Exception):
+class SocketError(Exception):
     """No socket can be created; the text has the path and the reason."""
 
 
-class Taken(SocketTrouble):
+class SocketInUse(SocketError):
     """Another process listens on the socket."""
 
 
-class Vanished(SocketTrouble):
+class SocketVanished(SocketError):
     """The socket was removed while it was being created, for example by a kubelet that starts."""
 
 
@@ -53,7 +53,7 @@ class Identity:
     """Identifies the socket file at a path: one that is created anew has another identity."""
 
     inode: int
-    made_ns: int
+    created_ns: int
 
 
 def socket_name(resource: str, folder: Path) -> str:
@@ -70,13 +70,13 @@ def socket_name(resource: str, folder: Path) -> str:
     if safe != plain or len(safe) > room:
         kept = room - _DIGEST_CHARS - 1
         if kept < 0:
-            raise SocketTrouble(f"{folder}: {_REASONS[errno.ENAMETOOLONG]}")
+            raise SocketError(f"{folder}: {_REASONS[errno.ENAMETOOLONG]}")
         safe = f"{safe[:kept]}-{sha256(resource.encode()).hexdigest()[:_DIGEST_CHARS]}"
     return f"{PREFIX}{safe}{_SUFFIX}"
 
 
 @contextmanager
-def for_owner_only() -> Iterator[None]:
+def owner_only_umask() -> Iterator[None]:
     """Create sockets with mode 0600 in this context, whatever the umask of the process.
 
     gRPC creates the socket and listens at once: if the mode were set later, other users could connect before that. The
@@ -99,7 +99,7 @@ def hidden_path(folder: Path) -> Path:
         with NamedTemporaryFile(dir=folder, prefix=".criproxy-"):
             return folder / f".{secrets.token_hex(6)}{_SUFFIX}"  # not longer than the names of `socket_name`
     except OSError as error:
-        raise trouble(folder, error) from error
+        raise socket_error(folder, error) from error
 
 
 def claim(hidden: Path, path: Path) -> Identity:
@@ -114,13 +114,13 @@ def claim(hidden: Path, path: Path) -> Identity:
         hidden.unlink()
         found = identity(path)
     except FileNotFoundError as error:
-        raise Vanished(f"{path}: was removed immediately") from error
+        raise SocketVanished(f"{path}: was removed immediately") from error
     except FileExistsError as error:
-        raise Taken(_taken(path)) from error
+        raise SocketInUse(_in_use_text(path)) from error
     except OSError as error:
-        raise trouble(path.parent, error) from error
+        raise socket_error(path.parent, error) from error
     if found is None:
-        raise Vanished(f"{path}: was removed immediately")
+        raise SocketVanished(f"{path}: was removed immediately")
     return found
 
 
@@ -153,9 +153,9 @@ def is_alive(path: Path) -> bool:
     return True
 
 
-def trouble(folder: Path, error: OSError) -> SocketTrouble:
+def socket_error(folder: Path, error: OSError) -> SocketError:
     """Return an error that describes the problem with *folder* in a sentence."""
-    return SocketTrouble(f"{folder}: {_REASONS.get(error.errno or 0, error.strerror or str(error))}")
+    return SocketError(f"{folder}: {_REASONS.get(error.errno or 0, error.strerror or str(error))}")
 
 
 def _clear(path: Path) -> None:
@@ -165,11 +165,11 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketTrouble(f"{path}: exists, but is not a socket; remove it")
+        raise SocketError(f"{path}: exists, but is not a socket; remove it")
     if is_alive(path):
-        raise Taken(_taken(path))
+        raise SocketInUse(_in_use_text(path))
     path.unlink(missing_ok=True)
 
 
-def _taken(path: Path) -> str:
+def _in_use_text(path: Path) -> str:
     return f"{path}: another process is listening on it; is a second criproxy device plugin running on this node?"

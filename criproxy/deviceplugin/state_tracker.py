@@ -26,7 +26,7 @@ class Ended(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Snapshot:
     """The files in the kubelet's directories that matter to one plugin."""
 
     folder: int | None
@@ -37,12 +37,12 @@ class Sight:
 
 
 @dataclass(slots=True, repr=False)
-class Situation:
+class StateTracker:
     """The state of one resource's plugin, with notification of changes."""
 
     resource: str
     log: Log
-    look: Callable[[], Sight]
+    read_files: Callable[[], Snapshot]
     """Reads the file system."""
     clock: Callable[[], float] = time.time
     """Returns seconds since the epoch."""
@@ -50,7 +50,7 @@ class Situation:
     text: str = ""
     since_s: float = 0.0
     ending: bool = False
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _notified: asyncio.Event = field(default_factory=asyncio.Event)
 
     def enter(self, state: State, text: str = "") -> None:
         """Enter *state* because of *text*; log it if it is new."""
@@ -63,26 +63,26 @@ class Situation:
 
     def notify(self) -> None:
         """Wake the waiting calls: a directory or a stream may have changed."""
-        self._news.set()
+        self._notified.set()
 
     def end(self) -> None:
         """Make all waiting calls raise `Ended`."""
         self.ending = True
-        self._news.set()
+        self._notified.set()
 
-    async def sight(self) -> Sight:
+    async def snapshot(self) -> Snapshot:
         """Return the present files; reads the file system in a thread."""
-        return await asyncio.to_thread(self.look)
+        return await asyncio.to_thread(self.read_files)
 
-    async def news(self) -> None:
+    async def wait(self) -> None:
         """Return at the next notification, or at once if there was one since the last call.
 
         Raises:
             Ended: The plugin has to end.
         """
         self.check()
-        await self._news.wait()
-        self._news.clear()
+        await self._notified.wait()
+        self._notified.clear()
         self.check()
 
     def check(self) -> None:
@@ -90,12 +90,14 @@ class Situation:
         if self.ending:
             raise Ended
 
-    async def until_changed(self, before: Sight, timeout_s: float, enough: Callable[[], bool] = lambda: False) -> bool:
+    async def until_changed(
+        self, before: Snapshot, timeout_s: float, enough: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Wait until the files differ from *before* or *enough* returns True; return whether that happened in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not enough() and await self.sight() == before:
-                    await self.news()
+                while not enough() and await self.snapshot() == before:
+                    await self.wait()
                 return True
         # Not every change is notified immediately: a directory that the kernel does not watch is only polled.
-        return await self.sight() != before
+        return await self.snapshot() != before

@@ -36,7 +36,7 @@ class VgpuFiles:
         Raises:
             OSError: A directory cannot be created.
         """
-        _put_away(self._below(own))
+        _discard(self._below(own))
         for folder in (self._below(own), self._below(shared)):
             folder.mkdir(parents=True, exist_ok=True)
             if folder.stat().st_mode & FOLDER_MODE != FOLDER_MODE:
@@ -49,7 +49,7 @@ class VgpuFiles:
 HOST = VgpuFiles()
 
 
-def _put_away(folder: Path) -> None:
+def _discard(folder: Path) -> None:
     """Remove a directory with all that containers have put into it.
 
     It is renamed first. Therefore, it is out of the way even if it cannot be removed, and a container that still

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from posixpath import join
 from typing import Protocol
 
-from criproxy.deviceplugin.card_offers import Configuration, Said, card_id
+from criproxy.deviceplugin.card_offers import Configuration, WarningList, card_id
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.mig_vgpus import Parts, mig_vgpus, size_of
 from criproxy.deviceplugin.pins import Pins
@@ -23,7 +23,7 @@ _MEMORY_UNKNOWN = "only the driver knows the memory of NVIDIA's GPUs: the device
 
 
 def vgpus_of(
-    advertised: Advertised, config: Configuration, inventory: Inventory, said: Said, pins: Pins | None
+    advertised: Advertised, config: Configuration, inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> tuple[Offers, Inventory]:
     """Return the vGPUs of a class by resource, and the *inventory* without the cards and MIG devices behind them.
 
@@ -33,39 +33,39 @@ def vgpus_of(
         advertised: The class.
         config: The contents of the files.
         inventory: The machine's cards.
-        said: Receives contradictions.
+        warnings: Receives contradictions.
         pins: Which cards existed before; None if a contradiction is an error.
 
     Raises:
         ResourceError: Without *pins*: the profiles and the cards contradict each other.
     """
     profiles = config.plan.profiles_of(advertised)
-    parts, problems, left = dict[str, Mapping[str, Offered]](), list[str](), inventory
-    if taking := [each for each in profiles if each.is_mig]:
-        found = mig_vgpus(taking, config.nvidia, left, said, pins)
-        parts, problems, left = {**found.offers}, [*found.problems], found.left
-    if cutting := [each for each in profiles if not each.is_mig]:
-        found = _cut(advertised, cutting, left, said, pins)
-        parts, problems, left = {**parts, **found.offers}, [*problems, *found.problems], found.left
+    parts, problems, remaining = dict[str, Mapping[str, Offered]](), list[str](), inventory
+    if mig_profiles := [each for each in profiles if each.is_mig]:
+        found = mig_vgpus(mig_profiles, config.nvidia, remaining, warnings, pins)
+        parts, problems, remaining = {**found.offers}, [*found.problems], found.remaining
+    if whole_profiles := [each for each in profiles if not each.is_mig]:
+        found = _cut(advertised, whole_profiles, remaining, warnings, pins)
+        parts, problems, remaining = {**parts, **found.offers}, [*problems, *found.problems], found.remaining
     if problems and pins is None:
         raise ResourceError("; ".join(problems))
     for problem in problems:
-        said.warn(problem)
-    return parts, left
+        warnings.add(problem)
+    return parts, remaining
 
 
 def _cut(
-    advertised: Advertised, profiles: Sequence[Profile], inventory: Inventory, said: Said, pins: Pins | None
+    advertised: Advertised, profiles: Sequence[Profile], inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> Parts:
     """Cut whole cards into the vGPUs of *profiles*."""
     cards = _nvidia_cards(inventory) if advertised.is_nvidia else _class_cards(advertised, inventory)
     sizes = [card.size for card in cards]
     found = cut(sizes if pins is None else pins.sizes(advertised.kind.name, sizes), profiles)
     problems = found.problems
-    if advertised.is_nvidia and not inventory.nvml_asked:
+    if advertised.is_nvidia and not inventory.nvml_queried:
         problems = tuple(each for each in problems if each not in found.undecided)
         if cards and any(each.memory_mib or each.memory_percent for each in profiles):
-            said.warn(_MEMORY_UNKNOWN)
+            warnings.add(_MEMORY_UNKNOWN)
     by_id = {card.size.id: card for card in cards}
     offers = {
         profile.resource: {
@@ -73,9 +73,9 @@ def _cut(
         }
         for profile in profiles
     }
-    left = _without(inventory, advertised, {card.size.id for card in cards} - {*found.whole})
+    remaining = _without(inventory, advertised, {card.size.id for card in cards} - {*found.whole})
     offers = {resource: parts for resource, parts in offers.items() if parts}
-    return Parts(offers=offers, left=left, problems=problems)
+    return Parts(offers=offers, remaining=remaining, problems=problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def _without(inventory: Inventory, advertised: Advertised, cards: set[str]) -> I
         return replace(inventory, gpus=tuple(gpu for gpu in inventory.gpus if gpu.uuid not in cards))
     kind = advertised.kind
     stock = inventory.stock(kind)
-    left = replace(stock, cards=tuple(card for card in stock.cards if card_id(kind, card) not in cards))
-    return replace(inventory, stocks={**inventory.stocks, kind.name: left})
+    remaining = replace(stock, cards=tuple(card for card in stock.cards if card_id(kind, card) not in cards))
+    return replace(inventory, stocks={**inventory.stocks, kind.name: remaining})
 
 
 class VgpuHost(Protocol):
@@ -162,9 +162,9 @@ class VgpuAllocator:
         """
         vgpus = list(self._vgpus(requests))
         responses = self.whole.allocate(requests)
-        return [self._limited(response, vgpu) for response, vgpu in zip(responses, vgpus, strict=True)]
+        return [self._with_quota(response, vgpu) for response, vgpu in zip(responses, vgpus, strict=True)]
 
-    def _limited(self, response: Response, vgpu: Vgpu) -> Response:
+    def _with_quota(self, response: Response, vgpu: Vgpu) -> Response:
         """Return *response* with the quota and its enforcement."""
         try:
             if "hami-core" in self.profile.enforce:

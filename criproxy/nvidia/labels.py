@@ -67,7 +67,7 @@ def labels(machine: Machine, config: PluginConfig) -> Labels:
     return _device_labels(machine, config) | _vgpu_labels(machine.vgpu)
 
 
-def untold_models(machine: Machine, config: PluginConfig) -> tuple[str, list[str]]:
+def undescribed_models(machine: Machine, config: PluginConfig) -> tuple[str, list[str]]:
     """Return the model that the labels of whole GPUs describe, and other models with the same labels; empty if none.
 
     The number of GPUs, their sharing and their capabilities are labels of only one model.

@@ -92,7 +92,7 @@ class Joined:
         """Offer the machine's cards as the device plugin does: *text* is NVIDIA's file, *plan* our own section."""
         kinds = [each.kind for each in plan.advertised]
         machine = Machine(kinds, self.host.root, NvmlProgram(command(self.host.nvml), PATIENT_S), PATIENT)
-        while (found := await machine.look()).pending:
+        while (found := await machine.scan()).pending:
             pass  # each look waits for NVML
         await machine.close()
         served = resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.label_file import write
-from criproxy.deviceplugin.label_updater import Labelling
+from criproxy.deviceplugin.label_updater import LabelUpdater
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugin_manager import InUse, Plugins
+from criproxy.deviceplugin.plugin_manager import InUse, PluginManager
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.devices.plan import Labels, PluginPlan, SharedCards
 from criproxy.observe.failures import Failures
@@ -21,7 +21,7 @@ async def nobody() -> InUse | None:
     return None
 
 
-def labelling(file: Path, log: RecordingLog) -> Labelling:
+def labelling(file: Path, log: RecordingLog) -> LabelUpdater:
     """The part of a program that offers two cards, which are shared."""
     plan = of_ali(SharedCards(name="aliyun.com/npu", replicas=2)).plan
     loaded = Loaded(
@@ -31,14 +31,14 @@ def labelling(file: Path, log: RecordingLog) -> Labelling:
             )
         )
     )
-    plugins = Plugins(Place(kubelet_dir=file.parent), nobody, Tasks(log, Failures()))
+    plugins = PluginManager(Place(kubelet_dir=file.parent), nobody, Tasks(log, Failures()))
     publisher = Publisher(loaded, plugins, dict, dict, log)
-    return Labelling(Path("/"), publisher, log)
+    return LabelUpdater(Path("/"), publisher, log)
 
 
-async def written(one: Labelling) -> None:
+async def written(one: LabelUpdater) -> None:
     """Return when it has looked at the file again."""
-    await one._keep()
+    await one._update()
 
 
 async def test_a_folder_that_is_missing_is_told_of_once(tmp_path: Path) -> None:

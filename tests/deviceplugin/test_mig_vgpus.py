@@ -55,10 +55,10 @@ def machine(*gpus: Gpu) -> Inventory:
         ),
     ],
 )
-def test_what_is_offered(text: str, profiles: list[Profile], left: dict[str, list[int]]) -> None:
+def test_what_is_offered(text: str, profiles: list[Profile], remaining: dict[str, list[int]]) -> None:
     """MIG devices of a profile are vGPUs and nothing else; the others are offered as NVIDIA's file says."""
     names = {each.resource: f"/{each.name}/0" for each in profiles}
-    expected = {name: [f"MIG-{one}{names.get(name, '')}" for one in numbers] for name, numbers in left.items()}
+    expected = {name: [f"MIG-{one}{names.get(name, '')}" for one in numbers] for name, numbers in remaining.items()}
 
     found = resources(of_nvidia(*profiles, text=text), machine(divided(*PARTS)))
 
@@ -173,7 +173,7 @@ def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
     ("inventory", "warning"),
     [
         pytest.param(replace(machine(divided()), pending=True), "before NVML has said which there are", id="pending"),
-        pytest.param(replace(machine(divided()), nvml_asked=False), "only the driver knows", id="not-asked"),
+        pytest.param(replace(machine(divided()), nvml_queried=False), "only the driver knows", id="not-asked"),
     ],
 )
 def test_devices_that_are_not_known_yet(inventory: Inventory, warning: str) -> None:

@@ -16,7 +16,7 @@ async def test_mig_devices_name_their_gpu() -> None:
     config = of_nvidia("flags: {migStrategy: mixed}")
     found = gpus(replace(a100(0), mig_enabled=True, mig=(part(0), part(1))))
     health = CardsHealth(lambda: None, lambda *_: None, RecordingLog())
-    health.see(cards_of(config.plan, found), ["nvidia"])
+    health.update_cards(cards_of(config.plan, found), ["nvidia"])
 
     report = published(resources(config, found), [], health.known, {}, 10.0)
 

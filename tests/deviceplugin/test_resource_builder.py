@@ -345,7 +345,7 @@ async def test_mig_devices(tmp_path: Path) -> None:
     host.use(Driver(gpus=(t4(0), host.mig(a100(1), part(0)))))
     text = "flags: {migStrategy: mixed, plugin: {passDeviceSpecs: true}}"
 
-    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0), PATIENT).look()
+    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0), PATIENT).scan()
     served = resources(of_nvidia(text), found)
 
     assert ids(served) == {GPU: ["GPU-0"], "nvidia.com/mig-1g.5gb": ["MIG-1"]}

@@ -73,10 +73,10 @@ def test_vgpus_know_as_what_their_cards_were_offered() -> None:
         pytest.param(SHARED, ["GPU-a::0", "GPU-a::1"], id="shared-by-nvidias-file"),
     ],
 )
-def test_a_card_that_is_not_chosen_is_offered_as_before(text: str, left: list[str]) -> None:
+def test_a_card_that_is_not_chosen_is_offered_as_before(text: str, remaining: list[str]) -> None:
     """Profiles take away only the cards that they choose."""
     found = resources(of_nvidia(replace(GPU_8G, select=CardChoice(ids=("GPU-b",))), text=text), two_gpus())
-    assert ids(found) == {"nvidia.com/gpu": left, "criproxy.io/gpu-8g": ["GPU-b/gpu-8g/0", "GPU-b/gpu-8g/1"]}
+    assert ids(found) == {"nvidia.com/gpu": remaining, "criproxy.io/gpu-8g": ["GPU-b/gpu-8g/0", "GPU-b/gpu-8g/1"]}
 
 
 def test_other_classes_are_cut_by_a_number() -> None:
@@ -153,8 +153,8 @@ def test_a_card_that_leaves_changes_the_parts_of_no_other() -> None:
     both = two_gpus()
     assert "GPU-a/gpu-8g/0" in ids(resources(config, both, pins=pins))["criproxy.io/gpu-8g"]
 
-    left = replace(both, gpus=(replace(both.gpus[1], index=0),))
-    assert ids(resources(config, left, pins=pins)) == {"nvidia.com/gpu": ["GPU-b"]}
+    remaining = replace(both, gpus=(replace(both.gpus[1], index=0),))
+    assert ids(resources(config, remaining, pins=pins)) == {"nvidia.com/gpu": ["GPU-b"]}
     assert ids(resources(config, both, pins=pins)) == {
         "nvidia.com/gpu": ["GPU-b"],
         "criproxy.io/gpu-8g": ["GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"],

@@ -35,14 +35,14 @@ def nvml() -> Iterator[None]:
     pynvml.nvmlShutdown()
 
 
-async def look() -> Inventory:
+async def scan() -> Inventory:
     """This machine's cards, by a process that asks NVML."""
-    return await Machine([NVIDIA]).look()
+    return await Machine([NVIDIA]).scan()
 
 
 async def test_the_gpus_are_those_of_nvml(nvml: None) -> None:
     """In its order, with memory, compute capability and place; nothing hangs or is missing."""
-    found = await look()
+    found = await scan()
 
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     assert [(gpu.uuid, gpu.name, gpu.minor, gpu.compute_capability) for gpu in found.gpus] == [
@@ -63,7 +63,7 @@ async def test_the_gpus_are_those_of_nvml(nvml: None) -> None:
 
 async def test_mig_flags_are_those_of_nvml(nvml: None) -> None:
     """A card that can be divided says so, and whether it is; each MIG device has a name that NVML gives it, too."""
-    for gpu in (await look()).gpus:
+    for gpu in (await scan()).gpus:
         handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
         try:
             mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
@@ -77,7 +77,7 @@ async def test_mig_flags_are_those_of_nvml(nvml: None) -> None:
 
 async def test_each_replica_is_its_card() -> None:
     """Under time slicing each container sees one of the machine's GPUs."""
-    found = await look()
+    found = await scan()
     resource = offered(found)
 
     seen = [resource.allocator.allocate([[each]])[0].envs["NVIDIA_VISIBLE_DEVICES"] for each in resource.devices]
@@ -88,7 +88,7 @@ async def test_each_replica_is_its_card() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a /dev of its own, which needs root")
 async def test_a_cuda_program_under_time_slicing_sees_one_card() -> None:
     """With the nodes of a replica, or of two of one card, CUDA uses that card and no other."""
-    found = await look()
+    found = await scan()
     resource = offered(found, "flags: {plugin: {passDeviceSpecs: true}}\n")
     whole = [gpu.uuid for gpu in shown(found.gpus) if not gpu.mig_enabled]
 
@@ -100,7 +100,7 @@ async def test_a_cuda_program_under_time_slicing_sees_one_card() -> None:
 
 async def test_health_events_are_registered(nvml: None) -> None:
     """Of every GPU that has events of critical errors; those that NVML supports less are no failure."""
-    uuids = [gpu.uuid for gpu in (await look()).gpus]
+    uuids = [gpu.uuid for gpu in (await scan()).gpus]
     registered: asyncio.Future[Registered] = asyncio.get_running_loop().create_future()
     log = RecordingLog()
     watch = EventsWatch(nvml_events.COMMAND, registered.set_result, lambda event: None, log)

@@ -29,8 +29,8 @@ class Plant:
 
 
 def _forgets_ids_in_use(patch: pytest.MonkeyPatch) -> None:
-    apply = plugin_manager.Plugins._apply
-    patch.setattr(plugin_manager.Plugins, "_apply", lambda self, in_use: apply(self, {}))
+    apply = plugin_manager.PluginManager._apply
+    patch.setattr(plugin_manager.PluginManager, "_apply", lambda self, in_use: apply(self, {}))
 
 
 def _shares_what_is_taken(patch: pytest.MonkeyPatch) -> None:
@@ -38,20 +38,20 @@ def _shares_what_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _does_not_ask_first(patch: pytest.MonkeyPatch) -> None:
-    async def learn(self: plugin_manager.Plugins) -> None:
+    async def learn(self: plugin_manager.PluginManager) -> None:
         """Nothing is asked."""
 
-    patch.setattr(plugin_manager.Plugins, "learn", learn)
+    patch.setattr(plugin_manager.PluginManager, "learn", learn)
 
 
 def _does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    learn = plugin_manager.Plugins.learn
+    learn = plugin_manager.PluginManager.learn
 
-    async def learns(self: plugin_manager.Plugins) -> None:
+    async def learns(self: plugin_manager.PluginManager) -> None:
         await learn(self)
-        self._is_heard = True
+        self._has_answer = True
 
-    patch.setattr(plugin_manager.Plugins, "learn", learns)
+    patch.setattr(plugin_manager.PluginManager, "learn", learns)
 
 
 def _recovers_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -89,8 +89,8 @@ def _leaves_sockets(patch: pytest.MonkeyPatch) -> None:
 def _offers_nothing_with_a_bad_file(patch: pytest.MonkeyPatch) -> None:
     failed = reload.Reload.failed
 
-    def drops(self: reload.Reload, text: str, instead: str = reload.OLD, *, asked: bool = False) -> None:
-        failed(self, text, instead, asked=asked)
+    def drops(self: reload.Reload, text: str, instead: str = reload.OLD, *, requested: bool = False) -> None:
+        failed(self, text, instead, requested=requested)
         self.publisher._plugins.publish({})
 
     patch.setattr(reload.Reload, "failed", drops)
