@@ -114,9 +114,9 @@ def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | N
     options = report.settings.common.devices if report.settings else None
     if options is None or host_root is None:
         return None
-    from criproxy.discovery.cards import look_for_cards
+    from criproxy.discovery.cards import find_cards_within
 
-    return look_for_cards(options.rules().classes, host_root)
+    return find_cards_within(options.rules().classes, host_root)
 
 
 def _evidence(report: "Report", host_root: Path | None) -> "Mapping[str, str]":

@@ -14,12 +14,12 @@ from criproxy.devices.vgpus import CardSize, Profile
 from criproxy.nvidia.gpus import Gpu, MigDevice
 from criproxy.nvidia.mig import compute_slices, is_whole_instance
 from criproxy.nvidia.options import PluginConfig
-from criproxy.nvidia.resources import mig_part, shown
+from criproxy.nvidia.resources import counted_gpus, mig_part
 
 _PINNED = f"{NVIDIA.name} with MIG"
 """`Pins` keeps the places of GPUs with MIG under this name: GPUs without MIG are counted separately."""
 _UNKNOWN = "which MIG devices NVIDIA's GPUs have, only the driver knows: the device plugin looks for them at startup"
-_PENDING = "vGPUs that are MIG devices are not offered before NVML has said which there are"
+_PENDING = "vGPUs that are MIG devices are not offered until NVML has reported the MIG devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def mig_vgpus(
         warnings: Receives what is not known yet.
         pins: The GPUs that existed before; None if those do not count.
     """
-    gpus = [gpu for gpu in shown(inventory.gpus) if gpu.mig_enabled]
+    gpus = [gpu for gpu in counted_gpus(inventory.gpus) if gpu.mig_enabled]
     sizes = [size_of(gpu) for gpu in gpus]
     cards = sizes if pins is None else pins.sizes(_PINNED, sizes)
     chosen = {card.id for each in profiles for card in choose(cards, each.select)}
@@ -62,7 +62,7 @@ def mig_vgpus(
             for device in _whole(gpu)
         ],
         profiles,
-        [size_of(gpu) for gpu in shown(inventory.gpus) if not gpu.mig_enabled],
+        [size_of(gpu) for gpu in counted_gpus(inventory.gpus) if not gpu.mig_enabled],
     )
     offers = {
         each.resource: {

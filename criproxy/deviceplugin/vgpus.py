@@ -17,7 +17,7 @@ from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
 from criproxy.devices.vgpus import CardSize, Profile, Vgpu, annotations_of
 from criproxy.nvidia.nodes import gpu_paths
-from criproxy.nvidia.resources import ResourceError, shown
+from criproxy.nvidia.resources import ResourceError, counted_gpus
 
 _MEMORY_UNKNOWN = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
 
@@ -93,7 +93,11 @@ class _Card:
 
 def _nvidia_cards(inventory: Inventory) -> list[_Card]:
     """Return the GPUs without MIG: a GPU with MIG is divided already."""
-    return [_Card(size_of(gpu), gpu_paths(gpu), gpu.numa_node) for gpu in shown(inventory.gpus) if not gpu.mig_enabled]
+    return [
+        _Card(size_of(gpu), gpu_paths(gpu), gpu.numa_node)
+        for gpu in counted_gpus(inventory.gpus)
+        if not gpu.mig_enabled
+    ]
 
 
 def _class_cards(advertised: Advertised, inventory: Inventory) -> list[_Card]:

@@ -24,7 +24,7 @@ _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
 
 DRIVER_TIMEOUT_S = 0.5
 """Timeout for all files of a driver together: the kernel has their contents at hand."""
-Whereabouts = tuple[str, Sequence[str]]
+AddressAndNodes = tuple[str, Sequence[str]]
 """The PCI address of a card, empty if unknown, and the paths of its nodes."""
 _NO_CARDS: Mapping[Path, str] = {}
 
@@ -36,8 +36,8 @@ class DriverFiles:
     patience: Patience = field(default_factory=Patience)
     timeout_s: float = DRIVER_TIMEOUT_S
     cdi: CdiSpecs = field(default_factory=CdiSpecs)
-    _said: dict[Path, str] = field(default_factory=dict)
-    _set: dict[str, dict[str, bool]] = field(default_factory=dict)
+    _contents: dict[Path, str] = field(default_factory=dict)
+    _cdi_sets: dict[str, dict[str, bool]] = field(default_factory=dict)
     """The last result for the CDI specifications of each class."""
 
     def read(self, paths: Iterable[Path], cards: Mapping[Path, str] = _NO_CARDS) -> list[str]:
@@ -47,25 +47,27 @@ class DriverFiles:
             paths: Paths of the files.
             cards: The card of each file whose path does not show it, for messages about files that hang.
         """
-        paths, until_s, begun = list(paths), monotonic() + self.timeout_s, dict[Path, Future[str | None]]()
+        paths, until_s, reads = list(paths), monotonic() + self.timeout_s, dict[Path, Future[str | None]]()
         names = {path: f"{path} of {cards[path]}" if path in cards else str(path) for path in paths}
         for path, name in names.items():
             with suppress(Hangs):
-                begun[path] = self.patience.begin(name, partial(read_text, path))
-        for path, future in begun.items():
+                reads[path] = self.patience.begin(name, partial(read_text, path))
+        for path, future in reads.items():
             with suppress(Hangs):
                 left_s = max(0.0, until_s - monotonic())
-                self._said[path] = self.patience.result(names[path], future, left_s) or ""
-        return [self._said.get(path, "") for path in paths]
+                self._contents[path] = self.patience.result(names[path], future, left_s) or ""
+        return [self._contents.get(path, "") for path in paths]
 
     def cdi_sets(self, kind: DeviceClass, host_root: Path) -> dict[str, bool]:
         """Return the result of `CdiSpecs.sets`; the previous one while a file hangs."""
         work = partial(self.cdi.sets, kind, host_root)
         with suppress(Hangs):
-            self._set[kind.name] = self.patience.ask(f"the CDI specifications of {kind.name}", work, self.timeout_s)
-        return self._set.get(kind.name, {})
+            self._cdi_sets[kind.name] = self.patience.ask(
+                f"the CDI specifications of {kind.name}", work, self.timeout_s
+            )
+        return self._cdi_sets.get(kind.name, {})
 
-    def places(self, host_root: Path, cards: Mapping[str, Whereabouts]) -> list[Place]:
+    def places(self, host_root: Path, cards: Mapping[str, AddressAndNodes]) -> list[Place]:
         """Return the places of *cards*, by names for messages; the NUMA node is unknown if a card's files hang."""
         folders = [folder_of(host_root, address, nodes) for address, nodes in cards.values()]
         owners = {path: name for name, folder in zip(cards, folders, strict=True) if folder for path in folder.files}
@@ -90,7 +92,7 @@ def find_cards(
     return {kind.name: _stock(kind, host_root, files) for kind in classes}
 
 
-def names_seen(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str]:
+def card_names(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str]:
     """Return names in the directories of nodes, drivers and CDI specifications: they change whenever the cards do."""
     folders = {
         NVIDIA_GPUS,
@@ -104,7 +106,7 @@ def names_seen(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str
     return frozenset(names)
 
 
-def look_for_cards(classes: Iterable[DeviceClass], host_root: Path, timeout_s: float = 2.0) -> dict[str, Stock]:
+def find_cards_within(classes: Iterable[DeviceClass], host_root: Path, timeout_s: float = 2.0) -> dict[str, Stock]:
     """Return the result of `find_cards` for a command, which must not wait longer than *timeout_s*.
 
     Raises:
@@ -114,15 +116,15 @@ def look_for_cards(classes: Iterable[DeviceClass], host_root: Path, timeout_s: f
 
 
 def _stock(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Stock:
-    told = dict(_nvidia_ids(host_root, files)) if kind.pci_vendor == "0x10de" else {}
-    found: dict[int, list[str]] = {number: [] for number in told}
+    listed = dict(_nvidia_ids(host_root, files)) if kind.pci_vendor == "0x10de" else {}
+    found: dict[int, list[str]] = {number: [] for number in listed}
     for number, path in _nodes(kind, host_root, files):
         found.setdefault(number, []).append(path)
     # In the order of the driver's list, by which it counts them; without the list, by number.
-    numbers = [*told, *sorted(found.keys() - told.keys())]
-    wanted = {f"{kind.name} {number}": (told.get(number, ("", ""))[1], found[number]) for number in numbers}
+    numbers = [*listed, *sorted(found.keys() - listed.keys())]
+    wanted = {f"{kind.name} {number}": (listed.get(number, ("", ""))[1], found[number]) for number in numbers}
     places = zip(numbers, files.places(host_root, wanted), strict=True)
-    cards = tuple(_card(number, found[number], told.get(number, ("", ""))[0], place) for number, place in places)
+    cards = tuple(_card(number, found[number], listed.get(number, ("", ""))[0], place) for number, place in places)
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
     return Stock(cards, shared, files.cdi_sets(kind, host_root))
 
@@ -134,7 +136,7 @@ def _card(number: int, nodes: list[str], id: str, place: Place) -> Card:
 def _nodes(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Iterator[tuple[int, str]]:
     """Yield the nodes of a class's cards, with the number of each card."""
     found = [path for template in kind.per_device for path in _matching(host_root, PLACEHOLDER.sub("*", template))]
-    others = _others(kind, host_root, files, found)
+    others = _paths_of_other_vendors(kind, host_root, files, found)
     for path in found:
         number = kind.card_number(path)
         if number is not None and path not in others:
@@ -147,7 +149,9 @@ def _matching(host_root: Path, pattern: str) -> Iterator[str]:
         yield f"/{path.relative_to(host_root)}"
 
 
-def _others(kind: DeviceClass, host_root: Path, files: DriverFiles, paths: Iterable[str]) -> frozenset[str]:
+def _paths_of_other_vendors(
+    kind: DeviceClass, host_root: Path, files: DriverFiles, paths: Iterable[str]
+) -> frozenset[str]:
     """Return those of *paths* whose cards are of another vendor, as far as the kernel knows the vendor."""
     if not kind.pci_vendor:
         return frozenset()

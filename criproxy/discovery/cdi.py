@@ -44,12 +44,12 @@ class CdiSpecs:
         """Return the edits of one file; none if it cannot be read."""
         with suppress(OSError, ValueError, RecursionError, TypeError, AttributeError, KeyError):
             found = path.stat()
-            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            identity = (found.st_ino, found.st_size, found.st_mtime_ns)
             before = self._read.get(path)
-            if before is None or before[0] != seen:
-                before = self._read[path] = (seen, {})  # also for a file that cannot be parsed
+            if before is None or before[0] != identity:
+                before = self._read[path] = (identity, {})  # also for a file that cannot be parsed
                 if found.st_size <= LARGEST_BYTES:
-                    before = self._read[path] = (seen, dict(_edits(_document(path))))
+                    before = self._read[path] = (identity, dict(_edits(_document(path))))
             return before[1]
         return {}
 
@@ -67,10 +67,10 @@ def _document(path: Path) -> Any:  # noqa: ANN401 (any JSON or YAML)
 
 
 def _edits(document: Any) -> Iterator[tuple[str, frozenset[str]]]:  # noqa: ANN401
-    of_all = _variables(document.get("containerEdits") or {})
+    common = _variables(document.get("containerEdits") or {})
     for device in document["devices"]:
         own = _variables(device.get("containerEdits") or {})
-        yield f"{document['kind']}={device['name']}", of_all | own
+        yield f"{document['kind']}={device['name']}", common | own
 
 
 def _variables(edits: Mapping[str, Any]) -> frozenset[str]:

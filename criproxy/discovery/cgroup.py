@@ -43,7 +43,7 @@ def read_allowed(host_root: Path) -> Allowed:
     """Read the pods' parent cgroup below *host_root*; all None if no cpuset cgroup is mounted."""
     hierarchies = list(_hierarchies(host_root))
     places = [(each, each.root / parent) for each in hierarchies for parent in POD_PARENTS]
-    places += [(each, path) for each in hierarchies for path in _recorded(host_root, each.root)]
+    places += [(each, path) for each in hierarchies for path in _recorded_cgroups(host_root, each.root)]
     found = (hierarchy.allowed(path) for hierarchy, path in places)
     return next((allowed for allowed in found if allowed), Allowed(None, None, None))
 
@@ -83,7 +83,7 @@ def _hierarchies(host_root: Path) -> Iterator[_Hierarchy]:
         yield _Hierarchy(root, suffix=".effective")
 
 
-def _recorded(host_root: Path, hierarchy: Path) -> Iterator[Path]:
+def _recorded_cgroups(host_root: Path, hierarchy: Path) -> Iterator[Path]:
     """Yield the cgroup of a recorded machine and its parents, for a copy of /sys and /proc that has no others.
 
     A live /proc has a link `self` to the process that reads it: that would be our own cgroup, not that of pods.

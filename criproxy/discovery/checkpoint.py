@@ -33,7 +33,7 @@ class _State:
     """State between two reads."""
 
     last: Checkpoint | None = None
-    seen: tuple[int, int, int] | None = None
+    identity: tuple[int, int, int] | None = None
     """Identity of the file that was read last."""
     problem: str = ""
     """What was wrong with that file."""
@@ -47,15 +47,15 @@ class CheckpointFile:
     patience: Patience = field(default_factory=Patience)
     timeout_s: float = READ_TIMEOUT_S
     _state: _State = _State()
-    _one_by_one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises reads: a read that begins later sees everything written before."""
 
     async def read(self) -> Reading:
         """Read the file if it has changed."""
-        async with self._one_by_one:
-            look = partial(_read, self.path, self._state)
+        async with self._lock:
+            work = partial(_read, self.path, self._state)
             try:
-                reading, self._state = await self.patience.wait(str(self.path), look, self.timeout_s)
+                reading, self._state = await self.patience.wait(str(self.path), work, self.timeout_s)
             except Hangs as error:
                 return Reading(self._state.last, problem=str(error), hangs=True)
             return reading
@@ -64,17 +64,17 @@ class CheckpointFile:
 def _read(path: Path, state: _State) -> tuple[Reading, _State]:
     try:
         found = path.stat()
-        if (seen := (found.st_ino, found.st_size, found.st_mtime_ns)) != state.seen:
-            last, problem = _parsed(path, state.last)
-            state = _State(last, seen, problem)
+        if (identity := (found.st_ino, found.st_size, found.st_mtime_ns)) != state.identity:
+            last, problem = _parse(path, state.last)
+            state = _State(last, identity, problem)
     except FileNotFoundError:
         return Reading(state.last), _State(state.last)
     except OSError as error:
-        return Reading(state.last, problem=f"{path}: {error.strerror}"), replace(state, seen=None)
+        return Reading(state.last, problem=f"{path}: {error.strerror}"), replace(state, identity=None)
     return Reading(state.last, current=not state.problem, problem=state.problem), state
 
 
-def _parsed(path: Path, last: Checkpoint | None) -> tuple[Checkpoint | None, str]:
+def _parse(path: Path, last: Checkpoint | None) -> tuple[Checkpoint | None, str]:
     """Return the checkpoint, or the last one and why it is kept."""
     with path.open("rb") as file:
         data = file.read(LARGEST_BYTES + 1)

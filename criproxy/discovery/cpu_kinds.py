@@ -35,7 +35,7 @@ def read_kinds(host_root: Path, cores: Iterable[Core]) -> tuple[CpuKind, ...]:
     if set(cpus_of) == {_Speed(0, 0, 0)}:
         kinds = _counter_kinds(host_root, cpus_of[_Speed(0, 0, 0)])
     else:
-        kinds = _joined(cpus_of)
+        kinds = _merge_similar(cpus_of)
     return tuple(kinds) if len(kinds) > 1 else ()
 
 
@@ -47,7 +47,7 @@ def _speed(cpu: str) -> _Speed:
     )
 
 
-def _joined(cpus_of: dict[_Speed, CpuSet]) -> list[CpuKind]:
+def _merge_similar(cpus_of: dict[_Speed, CpuSet]) -> list[CpuKind]:
     """Return the kinds; similar highest frequencies of CPUs with the same base frequency count as equal."""
     highest: dict[int, int] = {}
     for base_khz, same in groupby(sorted(cpus_of, key=lambda speed: speed.base_khz), key=lambda speed: speed.base_khz):
@@ -56,8 +56,8 @@ def _joined(cpus_of: dict[_Speed, CpuSet]) -> list[CpuKind]:
             highest[base_khz] = max(maxima)
     kinds: dict[_Speed, CpuSet] = {}
     for speed, cpus in cpus_of.items():
-        joined = _Speed(speed.capacity, highest.get(speed.base_khz, speed.max_khz), speed.base_khz)
-        kinds[joined] = kinds.get(joined, frozenset()) | cpus
+        merged = _Speed(speed.capacity, highest.get(speed.base_khz, speed.max_khz), speed.base_khz)
+        kinds[merged] = kinds.get(merged, frozenset()) | cpus
     return [CpuKind(cpus, speed.capacity, speed.base_khz, speed.max_khz) for speed, cpus in sorted(kinds.items())]
 
 

@@ -45,7 +45,7 @@ def _kind(host_root: Path, node: NumaNode, dram: Sequence[NumaNode], normal: Cpu
     """Return HBM or PMEM, by the best evidence available."""
     faster = _has_more_bandwidth(host_root, node, dram)
     if faster is None:
-        faster = _is_in_a_faster_tier(host_root, node, dram)
+        faster = _is_in_faster_tier(host_root, node, dram)
     if faster is None and normal:
         # Memory that was plugged in (PMEM, CXL) is movable, and thus not normal. Of the rest, HBM is the smaller.
         average_bytes = sum(other.memory_bytes for other in dram) / max(len(dram), 1)
@@ -65,7 +65,7 @@ def _bandwidth(host_root: Path, node: NumaNode) -> int:
     return read_number(host_root / NODES / f"node{node.id}/access0/initiators/read_bandwidth") or 0
 
 
-def _is_in_a_faster_tier(host_root: Path, node: NumaNode, dram: Iterable[NumaNode]) -> bool | None:
+def _is_in_faster_tier(host_root: Path, node: NumaNode, dram: Iterable[NumaNode]) -> bool | None:
     """Compare by the kernel's memory tiers, of which lower numbers are faster; None if they do not decide."""
     tier_of = {
         member: int(name.removeprefix("memory_tier"))

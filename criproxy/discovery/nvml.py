@@ -30,7 +30,7 @@ def ask_nvml(timeout_s: float = TIMEOUT_S) -> Mapping[str, Peers]:
         NoNvml: NVML is not installed, finds no driver, or has not answered after *timeout_s*.
     """
     answers: SimpleQueue[Answer] = SimpleQueue()
-    Thread(target=_answer, args=(answers,), name="nvml", daemon=True).start()
+    Thread(target=_run_query, args=(answers,), name="nvml", daemon=True).start()
     try:
         answer = answers.get(timeout=timeout_s)
     except Empty:
@@ -40,7 +40,7 @@ def ask_nvml(timeout_s: float = TIMEOUT_S) -> Mapping[str, Peers]:
     return answer
 
 
-def _answer(answers: "SimpleQueue[Answer]") -> None:
+def _run_query(answers: "SimpleQueue[Answer]") -> None:
     try:
         answers.put(_read())
     except ImportError:

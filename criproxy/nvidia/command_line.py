@@ -17,7 +17,7 @@ _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 _NO_EFFECT = frozenset(("help", "h", "version", "v"))
 """Flags that the library adds itself, and which set nothing."""
 
-_OF_VARIABLE = {
+_VARIABLE_MESSAGES = {
     "bool": 'as bool value from environment variable "{}" for flag {}',
     "integers": 'as int slice value from environment variable "{}" for flag {}',
     "duration": 'from environment variable "{}" as value for flag {}',
@@ -43,23 +43,23 @@ def _from_variables(env: Mapping[str, str], flags: Sequence[Flag]) -> dict[str, 
         name = next((name for name in flag.variables if name in env), None)
         if name is None:
             continue
-        said = env[name]
-        if not said and flag.kind in ("integers", "duration"):
+        text = env[name]
+        if not text and flag.kind in ("integers", "duration"):
             continue
-        values[flag.key] = _from_variable(said, name, flag)
+        values[flag.key] = _from_variable(text, name, flag)
     return values
 
 
-def _from_variable(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (the type depends on the flag)
-    if not said and flag.kind == "bool":
+def _from_variable(text: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (the type depends on the flag)
+    if not text and flag.kind == "bool":
         return False
     try:
         if flag.kind == "integers":
-            return tuple(number for item in said.split(",") for number in _integers(item.strip()))
-        return _READERS[flag.kind](said)
+            return tuple(number for item in text.split(",") for number in _integers(item.strip()))
+        return _PARSERS[flag.kind](text)
     except ValueError as error:
         raise _wrong(
-            f'could not parse "{said}" {_OF_VARIABLE[flag.kind].format(name, flag.names[0])}: {error}'
+            f'could not parse "{text}" {_VARIABLE_MESSAGES[flag.kind].format(name, flag.names[0])}: {error}'
         ) from None
 
 
@@ -73,7 +73,7 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
         argument = rest.pop(0)
         if argument == "--" or len(argument) < 2 or argument[0] != "-":
             break
-        name, equals, said = argument.removeprefix("-").removeprefix("-").partition("=")
+        name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
             raise _wrong(f"bad flag syntax: {argument}")
         if name in _NO_EFFECT and name not in by_name:
@@ -85,43 +85,43 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
         if not equals and flag.kind != "bool":
             if not rest:
                 raise _wrong(f"flag needs an argument: -{name}")
-            said = rest.pop(0)
-        value = _from_argument("true" if flag.kind == "bool" and not equals else said, name, flag)
+            text = rest.pop(0)
+        value = _from_argument("true" if flag.kind == "bool" and not equals else text, name, flag)
         if flag.kind in ("texts", "integers") and flag.key in values and flag.key:
             value = values[flag.key] + value
         values[flag.key] = value
     for flag in flags:
-        _hold_to_one_name([name for name in flag.names if name in used])
+        _check_single_name([name for name in flag.names if name in used])
     return values
 
 
-def _hold_to_one_name(used: Sequence[str]) -> None:
+def _check_single_name(used: Sequence[str]) -> None:
     if len(used) > 1:
         raise _wrong(f"Cannot use two forms of the same flag: {used[1]} {used[0]}")
 
 
-def _from_argument(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (the type depends on the flag)
+def _from_argument(text: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (the type depends on the flag)
     try:
-        return _READERS[flag.kind](said)
+        return _PARSERS[flag.kind](text)
     except ValueError as error:
         if flag.kind == "bool":
-            raise _wrong(f'invalid boolean value "{said}" for -{name}: parse error') from None
-        raise _wrong(f'invalid value "{said}" for flag -{name}: {error}') from None
+            raise _wrong(f'invalid boolean value "{text}" for -{name}: parse error') from None
+        raise _wrong(f'invalid value "{text}" for flag -{name}: {error}') from None
 
 
-def _bool(said: str) -> bool:
-    if said not in _TRUE | _FALSE:
-        raise ValueError(f'strconv.ParseBool: parsing "{said}": invalid syntax')
-    return said in _TRUE
+def _bool(text: str) -> bool:
+    if text not in _TRUE | _FALSE:
+        raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+    return text in _TRUE
 
 
-def _texts(said: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in said.split(","))
+def _texts(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(","))
 
 
-def _integers(said: str) -> tuple[int, ...]:
+def _integers(text: str) -> tuple[int, ...]:
     numbers = []
-    for item in said.split(","):
+    for item in text.split(","):
         number = integer(item)
         if number is None or number not in INT64:
             raise ValueError(f'strconv.ParseInt: parsing "{item}": invalid syntax')
@@ -129,7 +129,7 @@ def _integers(said: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-_READERS: Mapping[str, Callable[[str], Any]] = {
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "text": str,
     "bool": _bool,
     "texts": _texts,

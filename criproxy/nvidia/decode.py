@@ -49,7 +49,7 @@ def fields_of(
     return found
 
 
-def at_once(decoder: Decoder) -> Decoder:
+def fail_fast(decoder: Decoder) -> Decoder:
     """Return the *decoder* of one of NVIDIA's own types: any mistake in its value ends the decoding of the file."""
 
     def decode(value: Value, where: str) -> Any:  # noqa: ANN401 (the type of the decoder's result)
@@ -122,8 +122,8 @@ def named(check: Callable[[str], str], value: Value, where: str) -> str:
 
 def wrong_type(value: Value, where: str, right: str) -> WrongTypeError:
     """Return the error about a *value* of the wrong type; *right* describes a valid value."""
-    said = json_text(value)
-    shown = said if len(said) <= MAX_QUOTED else f"{said[:MAX_QUOTED]}…"
+    quoted = json_text(value)
+    shown = quoted if len(quoted) <= MAX_QUOTED else f"{quoted[:MAX_QUOTED]}…"
     return WrongTypeError(
         f"cannot be {shown}", mistake_class="type", line=value.line, where=where or "the file", advice=f"write {right}"
     )
@@ -151,5 +151,5 @@ def json_text(value: Value) -> str:
     return json_number(value.data)
 
 
-def _json_string(said: str) -> str:
-    return "".join(_HTML.get(char, char) for char in json.dumps(said, ensure_ascii=False))
+def _json_string(string: str) -> str:
+    return "".join(_HTML.get(char, char) for char in json.dumps(string, ensure_ascii=False))

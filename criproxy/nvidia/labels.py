@@ -18,7 +18,7 @@ from criproxy.nvidia.resource_labels import (
     mig_labels,
     shares_of,
 )
-from criproxy.nvidia.resources import shown
+from criproxy.nvidia.resources import counted_gpus
 
 PREFIX = "nvidia.com"
 _UNKNOWN = "unknown"
@@ -72,9 +72,9 @@ def undescribed_models(machine: Machine, config: PluginConfig) -> tuple[str, lis
 
     The number of GPUs, their sharing and their capabilities are labels of only one model.
     """
-    gpus = shown(machine.gpus)
-    parted = config.flags.mig_strategy == "single" and any(gpu.mig_enabled for gpu in gpus)
-    models = [] if parted else list(dict.fromkeys(gpu.name for gpu in gpus if not gpu.mig_enabled))
+    gpus = counted_gpus(machine.gpus)
+    has_mig_labels = config.flags.mig_strategy == "single" and any(gpu.mig_enabled for gpu in gpus)
+    models = [] if has_mig_labels else list(dict.fromkeys(gpu.name for gpu in gpus if not gpu.mig_enabled))
     return (models[-1], models[:-1]) if len(models) > 1 else ("", [])
 
 
@@ -88,7 +88,7 @@ def _device_labels(machine: Machine, config: PluginConfig) -> Labels:
         if config.flags.fail_on_init_error:
             raise LabelError(f"failed to initialize resource manager: {machine.init_error}")
         return {}
-    gpus = shown(machine.gpus)
+    gpus = counted_gpus(machine.gpus)
     if not gpus:
         return {}
     return (
@@ -167,7 +167,7 @@ def _vgpu_labels(guest: VgpuGuest | None) -> Labels:
 
 
 def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
-    found = _whole_labels(gpus, config)
+    found = _gpu_labels(gpus, config)
     strategy: str = config.flags.mig_strategy
     if strategy == "none":
         return found
@@ -181,7 +181,7 @@ def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
             raise LabelError(f"unknown strategy: {strategy}")
 
 
-def _whole_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
+def _gpu_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
     """Return the labels of GPUs; models without MIG take precedence over those with MIG."""
     counts: dict[str, int] = {}
     parents: dict[str, Gpu] = {}

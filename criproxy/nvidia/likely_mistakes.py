@@ -12,7 +12,7 @@ _CLOSE = 0.8
 """All resources have the same domain, so that most names are somewhat similar."""
 
 
-def unmeant(text: str, config: PluginConfig) -> Iterator[str]:
+def likely_mistakes(text: str, config: PluginConfig) -> Iterator[str]:
     """Yield sentences about *text* and the resulting *config*."""
     if line := second_document(text):
         yield f"line {line}: only the first YAML document of the file counts: what follows has no effect"

@@ -48,7 +48,7 @@ def mixed_resource(profile: str) -> str | None:
     return f"{MIG_RESOURCES}{profile.replace('+', '.')}" if is_whole_instance(profile) else None
 
 
-def kind_of(device: MigDevice) -> tuple[object, ...]:
+def mig_kind(device: MigDevice) -> tuple[object, ...]:
     """Return the properties that must be equal for all instances with the strategy ``single``.
 
     The size in a profile's name is relative to the GPU, and therefore less exact than the memory.

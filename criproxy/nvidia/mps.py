@@ -11,7 +11,7 @@ from posixpath import join
 from criproxy.devices.offers import PART, Offered, Offers, is_replica
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.options import PluginConfig
-from criproxy.nvidia.resources import shown
+from criproxy.nvidia.resources import counted_gpus
 
 ROOT = "/mps"
 """Directory in a container with the directories of all daemons."""
@@ -133,7 +133,7 @@ def _too_many(offered: Offered, most: int) -> str:
 def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
     """Return the memory by the ID of a card; under WSL, where all GPUs are one card, that of the last one."""
     found: dict[str, int] = {}
-    for gpu in shown(gpus):
+    for gpu in counted_gpus(gpus):
         found |= {gpu.uuid: gpu.memory_mib, "all": gpu.memory_mib}
         found |= {device.uuid: device.memory_mib for device in gpu.mig}
     return found
@@ -141,7 +141,7 @@ def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
 
 def _max_clients(gpus: Iterable[Gpu]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for gpu in shown(gpus):
+    for gpu in counted_gpus(gpus):
         most = MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else MAX_CLIENTS_BEFORE
         found |= {gpu.uuid: most, "all": most}
     return found

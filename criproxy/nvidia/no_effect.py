@@ -9,19 +9,19 @@ from criproxy.nvidia.options import PluginConfig, SharedResources
 _FOR_CDI = ("cdi-feature-flags", "flags.plugin.nvidiaCTKPath", "flags.plugin.containerDriverRoot")
 
 
-def without_effect(config: PluginConfig, said: Collection[str]) -> Iterator[str]:
+def without_effect(config: PluginConfig, set_keys: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each such setting.
 
     Args:
         config: The resulting configuration.
-        said: The keys that file, flags and variables set; all others have their defaults.
+        set_keys: The keys that file, flags and variables set; all others have their defaults.
     """
-    if "flags.failOnInitError" in said and config.flags.fail_on_init_error:
+    if "flags.failOnInitError" in set_keys and config.flags.fail_on_init_error:
         yield (
             "flags.failOnInitError: true does not make criproxy exit: it keeps running while NVML does not work, and "
             "reports this in its log and in criproxy_device_plugin_inventory_problem"
         )
-    yield from (f"{key} has no effect: criproxy writes no CDI specification" for key in _FOR_CDI if key in said)
+    yield from (f"{key} has no effect: criproxy writes no CDI specification" for key in _FOR_CDI if key in set_keys)
     if any(strategy.startswith("cdi-") for strategy in config.flags.plugin.device_list_strategy):
         yield (
             "flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must write one of the "

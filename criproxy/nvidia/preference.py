@@ -48,14 +48,14 @@ def pair_score(distance: Distance | None, nvlinks: int = 0) -> int:
     return points + POINTS_OF_A_LINK * min(nvlinks, MAX_LINKS)
 
 
-def pair_scores(cards: Sequence[Card], told: Mapping[str, Peers]) -> PairScores:
-    """Return how closely each two of *cards* are linked; *told* has, by ID, the links that the driver reports."""
+def pair_scores(cards: Sequence[Card], peers: Mapping[str, Peers]) -> PairScores:
+    """Return how closely each two of *cards* are linked; *peers* has, by ID, the links that the driver reports."""
     found = {}
-    for link in links(cards, told):
+    for link in links(cards, peers):
         one, other = cards[link.first], cards[link.second]
-        straight = told.get(one.id, NO_PEERS).nvlinks.to_cards.get(other.pci, 0)
-        back = told.get(other.id, NO_PEERS).nvlinks.to_cards.get(one.pci, 0)
-        found[frozenset({one.id, other.id})] = pair_score(link.distance, straight or back)
+        forward = peers.get(one.id, NO_PEERS).nvlinks.to_cards.get(other.pci, 0)
+        back = peers.get(other.id, NO_PEERS).nvlinks.to_cards.get(one.pci, 0)
+        found[frozenset({one.id, other.id})] = pair_score(link.distance, forward or back)
     return found
 
 
@@ -90,7 +90,7 @@ def preferred(
     cards = [each for each in offered.values() if each.id in free]
     if not free.issuperset(request.required):
         return ()
-    pairs = [[_of_pair(one, other, scores or {}) for other in cards] for one in cards]
+    pairs = [[_pair_score(one, other, scores or {}) for other in cards] for one in cards]
     required = [place for place, each in enumerate(cards) if each.id in request.required]
     rank = near([each.numa_node for each in cards], free_cpu_milli)
     return tuple(cards[place].id for place in together(pairs, request.size, required, rank))
@@ -105,7 +105,7 @@ def _check(offered: Mapping[str, Offered], ids: Sequence[str], name: str) -> Non
         raise UnknownGpu(f"unable to retrieve list of {name} devices: no device with uuid: {unknown}")
 
 
-def _of_pair(one: Offered, other: Offered, scores: PairScores) -> int:
+def _pair_score(one: Offered, other: Offered, scores: PairScores) -> int:
     if one is other:
         return 0
     return scores.get(frozenset({one.id, other.id}), POINTS[Distance.SYS])

@@ -11,7 +11,7 @@ from functools import lru_cache
 from criproxy.devices.offers import PART, Offered, Offers
 from criproxy.devices.sharing import SelectionError, in_order, share
 from criproxy.nvidia.gpus import Gpu, MigDevice
-from criproxy.nvidia.mig import kind_of, mixed_resource
+from criproxy.nvidia.mig import mig_kind, mixed_resource
 from criproxy.nvidia.nodes import WSL_NODE, MigMinors, Platform, gpu_paths, mig_paths
 from criproxy.nvidia.options import PluginConfig, ResourcePattern
 
@@ -59,14 +59,16 @@ def offers(
         raise ResourceError(f"{_FROM_SHARING}: {which}: {error}") from error
 
 
-def shown(gpus: Iterable[Gpu]) -> list[Gpu]:
+def counted_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:
     """Return the GPUs that count: all except those that only drive monitors."""
     return [gpu for gpu in gpus if gpu.name not in DISPLAYS]
 
 
 def empty_parents(gpus: Iterable[Gpu], config: PluginConfig) -> list[Gpu]:
     """Return GPUs that are not offered, because MIG is on but has no instances: worth a warning."""
-    return [gpu for gpu in shown(gpus) if config.flags.mig_strategy != "none" and gpu.mig_enabled and not gpu.mig]
+    return [
+        gpu for gpu in counted_gpus(gpus) if config.flags.mig_strategy != "none" and gpu.mig_enabled and not gpu.mig
+    ]
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -80,7 +82,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, platform: Platform) -> Offers:
-    counted = shown(gpus)
+    counted = counted_gpus(gpus)
     strategy = config.flags.mig_strategy
     whole = [gpu for gpu in counted if strategy == "none" or not gpu.mig_enabled]
     found = [(_gpu_resource(gpu, config), _whole(gpu, platform)) for gpu in whole]
@@ -132,7 +134,7 @@ def _check_single(gpus: Sequence[Gpu]) -> None:
     if empty := next((gpu for gpu in gpus if gpu.mig_enabled and not gpu.mig), None):
         text = "at least one device with migEnabled=true was not configured correctly: error visiting device"
         raise ResourceError(f"{invalid}: {text}: device {empty.index} has no MIG devices configured")
-    if len({kind_of(device) for _, device in _mig_devices(gpus)}) > 1:
+    if len({mig_kind(device) for _, device in _mig_devices(gpus)}) > 1:
         raise ResourceError(f"{invalid}: {_VISITING_MIG}: more than one MIG device type present on node")
 
 

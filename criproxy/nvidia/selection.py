@@ -25,7 +25,7 @@ def config_names(names: Collection[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith(".."))
 
 
-def as_config_manager_chooses(
+def choose_as_config_manager(
     names: Collection[str], label: str, default: str, fallbacks: Sequence[str] = ("named", "single", "empty")
 ) -> Choice:
     """Choose a file as NVIDIA does: the node's *label*, or the *default* of its flag, or the first fallback that works.

@@ -30,9 +30,9 @@ def ignored_by_nvidia(config: PluginConfig) -> list[str]:
         if shared is None or plain is None:
             continue
         pairs = list(zip(shared.resources, plain.resources, strict=True))
-        if any(said.rename != used.rename for said, used in pairs):
+        if any(configured.rename != used.rename for configured, used in pairs):
             ignored.append(f"{key}.resources[].rename")
-        if any(said.devices != used.devices for said, used in pairs):
+        if any(configured.devices != used.devices for configured, used in pairs):
             ignored.append(f"{key}.resources[].devices")
     return ignored
 

@@ -7,7 +7,7 @@ from typing import Any
 from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.decode import (
     Decoder,
-    at_once,
+    fail_fast,
     fields_of,
     flag,
     integer,
@@ -39,13 +39,13 @@ class FileContent:
     sharing: Sharing = field(default_factory=Sharing)
 
 
-def read_file(said: str) -> FileContent:
+def read_file(content: str) -> FileContent:
     """Read the text of a file; an empty text sets nothing.
 
     Raises:
         PluginConfigError: With the stage ``parse``.
     """
-    whole = read_yaml(said)
+    whole = read_yaml(content)
     top = fields_of(whole, "", _TOP)
     version = top.get("version") or VERSION
     if version != VERSION:
@@ -117,7 +117,7 @@ def _integers(value: Value, where: str) -> tuple[int, ...]:
 
 
 def _patterns(value: Value, where: str) -> tuple[ResourcePattern, ...]:
-    return tuple(at_once(_pattern)(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
+    return tuple(fail_fast(_pattern)(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
 
 
 def _pattern(value: Value, where: str) -> ResourcePattern:

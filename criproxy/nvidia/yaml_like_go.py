@@ -13,7 +13,7 @@ import yaml
 
 from criproxy.nvidia.config_error import PluginConfigError, quoted
 from criproxy.nvidia.numbers import INT64, shortest
-from criproxy.nvidia.yaml_scalars import TAG_BINARY, UnfitTagError, plain_value, tagged_value
+from criproxy.nvidia.yaml_scalars import TAG_BINARY, WrongTagError, plain_value, tagged_value
 
 Data = str | float | bool | None | list["Value"] | dict[str, "Value"]
 
@@ -66,7 +66,7 @@ def read_yaml(text: str) -> Value:
         raise _wrong(line, _problem(error)) from None
     except yaml.reader.ReaderError as error:
         raise _wrong(text.count("\n", 0, error.position) + 1, "control characters are not allowed in YAML") from None
-    _hold_to_json(found)
+    _check_json(found)
     return found
 
 
@@ -222,23 +222,23 @@ def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
         if event.tag == TAG_BINARY:
             return base64.b64decode(text, validate=True).decode(errors="replace")
         return tagged_value(event.tag, text)
-    except UnfitTagError as error:
+    except WrongTagError as error:
         raise _wrong(_line(event), str(error)) from None
     except binascii.Error:
         raise _wrong(_line(event), "!!binary value contains invalid base64 data") from None
 
 
-def _hold_to_json(value: Value) -> None:
+def _check_json(value: Value) -> None:
     """Raise an error for a number that JSON does not support, at any depth."""
     match value.data:
         case float() if value.data - value.data != 0:
             raise _wrong(value.line, f"unsupported value: {shortest(value.data)}")
         case list():
             for item in value.data:
-                _hold_to_json(item)
+                _check_json(item)
         case dict():
             for item in value.data.values():
-                _hold_to_json(item)
+                _check_json(item)
 
 
 def _line(event: yaml.Event) -> int:

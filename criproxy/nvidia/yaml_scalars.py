@@ -26,7 +26,7 @@ _LONE_UNDERSCORE = re.compile(r"(?<![0-9])_|_(?![0-9])", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?", re.ASCII)
 
 
-class UnfitTagError(ValueError):
+class WrongTagError(ValueError):
     """A value that does not match its tag."""
 
 
@@ -59,7 +59,7 @@ def tagged_value(tag: str, text: str) -> str | float | bool | None:
     if kind == "timestamp" and _DATE.fullmatch(text):
         return text
     if kind != _kind(value):
-        raise UnfitTagError(f"cannot decode !!{_kind(value)} `{text}` as a !!{kind}")
+        raise WrongTagError(f"cannot decode !!{_kind(value)} `{text}` as a !!{kind}")
     return value
 
 

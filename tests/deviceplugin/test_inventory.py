@@ -303,7 +303,7 @@ async def test_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_nvml_that_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again while there are cards of NVIDIA's: the library may be installed after the driver."""
-    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
     host = Host(tmp_path, Driver(fails=9))
     host.gpu(t4(0))
     async with watched(machine(host, NVIDIA)) as upcoming:
@@ -358,7 +358,7 @@ QUICK = replace(PATIENT, drivers_s=0.1)
 
 async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is there without a NUMA node, all others are as ever, and the file is named with its card until it answers."""
-    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
     monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     host.gpu(t4(0, 1))
@@ -381,7 +381,7 @@ async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: py
 
 async def test_the_place_of_a_gpu_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for NVIDIA's: the GPU is there, in no NUMA node that is known."""
-    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
     host = Host(tmp_path, Driver(gpus=(t4(0), t4(1))))
     for gpu in (t4(0, 1), t4(1, 1)):
         host.gpu(gpu)

@@ -38,7 +38,7 @@ def machine(*gpus: Gpu) -> Inventory:
 
 
 @pytest.mark.parametrize(
-    ("text", "profiles", "left"),
+    ("text", "profiles", "remaining"),
     [
         pytest.param("version: v1", [SMALL], {RESOURCE: [1, 2, 3]}, id="all-of-them-and-no-whole-gpu"),
         pytest.param("version: v1", [BIG], {BIG.resource: [3]}, id="some-of-them-and-no-whole-gpu"),
@@ -172,7 +172,7 @@ def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
 @pytest.mark.parametrize(
     ("inventory", "warning"),
     [
-        pytest.param(replace(machine(divided()), pending=True), "before NVML has said which there are", id="pending"),
+        pytest.param(replace(machine(divided()), pending=True), "until NVML has reported", id="pending"),
         pytest.param(replace(machine(divided()), nvml_queried=False), "only the driver knows", id="not-asked"),
     ],
 )

@@ -67,7 +67,7 @@ def test_vgpus_know_as_what_their_cards_were_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "left"),
+    ("text", "remaining"),
     [
         pytest.param("version: v1", ["GPU-a"], id="whole"),
         pytest.param(SHARED, ["GPU-a::0", "GPU-a::1"], id="shared-by-nvidias-file"),

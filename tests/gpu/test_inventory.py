@@ -18,7 +18,7 @@ from criproxy.deviceplugin.resource_builder import resources
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.plan import NVIDIA_ALONE
 from criproxy.nvidia.load import load
-from criproxy.nvidia.resources import shown
+from criproxy.nvidia.resources import counted_gpus
 from criproxy.nvidia.xids import XID_CRITICAL
 from tests.control.world import RecordingLog
 from tests.gpu.test_real import usable
@@ -82,7 +82,7 @@ async def test_each_replica_is_its_card() -> None:
 
     seen = [resource.allocator.allocate([[each]])[0].envs["NVIDIA_VISIBLE_DEVICES"] for each in resource.devices]
 
-    assert seen == [gpu.uuid for gpu in shown(found.gpus) for _ in range(5)]
+    assert seen == [gpu.uuid for gpu in counted_gpus(found.gpus) for _ in range(5)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a /dev of its own, which needs root")
@@ -90,7 +90,7 @@ async def test_a_cuda_program_under_time_slicing_sees_one_card() -> None:
     """With the nodes of a replica, or of two of one card, CUDA uses that card and no other."""
     found = await scan()
     resource = offered(found, "flags: {plugin: {passDeviceSpecs: true}}\n")
-    whole = [gpu.uuid for gpu in shown(found.gpus) if not gpu.mig_enabled]
+    whole = [gpu.uuid for gpu in counted_gpus(found.gpus) if not gpu.mig_enabled]
 
     for card in whole:
         for ids in ([f"{card}::0"], [f"{card}::1", f"{card}::2"]):

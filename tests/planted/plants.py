@@ -204,7 +204,7 @@ def what_hangs_is_waited_for_again(patch: pytest.MonkeyPatch) -> None:
     begin = Patience.begin
 
     def broken(self: Patience, name: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 (passed on)
-        look = self._looks.get(name)
+        look = self._reads.get(name)
         return look.future if look else begin(self, name, work)
 
     plant(patch, Patience, "begin", broken)
