@@ -55,7 +55,7 @@ class CardState:
         return self.health.healthy and not self.is_unjudged
 
     @property
-    def why(self) -> str:
+    def shown_reason(self) -> str:
         """Why the card is unhealthy, or was the last time."""
         return NOT_JUDGED if self.is_unjudged and self.health.healthy else self.reason
 

@@ -26,7 +26,7 @@ class FolderWatch:
         self.events = events
         """Whether the kernel reports changes."""
         self._folder = folder
-        self._changed = changed
+        self._on_change = changed
         self._times = times
 
     async def run(self) -> None:
@@ -36,20 +36,20 @@ class FolderWatch:
                 await self._watch_events()
             except OSError:  # no inotify instance is left, or the directory cannot be watched
                 self.events = await asyncio.to_thread(_has_inotify)
-                self._changed()
+                self._on_change()
                 await asyncio.sleep(self._times.poll_s)
         while True:
             await asyncio.sleep(self._times.poll_s)
-            self._changed()
+            self._on_change()
 
     async def _watch_events(self) -> None:
         """Watch until the directory no longer exists."""
         library = await asyncio.to_thread(import_module, "asyncinotify")
         with library.Inotify() as inotify:
             inotify.add_watch(self._folder, _mask())
-            self._changed()  # for changes before the watch was added
+            self._on_change()  # for changes before the watch was added
             while not await self._is_replaced(inotify):
-                self._changed()
+                self._on_change()
 
     async def _is_replaced(self, inotify: "Inotify") -> bool:
         """Wait for the next event; return whether it shows that the directory has been removed or replaced."""

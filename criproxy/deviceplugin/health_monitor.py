@@ -44,13 +44,13 @@ class HealthMonitor:
         self, health: CardsHealth, events: tuple[str, ...], xids: XidFilter, offers: Callable[[], Offers], log: Log
     ) -> None:
         self.health = health
-        self.commands = HealthCommands(self._judged, log)
-        self.events = EventsWatch(events, self._registered, self._happened, log)
+        self.commands = HealthCommands(self._on_verdict, log)
+        self.events = EventsWatch(events, self._on_registered, self._on_event, log)
         self._xids = xids
         self._offers = offers
         self._log = log
         self._inventory = Inventory()
-        self._unknown: set[str] = set()
+        self._logged_names: set[str] = set()
 
     def start(self, tasks: Tasks) -> None:
         """Start the background tasks."""
@@ -74,7 +74,7 @@ class HealthMonitor:
         watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
         self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
 
-    def _registered(self, found: Registered) -> None:
+    def _on_registered(self, found: Registered) -> None:
         """Update the health of GPUs whose events NVML does not report."""
         bad = set(map(card_of, unwatched(self._nvidia(), places_of(self._inventory.gpus), found.failed)))
         changes = dict.fromkeys(self.health.of(NVIDIA.name), call_works(_CALL))
@@ -83,7 +83,7 @@ class HealthMonitor:
                 changes[key] = call_failed(_CALL, found.failed.get(key[1], "its events cannot be watched"))
         self.health.apply(changes)
 
-    def _happened(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         places = places_of(self._inventory.gpus)
         cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
         change = happened("events", "NVML failed to report events") if event.kind == "failed" else xid_event(event.xid)
@@ -94,7 +94,7 @@ class HealthMonitor:
         offered = [each for cards in self._offers().values() for each in cards.values()]
         return [*offered, *(Offered(id=card, index="") for _, card in self.health.of(NVIDIA.name))]
 
-    def _judged(self, kind: str, verdict: Mapping[str, str] | str) -> None:
+    def _on_verdict(self, kind: str, verdict: Mapping[str, str] | str) -> None:
         """Apply the verdict of the health command of a class."""
         if isinstance(verdict, str):
             self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), command_says_bad(verdict)))
@@ -104,10 +104,10 @@ class HealthMonitor:
             keys = self.health.of(kind, [name])
             changes |= dict.fromkeys(keys, command_says_bad(reason))
             if not keys:
-                self._tell_unknown(kind, name)
+                self._log_unknown(kind, name)
         self.health.apply_verdict(kind, changes)
 
-    def _tell_unknown(self, kind: str, name: str) -> None:
-        if name not in self._unknown and len(self._unknown) < MOST_UNKNOWN:
-            self._unknown.add(name)
+    def _log_unknown(self, kind: str, name: str) -> None:
+        if name not in self._logged_names and len(self._logged_names) < MOST_UNKNOWN:
+            self._logged_names.add(name)
             self._log.warning("a health command named a card that does not exist", **{"class": kind, "card": name})

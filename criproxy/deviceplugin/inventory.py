@@ -147,9 +147,9 @@ class Machine:
         names, _ = await asyncio.gather(self._read_names(problems), self._query_nvml(problems))
         work = partial(_scan_files, self.classes, self._host_root, self._files, self._report)
         try:
-            changed = await self._patience.wait("the machine's cards", work, self._limits.files_s)
+            inventory = await self._patience.wait("the machine's cards", work, self._limits.files_s)
         except Hangs as error:
-            changed = self.latest
+            inventory = self.latest
             problems.append(str(error))
         hanging = sorted(self._patience.hanging)
         self._is_stale = bool(hung or hanging)  # a driver that came back during this scan is read in the next one
@@ -157,7 +157,7 @@ class Machine:
         self._names = names
         unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
         host = VgpuFiles(self._host_root)
-        self.latest = replace(changed, files=host, pending=self._pending, problems=(*unread, *problems))
+        self.latest = replace(inventory, files=host, pending=self._pending, problems=(*unread, *problems))
         return self.latest
 
     async def watch(self, changed: Callable[[Inventory], None]) -> None:

@@ -82,7 +82,7 @@ class _PluginCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric with its current value."""
         sample = self._sample()
-        yield from _of_resources(sample)
+        yield from _resource_metrics(sample)
         cards = GaugeMetricFamily(
             f"{_PREFIX}_cards", "Cards that the device plugin has found.", labels=["class", "health"]
         )
@@ -92,7 +92,7 @@ class _PluginCollector(Collector):
         yield cards
         for attribute, (name, text) in _NOW.items():
             yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=float(getattr(sample, attribute)))
-        yield from _of_use(sample.watched)
+        yield from _usage_metrics(sample.watched)
         reloads = CounterMetricFamily(f"{_PREFIX}_reloads", "Reloads of changed files, by result.", labels=["result"])
         reloads.add_metric(["ok"], sample.reloads)
         reloads.add_metric(["failed"], sample.reloads_failed)
@@ -104,7 +104,7 @@ class _PluginCollector(Collector):
         yield build
 
 
-def _of_resources(sample: Sample) -> Iterator[Metric]:
+def _resource_metrics(sample: Sample) -> Iterator[Metric]:
     labels = ["class", "resource"]
     text = "IDs of a resource that the kubelet has received; each replica of a card counts."
     advertised = GaugeMetricFamily(f"{_PREFIX}_advertised", text, labels=labels)
@@ -125,7 +125,7 @@ def _of_resources(sample: Sample) -> Iterator[Metric]:
     yield from (advertised, healthy, registered, *counts.values())
 
 
-def _of_use(watched: Watched) -> Iterator[Metric]:
+def _usage_metrics(watched: Watched) -> Iterator[Metric]:
     text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
     problems = GaugeMetricFamily(f"{_PREFIX}_usage_problem", text, labels=["class"])
     for kind, has_problem in watched.problems.items():

@@ -93,34 +93,34 @@ def _read(nvml: ModuleType) -> NvmlReport:
             continue
         gpus.append(gpu)
         handles[gpu.uuid] = handle
-    cuda = _maybe(nvml, nvml.nvmlSystemGetCudaDriverVersion, 0)
+    cuda = _query_or(nvml, nvml.nvmlSystemGetCudaDriverVersion, 0)
     return NvmlReport(
         gpus=tuple(gpus),
         peers=peers_of(nvml, handles),
-        driver_version=text_of(_maybe(nvml, nvml.nvmlSystemGetDriverVersion, "")),
+        driver_version=text_of(_query_or(nvml, nvml.nvmlSystemGetDriverVersion, "")),
         cuda_version=(cuda // _THOUSAND, cuda % _THOUSAND // _TEN),
         unread=unread,
     )
 
 
 def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
-    memory = _maybe(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total, 0) // _MIB
-    mode = _maybe(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
+    memory = _query_or(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total, 0) // _MIB
+    mode = _query_or(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
     enabled = mode == nvml.NVML_DEVICE_MIG_ENABLE
     return Gpu(
         index=index,
         uuid=text_of(nvml.nvmlDeviceGetUUID(handle)),
         name=text_of(nvml.nvmlDeviceGetName(handle)),
         memory_mib=memory,
-        compute_capability=_maybe(nvml, lambda: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
+        compute_capability=_query_or(nvml, lambda: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
         minor=nvml.nvmlDeviceGetMinorNumber(handle),
         pci_bus_id=text_of(nvml.nvmlDeviceGetPciInfo(handle).busId),
         mig_capable=mode is not None,
         mig_enabled=enabled,
         mig=tuple(_mig_devices(nvml, handle, memory)) if enabled else (),
         mig_slices=_max_mig_devices(nvml, handle) if enabled else 0,
-        fabric=_maybe(nvml, lambda: _fabric(nvml, handle), None),
-        is_vgpu=_maybe(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
+        fabric=_query_or(nvml, lambda: _fabric(nvml, handle), None),
+        is_vgpu=_query_or(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
         == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
     )
 
@@ -137,7 +137,7 @@ def _mig_devices(nvml: ModuleType, handle: Any, memory_mib: int) -> Iterator[Mig
 
 def _max_mig_devices(nvml: ModuleType, handle: Any) -> int:  # noqa: ANN401
     """Return the number of slices of a GPU, which is the maximum: the smallest device is one slice."""
-    return _maybe(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
+    return _query_or(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
 
 
 def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_mib: int) -> MigDevice:  # noqa: ANN401
@@ -149,7 +149,7 @@ def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_
             mig_memory_mib=attributes.memorySizeMB,
             gi_slices=attributes.gpuInstanceSliceCount,
             ci_slices=attributes.computeInstanceSliceCount,
-            attribute=_maybe(nvml, lambda: _suffix(nvml, gpu, gi), ""),
+            attribute=_query_or(nvml, lambda: _suffix(nvml, gpu, gi), ""),
         ),
         gi=gi,
         ci=nvml.nvmlDeviceGetComputeInstanceId(device),
@@ -163,7 +163,7 @@ def _suffix(nvml: ModuleType, gpu: Any, gi: int) -> str:  # noqa: ANN401
     """Return the suffix of a GPU instance's profile name: NVML has two numberings, for profiles and for instances."""
     wanted = nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(gpu, gi)).profileId
     for number, suffix in _MEDIA.items():
-        if _maybe(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
+        if _query_or(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
             return suffix
     return ""
 
@@ -181,12 +181,12 @@ def _fabric(nvml: ModuleType, handle: Any) -> Fabric | None:  # noqa: ANN401
     return Fabric(cluster_uuid=str(UUID(bytes=bytes(info.clusterUuid))), clique_id=str(info.cliqueId))
 
 
-def _maybe(nvml: ModuleType, ask: Callable[[], T], otherwise: T) -> T:
+def _query_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
     """Return the result of *ask*, or *otherwise* if the card or driver does not support it."""
     try:
-        return ask()
+        return query()
     except nvml.NVMLError:
-        return otherwise
+        return default
 
 
 def main() -> int:

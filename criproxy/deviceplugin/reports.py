@@ -176,7 +176,7 @@ def _card(key: CardKey, known: CardState | None, holder: str, replicas: Mapping[
         id=card,
         parent=known.seen.parent,
         healthy=known.healthy,
-        reason=known.why,
+        reason=known.shown_reason,
         since_s=known.unhealthy_since_s,
         replicas=replicas,
     )

@@ -65,10 +65,10 @@ class DevicePlugin:
         self._address = options.address()
         self._log_writer = log_writer
         self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._heartbeat_failed)
+        self._heartbeat = Heartbeat(self._on_heartbeat, self._notifier.watchdog_interval_s, self._heartbeat_failed)
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
-        self._health = CardsHealth(self._health_changed, self._turned, log)
+        self._health = CardsHealth(self._health_changed, self._on_health_change, log)
         self._reports = Reports(options.control_socket, self._published, log)
         self._health_monitor = HealthMonitor(
             self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log
@@ -225,7 +225,7 @@ class DevicePlugin:
         self._publisher.publish()
         self._reports.request()
 
-    def _turned(self, key: CardKey, known: CardState) -> None:
+    def _on_health_change(self, key: CardKey, known: CardState) -> None:
         self._reports.enqueue(key, known)
 
     def _published(self) -> Published:
@@ -270,7 +270,7 @@ class DevicePlugin:
             watched=self._watcher.sample,
         )
 
-    def _beat(self) -> None:
+    def _on_heartbeat(self) -> None:
         self._notifier.alive()
         if hasattr(self, "_reload") and (status := self._status_text()) != self._last_status:
             self._last_status = status

@@ -72,7 +72,7 @@ class Servicer:
         self._patience = Patience()
         self.left_out = 0
         """Number of devices for which the list has no room."""
-        self._has_many = False
+        self._warned_of_many = False
         self._changed = asyncio.Event()
         """Set, and replaced, when there is a new list, or the server stops."""
         self._sent = asyncio.Event()
@@ -205,9 +205,9 @@ class Servicer:
             self._log.error(text, **keys, left_out=built.left_out)
         self.left_out = built.left_out
         many = len(self.resource.devices) > MANY_IDS
-        if many and not self._has_many:
+        if many and not self._warned_of_many:
             self._log.warning("the kubelet becomes slow with this many devices", **keys, more_than=MANY_IDS)
-        self._has_many = many
+        self._warned_of_many = many
         return built
 
 

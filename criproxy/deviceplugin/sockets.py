@@ -109,7 +109,7 @@ def claim(hidden: Path, path: Path) -> Identity:
         SocketTrouble: Something else has the name.
     """
     try:
-        _clear(path)
+        _remove_dead(path)
         os.link(hidden, path)
         hidden.unlink()
         found = identity(path)
@@ -158,7 +158,7 @@ def socket_error(folder: Path, error: OSError) -> SocketError:
     return SocketError(f"{folder}: {_REASONS.get(error.errno or 0, error.strerror or str(error))}")
 
 
-def _clear(path: Path) -> None:
+def _remove_dead(path: Path) -> None:
     """Remove a socket on which no process listens any more."""
     try:
         mode = path.lstat().st_mode

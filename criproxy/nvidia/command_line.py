@@ -58,7 +58,7 @@ def _from_variable(text: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (th
             return tuple(number for item in text.split(",") for number in _integers(item.strip()))
         return _PARSERS[flag.kind](text)
     except ValueError as error:
-        raise _wrong(
+        raise _error(
             f'could not parse "{text}" {_VARIABLE_MESSAGES[flag.kind].format(name, flag.names[0])}: {error}'
         ) from None
 
@@ -75,16 +75,16 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
             break
         name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
-            raise _wrong(f"bad flag syntax: {argument}")
+            raise _error(f"bad flag syntax: {argument}")
         if name in _NO_EFFECT and name not in by_name:
             continue
         if name not in by_name:
-            raise _wrong(f"flag provided but not defined: -{name}")
+            raise _error(f"flag provided but not defined: -{name}")
         flag = by_name[name]
         used.add(name)
         if not equals and flag.kind != "bool":
             if not rest:
-                raise _wrong(f"flag needs an argument: -{name}")
+                raise _error(f"flag needs an argument: -{name}")
             text = rest.pop(0)
         value = _from_argument("true" if flag.kind == "bool" and not equals else text, name, flag)
         if flag.kind in ("texts", "integers") and flag.key in values and flag.key:
@@ -97,7 +97,7 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
 
 def _check_single_name(used: Sequence[str]) -> None:
     if len(used) > 1:
-        raise _wrong(f"Cannot use two forms of the same flag: {used[1]} {used[0]}")
+        raise _error(f"Cannot use two forms of the same flag: {used[1]} {used[0]}")
 
 
 def _from_argument(text: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (the type depends on the flag)
@@ -105,8 +105,8 @@ def _from_argument(text: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (th
         return _PARSERS[flag.kind](text)
     except ValueError as error:
         if flag.kind == "bool":
-            raise _wrong(f'invalid boolean value "{text}" for -{name}: parse error') from None
-        raise _wrong(f'invalid value "{text}" for flag -{name}: {error}') from None
+            raise _error(f'invalid boolean value "{text}" for -{name}: parse error') from None
+        raise _error(f'invalid value "{text}" for flag -{name}: {error}') from None
 
 
 def _bool(text: str) -> bool:
@@ -138,5 +138,5 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def _wrong(text: str) -> PluginConfigError:
+def _error(text: str) -> PluginConfigError:
     return PluginConfigError(text, mistake_class="cli", stage="cli")

@@ -28,10 +28,10 @@ def without_effect(config: PluginConfig, set_keys: Collection[str]) -> Iterator[
             f"kind {CDI_VENDOR}/gpu, with {config.flags.plugin.device_id_strategy} as the names of the devices"
         )
     if config.sharing.mps is not None:
-        yield from _of_mps(config.sharing.mps)
+        yield from _mps_notes(config.sharing.mps)
 
 
-def _of_mps(shared: SharedResources) -> Iterator[str]:
+def _mps_notes(shared: SharedResources) -> Iterator[str]:
     if not shared.fail_requests_greater_than_one:
         yield (
             "sharing.mps.failRequestsGreaterThanOne: false has no effect: with MPS, a container gets at most one "

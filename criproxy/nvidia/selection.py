@@ -36,18 +36,18 @@ def choose_as_config_manager(
         PluginConfigError: With the class ``file`` and NVIDIA's message.
     """
     if not names:
-        raise _wrong("no configuration files available")
+        raise _error("no configuration files available")
     if label:
-        return _existing(label, names, "the node's label names it")
+        return _choose_existing(label, names, "the node's label names it")
     if default:
         if default not in names:
-            raise _wrong("specified config  does not exist", f"this is {default}, the default")
+            raise _error("specified config  does not exist", f"this is {default}, the default")
         return Choice(default, "it is the given default")
     for fallback in fallbacks:
         choice = _fallback(fallback, names)
         if choice is not None:
             return choice
-    raise _wrong("no config was set, no default was provided, and all fallbacks failed")
+    raise _error("no config was set, no default was provided, and all fallbacks failed")
 
 
 def _fallback(fallback: str, names: Collection[str]) -> Choice | None:
@@ -58,7 +58,7 @@ def _fallback(fallback: str, names: Collection[str]) -> Choice | None:
             return Choice(next(iter(names)), "it is the only one") if len(names) == 1 else None
         case "empty":
             return Choice("", "no earlier fallback found one")
-    raise _wrong(f"unknown fallback strategy: {fallback}", "it can be named, single or empty")
+    raise _error(f"unknown fallback strategy: {fallback}", "it can be named, single or empty")
 
 
 def choose(names: Collection[str], explicit: str = "", hostname: str = "", groups: Sequence[str] = ()) -> Choice:
@@ -68,7 +68,7 @@ def choose(names: Collection[str], explicit: str = "", hostname: str = "", group
         PluginConfigError: With the class ``file``: none of these files exists.
     """
     if explicit:
-        return _existing(explicit, names, "the option names it")
+        return _choose_existing(explicit, names, "the option names it")
     if hostname and hostname in names:
         return Choice(hostname, "it has the name of this host")
     for group in groups:
@@ -79,16 +79,16 @@ def choose(names: Collection[str], explicit: str = "", hostname: str = "", group
     if len(names) == 1:
         return Choice(next(iter(names)), "it is the only one")
     if not names:
-        raise _wrong("no configuration files available")
+        raise _error("no configuration files available")
     wanted = ", ".join(name for name in (hostname, *groups, DEFAULT) if name)
-    raise _wrong(f"none of the files {', '.join(sorted(names))} is for this host", f"name one of them {wanted}")
+    raise _error(f"none of the files {', '.join(sorted(names))} is for this host", f"name one of them {wanted}")
 
 
-def _existing(name: str, names: Collection[str], reason: str) -> Choice:
+def _choose_existing(name: str, names: Collection[str], reason: str) -> Choice:
     if name not in names:
-        raise _wrong(f"specified config {name} does not exist", f"there are {', '.join(sorted(names)) or 'none'}")
+        raise _error(f"specified config {name} does not exist", f"there are {', '.join(sorted(names)) or 'none'}")
     return Choice(name, reason)
 
 
-def _wrong(text: str, advice: str = "") -> PluginConfigError:
+def _error(text: str, advice: str = "") -> PluginConfigError:
     return PluginConfigError(text, mistake_class="file", advice=advice)

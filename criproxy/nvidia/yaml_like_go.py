@@ -63,9 +63,9 @@ def read_yaml(text: str) -> Value:
         found = _Composer(_first_document(text)).value(0)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise _wrong(line, _problem(error)) from None
+        raise _error(line, _problem(error)) from None
     except yaml.reader.ReaderError as error:
-        raise _wrong(text.count("\n", 0, error.position) + 1, "control characters are not allowed in YAML") from None
+        raise _error(text.count("\n", 0, error.position) + 1, "control characters are not allowed in YAML") from None
     _check_json(found)
     return found
 
@@ -83,7 +83,7 @@ def _first_document(text: str) -> list[yaml.Event]:
     for event in yaml.parse(text, Loader=_Loader):
         match event:
             case yaml.DocumentStartEvent() if event.version not in (None, (1, 1)):
-                raise _wrong(_line(event), "found incompatible YAML document: only %YAML 1.1 is understood")
+                raise _error(_line(event), "found incompatible YAML document: only %YAML 1.1 is understood")
             case yaml.DocumentEndEvent():
                 break
             case yaml.NodeEvent() | yaml.CollectionEndEvent():
@@ -120,13 +120,13 @@ class _Composer:
         self._at += 1
         line = _line(event)
         if isinstance(event, yaml.AliasEvent):
-            return self._counted(self._alias(event), line)
+            return self._count_values(self._alias(event), line)
         if depth > MAX_DEPTH:
-            raise _wrong(line, f"values are nested deeper than {MAX_DEPTH} levels")
+            raise _error(line, f"values are nested deeper than {MAX_DEPTH} levels")
         anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
         if anchor is not None:
             self._anchors[anchor] = None  # until it is complete
-        self._counted(Value(None, line), line)
+        self._count_values(Value(None, line), line)
         found = self._node(event, depth)
         if anchor is not None:
             self._anchors[anchor] = found
@@ -145,19 +145,19 @@ class _Composer:
     def _alias(self, event: yaml.AliasEvent) -> Value:
         name = event.anchor or ""
         if name not in self._anchors:
-            raise _wrong(_line(event), f"unknown anchor {quoted(name)} referenced")
+            raise _error(_line(event), f"unknown anchor {quoted(name)} referenced")
         found = self._anchors[name]
         if found is None:
-            raise _wrong(_line(event), f"anchor {quoted(name)} value contains itself")
+            raise _error(_line(event), f"anchor {quoted(name)} value contains itself")
         return found
 
-    def _counted(self, value: Value, line: int) -> Value:
+    def _count_values(self, value: Value, line: int) -> Value:
         self._count += value.count
         if self._count > MAX_VALUES:
-            raise _wrong(line, f"more than {MAX_VALUES} values, each use of an alias counted")
+            raise _error(line, f"more than {MAX_VALUES} values, each use of an alias counted")
         return value
 
-    def _ended(self) -> bool:
+    def _skip_end(self) -> bool:
         """Whether the collection ends here; steps over its end."""
         ended = isinstance(self._events[self._at], yaml.CollectionEndEvent)
         self._at += ended
@@ -165,13 +165,13 @@ class _Composer:
 
     def _list(self, line: int, depth: int) -> Value:
         items: list[Value] = []
-        while not self._ended():
+        while not self._skip_end():
             items.append(self.value(depth + 1))
         return Value(items, line, 1 + sum(item.count for item in items))
 
     def _mapping(self, line: int, depth: int) -> Value:
         data: dict[str, Value] = {}
-        while not self._ended():
+        while not self._skip_end():
             merges = _is_merge(self._events[self._at])
             key = self.value(depth + 1)
             value = self.value(depth + 1)
@@ -191,7 +191,7 @@ def _merge(data: dict[str, Value], merged: Value) -> None:
     sources = merged.data[::-1] if isinstance(merged.data, list) else [merged]
     for source in sources:
         if not isinstance(source.data, dict):
-            raise _wrong(source.line, "map merge requires map or sequence of maps as the value")
+            raise _error(source.line, "map merge requires map or sequence of maps as the value")
         data.update(source.data)
 
 
@@ -203,19 +203,19 @@ def _key(key: Value) -> str:
         case bool():
             return "true" if key.data else "false"
         case int() if key.data not in INT64:
-            raise _wrong(key.line, f"{key.data} is too large a number for a key: put it in quotes")
+            raise _error(key.line, f"{key.data} is too large a number for a key: put it in quotes")
         case int() | float():
             text = shortest(key.data)
             return {"+Inf": ".inf", "-Inf": "-.inf", "NaN": ".nan"}.get(text, text)
         case None:
-            raise _wrong(key.line, "a key is missing, or it is null: a key must be a text, a number, true or false")
-    raise _wrong(key.line, "a key must be a text, a number, true or false, not a list or a mapping")
+            raise _error(key.line, "a key is missing, or it is null: a key must be a text, a number, true or false")
+    raise _error(key.line, "a key must be a text, a number, true or false, not a list or a mapping")
 
 
 def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
     text = str(event.value)
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise _wrong(_line(event), r"an escape from \ud800 to \udfff is not a character: write the character itself")
+        raise _error(_line(event), r"an escape from \ud800 to \udfff is not a character: write the character itself")
     if event.tag is None:
         return plain_value(text) if event.implicit[0] else text
     try:
@@ -223,16 +223,16 @@ def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
             return base64.b64decode(text, validate=True).decode(errors="replace")
         return tagged_value(event.tag, text)
     except WrongTagError as error:
-        raise _wrong(_line(event), str(error)) from None
+        raise _error(_line(event), str(error)) from None
     except binascii.Error:
-        raise _wrong(_line(event), "!!binary value contains invalid base64 data") from None
+        raise _error(_line(event), "!!binary value contains invalid base64 data") from None
 
 
 def _check_json(value: Value) -> None:
     """Raise an error for a number that JSON does not support, at any depth."""
     match value.data:
         case float() if value.data - value.data != 0:
-            raise _wrong(value.line, f"unsupported value: {shortest(value.data)}")
+            raise _error(value.line, f"unsupported value: {shortest(value.data)}")
         case list():
             for item in value.data:
                 _check_json(item)
@@ -245,5 +245,5 @@ def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 0
 
 
-def _wrong(line: int, text: str) -> PluginConfigError:
+def _error(line: int, text: str) -> PluginConfigError:
     return PluginConfigError(text, mistake_class="syntax", line=line)

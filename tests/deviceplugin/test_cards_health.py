@@ -163,7 +163,7 @@ async def test_cards_that_no_health_command_has_judged_yet_are_not_healthy() -> 
     rig.health.expect_verdicts(["npu"])
 
     assert rig.update_cards(BOTH) == {"npu": ["npu0", "npu1"]}
-    assert rig.health.known[A].why.startswith("its health is unknown")
+    assert rig.health.known[A].shown_reason.startswith("its health is unknown")
     assert rig.health.unjudged_classes() == {"npu"}
     assert rig.update_cards(BOTH, after_s=60) == {"npu": ["npu0", "npu1"]}
     rig.health.apply_verdict("npu", {A: command_says_bad("hot"), B: command_says_good()})
