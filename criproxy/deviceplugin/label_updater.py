@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,8 @@ class LabelUpdater:
     """How often the file was written."""
     _loaded: Loaded | None = None
     _loaded_at_s: float = 0.0
+    _target: Path | None = None
+    """The file that is written, or will be."""
     _file: Path | None = None
     """The file that was written last."""
     _lock: int | None = None
@@ -92,8 +95,9 @@ class LabelUpdater:
         if loaded is not self._loaded:
             self._loaded, self._loaded_at_s = loaded, self.now()
         file = below(self.host_root, loaded.plan.labels.file) if loaded.plan.labels else None
-        if file != self._file:
+        if file != self._target:
             await self._remove()
+            self._target = file
         if file is None:
             return
         try:
@@ -126,14 +130,19 @@ class LabelUpdater:
         return is_new, f"NVIDIA's cards have no labels: {problem}" if problem else ""
 
     async def _remove(self) -> None:
-        file, held = self._file, self._lock
-        self._file = self._lock = None
-        if file is None:
+        """Remove the file. A write in progress has to end first: it would create the file again."""
+        target, self._target = self._target, None
+        if target is None:
             return
         try:
-            await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
+            with suppress(OSError):  # raised by the write, whose caller no longer waits
+                await self._patience.wait(str(target), _do_nothing, WRITE_S)
+            file, held = self._file, self._lock
+            self._file = self._lock = None
+            if file is not None:
+                await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
         except (OSError, Hangs) as error:
-            self.log.warning("the labels of the node cannot be removed", file=str(file), reason=str(error))
+            self.log.warning("the labels of the node cannot be removed", file=str(target), reason=str(error))
 
     def _unlock(self) -> None:
         held, self._lock = self._lock, None
@@ -156,3 +165,7 @@ class LabelUpdater:
         if problem and problem != self.problem:
             self.log.warning("the labels of the node cannot be written", reason=problem)
         self.problem = problem
+
+
+def _do_nothing() -> None:
+    """Wait for the write in progress: `Patience` runs this only if there is none."""

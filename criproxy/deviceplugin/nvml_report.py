@@ -182,7 +182,7 @@ def _fabric(nvml: ModuleType, handle: Any) -> Fabric | None:  # noqa: ANN401
 
 
 def _query_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
-    """Return the result of *ask*, or *otherwise* if the card or driver does not support it."""
+    """Return the result of *query*, or *default* if the card or driver does not support it."""
     try:
         return query()
     except nvml.NVMLError:
