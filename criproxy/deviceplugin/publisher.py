@@ -7,7 +7,7 @@ from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.plugin_manager import PluginManager
-from criproxy.deviceplugin.resource_builder import Served, Unhealthy, resources
+from criproxy.deviceplugin.resource_builder import Served, Unhealthy, build_resources
 from criproxy.observe.logger import Log
 
 
@@ -47,12 +47,12 @@ class Publisher:
         Raises:
             ResourceError: They do.
         """
-        resources(loaded.configuration, inventory, strict=True)
+        build_resources(loaded.configuration, inventory, strict=True)
 
     def publish(self) -> None:
         """Offer what exists now."""
         config, unhealthy = self.loaded.configuration, self._unhealthy()
-        self.served = resources(
+        self.served = build_resources(
             config,
             self.inventory,
             unhealthy,

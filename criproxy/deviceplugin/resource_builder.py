@@ -51,7 +51,7 @@ class Served:
     """Sentences."""
 
 
-def resources(
+def build_resources(
     config: Configuration,
     inventory: Inventory,
     unhealthy: Unhealthy | None = None,
@@ -75,17 +75,12 @@ def resources(
     Raises:
         ResourceError: With *strict*: the cards and the files contradict each other.
     """
-    warnings, found, offers, classes = (
-        WarningList(),
-        dict[str, Resource](),
-        dict[str, Mapping[str, Offered]](),
-        dict[str, str](),
-    )
+    warnings, found, classes = WarningList(), dict[str, Resource](), dict[str, str]()
+    offers = dict[str, Mapping[str, Offered]]()
     for advertised in config.plan.advertised:
         name = advertised.kind.name
-        builder = (_NvidiaBuilder if advertised.is_nvidia else _ClassBuilder)(
-            config, inventory, advertised, free_cpus, new_uuid
-        )
+        kind = _NvidiaBuilder if advertised.is_nvidia else _ClassBuilder
+        builder = kind(config, inventory, advertised, free_cpus, new_uuid)
         try:
             builders = builder.builders(warnings, None if strict else pins or Pins())
             cards = {each: offered for each, (_, offered) in builders.items()}

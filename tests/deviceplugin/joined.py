@@ -13,7 +13,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.resource_builder import Served, resources
+from criproxy.deviceplugin.resource_builder import Served, build_resources
 from criproxy.deviceplugin.settings import Times
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
@@ -95,7 +95,7 @@ class Joined:
         while (found := await machine.scan()).pending:
             pass  # each look waits for NVML
         await machine.close()
-        served = resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)
+        served = build_resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)
         self.node.plugins.publish(served.resources)
         return served
 

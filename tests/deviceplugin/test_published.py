@@ -5,7 +5,7 @@ from dataclasses import replace
 from criproxy.deviceplugin.cards_health import CardsHealth
 from criproxy.deviceplugin.detected_cards import cards_of
 from criproxy.deviceplugin.reports import published
-from criproxy.deviceplugin.resource_builder import resources
+from criproxy.deviceplugin.resource_builder import build_resources
 from tests.control.world import RecordingLog
 from tests.deviceplugin.hosts import a100, part
 from tests.deviceplugin.test_resource_builder import gpus, of_nvidia
@@ -18,6 +18,6 @@ async def test_mig_devices_name_their_gpu() -> None:
     health = CardsHealth(lambda: None, lambda *_: None, RecordingLog())
     health.update_cards(cards_of(config.plan, found), ["nvidia"])
 
-    report = published(resources(config, found), [], health.known, {}, 10.0)
+    report = published(build_resources(config, found), [], health.known, {}, 10.0)
 
     assert {card.id: card.parent for card in report.cards} == {"MIG-1": "GPU-0", "MIG-2": "GPU-0"}

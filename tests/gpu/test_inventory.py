@@ -14,7 +14,7 @@ from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.nvml_events import Registered
 from criproxy.deviceplugin.resource import Resource
-from criproxy.deviceplugin.resource_builder import resources
+from criproxy.deviceplugin.resource_builder import build_resources
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.plan import NVIDIA_ALONE
 from criproxy.nvidia.load import load
@@ -121,7 +121,7 @@ async def test_health_events_are_registered(nvml: None) -> None:
 
 def offered(found: Inventory, flags: str = "") -> Resource:
     """The machine's GPUs, each in five replicas."""
-    served = resources(Configuration(plan=NVIDIA_ALONE, nvidia=load(flags + FIVE)), found, strict=True)
+    served = build_resources(Configuration(plan=NVIDIA_ALONE, nvidia=load(flags + FIVE)), found, strict=True)
     return served.resources["nvidia.com/gpu"]
 
 
