@@ -174,7 +174,7 @@ class DirectoryRegistrar(Registrar):
         self.tracker.notify()
 
     async def keep(self, is_served: Callable[[Snapshot], bool]) -> None:
-        """Return when the socket is gone, or has to be created anew so that the kubelet finds it again."""
+        """Return when the socket is gone, or has to be created again so that the kubelet finds it again."""
         self._had_stream, self._rejection, self._sent_options = False, "", self._options
         while is_served(snapshot := await self.tracker.snapshot()) and self._sent_options == self._options:
             if self._has_stream():

@@ -80,20 +80,19 @@ def build_resources(
     for advertised in config.plan.advertised:
         name = advertised.kind.name
         kind = _NvidiaBuilder if advertised.is_nvidia else _ClassBuilder
-        builder = kind(config, inventory, advertised, free_cpus, new_uuid)
         try:
+            builder = kind(config, inventory, advertised, free_cpus, new_uuid)
             builders = builder.builders(warnings, None if strict else pins or Pins())
             cards = {each: offered for each, (_, offered) in builders.items()}
             _check_unique(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
-            built = [part.resource(each, offered, bad) for each, (part, offered) in builders.items()]
+            found |= {each: part.resource(each, offered, bad) for each, (part, offered) in builders.items()}
         except (ResourceError, MpsError) as error:
             if strict:
                 raise ResourceError(str(error), name) from error
             warnings.add(f"{name}: {error}")
             continue
         warn_about_ids(cards, warnings)
-        found |= {each.name: each for each in built}
         offers |= cards
         classes |= dict.fromkeys(cards, name)
     return Served(resources=found, offers=offers, classes=classes, warnings=tuple(warnings.texts))

@@ -50,7 +50,7 @@ class SocketVanished(SocketError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identifies the socket file at a path: one that is created anew has another identity."""
+    """Identifies the socket file at a path: one that is created again has another identity."""
 
     inode: int
     created_ns: int
