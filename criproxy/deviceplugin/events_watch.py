@@ -62,17 +62,17 @@ class EventsWatch:
 
     async def _run_program(self) -> None:
         """Run the program until it exits or the GPUs to watch change; pause after an exit."""
-        following = asyncio.create_task(self._read_events(), name="follow events of cards")
+        reading = asyncio.create_task(self._read_events(), name="follow events of cards")
         changed = asyncio.create_task(self._changed.wait())
         try:
-            await asyncio.wait({following, changed}, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                self._log_problem(following.result())
+            await asyncio.wait({reading, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                self._log_problem(reading.result())
                 await asyncio.wait({changed}, timeout=self._backoff.pause_s())
         finally:
-            for task in (following, changed):
+            for task in (reading, changed):
                 task.cancel()
-            await asyncio.gather(following, changed, return_exceptions=True)
+            await asyncio.gather(reading, changed, return_exceptions=True)
             await self._child.end()
 
     async def _read_events(self) -> str:
