@@ -8,7 +8,7 @@ In a page, a block stands between two comments, and is replaced as a whole:
 
 NAME is a function of `tests.rigs.benefit.blocks`, and REPORT the name of a file in docs/benefit. One figure in a
 sentence stands between ``<!-- = WORDS -->`` and ``<!-- / -->``; WORDS begin with a report, and `figure` says what
-follows. Without the report, blocks and figures are empty.
+follows. Without the report, figures and the block of README are empty, and the other blocks say so.
 """
 
 import json
@@ -25,6 +25,7 @@ from tests.rigs.benefit.equipment import ROOT, Equipment
 FOLDER = ROOT / "docs/benefit"
 PAGES = (ROOT / "README.md", ROOT / "docs/benefit.md")
 BLOCK = re.compile(r"(<!-- benefit: (?P<words>[^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MISSING = "\nThe repository has no report of these figures yet; `make benefit` makes one.\n\n"
 FIGURE = re.compile(r"(<!-- = (?P<words>[^>]+?) -->).*?(<!-- / -->)")
 
 
@@ -53,7 +54,7 @@ def write(known: Mapping[str, Report]) -> None:
 def _block(known: Mapping[str, Report], words: list[str]) -> str:
     name, *names = words
     if any(each not in known for each in names):
-        return ""
+        return "" if name == "headline" else MISSING
     return f"\n{BLOCKS[name](*(known[each] for each in names))}\n\n"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.rigs.benefit.pages import BLOCK, FIGURE, PAGES, figure, render, reports
+from tests.rigs.benefit.pages import BLOCK, FIGURE, MISSING, PAGES, figure, render, reports
 
 _MEASURED = re.compile(r"\b\d[\d.,]* ?(?:%|ms|µs|MiB|times)(?!\w)")
 _NOT_MEASURED = {"57.76 %", "95 %", "100 ms"}
@@ -70,7 +70,7 @@ def test_a_figure_that_is_missing_is_told(words: str) -> None:
 
 
 def test_blocks_are_replaced_as_a_whole() -> None:
-    """As often as one likes, and emptied where the report is missing."""
+    """As often as one likes; a report that is missing is named as missing."""
     block = "<!-- benefit: gains report -->\nold\n<!-- end -->"
     page = f"before\n{block}\nafter <!-- = report a/b static value -->9<!-- / -->.\n"
 
@@ -80,7 +80,9 @@ def test_blocks_are_replaced_as_a_whole() -> None:
     assert "| work | noise | none | 1.5 (1 to 2) s | | |" in once
     assert once.endswith("after <!-- = report a/b static value -->1.5<!-- / -->.\n")
     assert render(once, {"report": made()}) == once
-    assert render(once, {}).startswith("before\n<!-- benefit: gains report -->\n<!-- end -->\nafter ")
+    assert render(once, {}).startswith(f"before\n<!-- benefit: gains report -->\n{MISSING}<!-- end -->\nafter ")
+    headline = "<!-- benefit: headline report -->\n<!-- end -->"
+    assert render(headline, {}) == headline
 
 
 def test_figures_that_do_not_count_say_so() -> None:
