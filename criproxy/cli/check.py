@@ -75,7 +75,7 @@ def command(
 
     from criproxy.config.choice import choose
     from criproxy.config.load import examine
-    from criproxy.discovery.named import host_reader
+    from criproxy.discovery.host_paths import host_reader
 
     root = None if no_machine else host_root
     topology = _machine(root) if root else None
@@ -114,9 +114,9 @@ def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | N
     options = report.settings.common.devices if report.settings else None
     if options is None or host_root is None:
         return None
-    from criproxy.discovery.cards import look_for_cards
+    from criproxy.discovery.cards import find_cards_within
 
-    return look_for_cards(options.rules().classes, host_root)
+    return find_cards_within(options.rules().classes, host_root)
 
 
 def _evidence(report: "Report", host_root: Path | None) -> "Mapping[str, str]":

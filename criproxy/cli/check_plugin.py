@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from criproxy.cli.check_called import Called
     from criproxy.config.load import Report
     from criproxy.config.nvidia_file import NvidiaFile
+    from criproxy.deviceplugin.card_offers import Configuration
     from criproxy.deviceplugin.inventory import Inventory
-    from criproxy.deviceplugin.offering import Configuration
     from criproxy.devices.cards import Stock
     from criproxy.devices.plan import Advertised, PluginPlan
     from criproxy.nvidia.options import PluginConfig
@@ -109,13 +109,13 @@ def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Pat
         gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, files := DriverFiles()),
         platform=platform_of(host_root, files, has_nvml=True),
         imex_channels=imex_channels(host_root),
-        nvml_asked=False,
+        nvml_queried=False,
     )
 
 
 def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", found: "Inventory") -> Checked:
-    from criproxy.deviceplugin.offering import Configuration
-    from criproxy.deviceplugin.resources import resources
+    from criproxy.deviceplugin.card_offers import Configuration
+    from criproxy.deviceplugin.resource_builder import build_resources
     from criproxy.nvidia.options import PluginConfig
 
     config = (nvidia and nvidia.config) or PluginConfig()
@@ -130,7 +130,7 @@ def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None
         others = [_contradiction(of(*known), found)]  # two classes with one resource
     if nvidia and own:
         nvidia = replace(nvidia, mistakes=(f"{nvidia.file or report.choice.file}: {own}",))
-    served = resources(of(*known), found)
+    served = build_resources(of(*known), found)
     lines = [f"    {name}: {_ids(list(resource.devices))}" for name, resource in served.resources.items()]
     notes = [f"  note: {text}" for text in served.warnings]
     return Checked(
@@ -148,11 +148,11 @@ def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
 
 def _contradiction(config: "Configuration", found: "Inventory") -> str:
     """Why the plugin would not take the files into force on this machine; empty: it would."""
-    from criproxy.deviceplugin.resources import resources
+    from criproxy.deviceplugin.resource_builder import build_resources
     from criproxy.nvidia.resources import ResourceError
 
     try:
-        resources(config, found, strict=True)
+        build_resources(config, found, strict=True)
     except ResourceError as error:
         return str(error)
     return ""

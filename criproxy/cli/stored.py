@@ -13,7 +13,7 @@ from criproxy.control.node.refusals import REFUSAL_S
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import Holdings
-from criproxy.discovery.cards import look_for_cards
+from criproxy.discovery.cards import find_cards_within
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
 from criproxy.model.notices import Notice, Refusal, timestamp
@@ -66,7 +66,7 @@ class Stored:
     def devices(self, config: Path | None) -> Values:
         """As the daemon's answer to `devices`; what cannot be read is not told."""
         classes, notices = _classes(config)
-        stocks = look_for_cards(classes, self._host_root)
+        stocks = find_cards_within(classes, self._host_root)
         try:
             with self._reader() as reader:
                 situation, head = self._situation(reader), self._head(reader)

@@ -1,4 +1,4 @@
-"""Follows the program that tells of NVML's events: starts it, again where it ends or hangs, and reads what it says."""
+"""Supervises the program that reports NVML events: starts it, restarts it if it exits or hangs, parses its output."""
 
 import asyncio
 import json
@@ -12,43 +12,43 @@ from criproxy.observe.backoff import Backoff
 from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
 
-SILENT_S = 30.0
-"""The program says something every 5 s."""
+SILENCE_TIMEOUT_S = 30.0
+"""The program prints a line at least every 5 s."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Before it is started again."""
+"""Pauses before the program is restarted."""
 
 
 @dataclass(slots=True, repr=False)
 class EventsWatch:
-    """Watches the GPUs of the machine.
+    """Watches the events of the machine's GPUs.
 
     Args:
-        command: the program.
-        registered: called when it is known which GPUs are watched.
-        happened: called with each event.
-        log: is told once why there are no events.
+        command: The program.
+        on_registered: Called with the GPUs whose events are watched.
+        on_event: Called with each event.
+        log: Gets one line for each reason why there are no events.
     """
 
     command: Sequence[str]
-    registered: Callable[[Registered], None]
-    happened: Callable[[Event], None]
+    on_registered: Callable[[Registered], None]
+    on_event: Callable[[Event], None]
     log: Log
-    silent_s: float = SILENT_S
+    silence_timeout_s: float = SILENCE_TIMEOUT_S
     problem: str = ""
-    """Why there are no events at the moment."""
+    """Why no events are received at the moment."""
     _gpus: tuple[str, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     _child: Child = field(default_factory=Child)
 
     def use(self, gpus: Sequence[str]) -> None:
-        """Watch these, by their UUIDs, from now on; without any the program does not run."""
+        """Watch the GPUs with these UUIDs from now on; without any, the program does not run."""
         if tuple(gpus) != self._gpus:
             self._gpus = tuple(gpus)
             self._changed.set()
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch forever."""
         try:
             while True:
                 self._changed.clear()
@@ -56,27 +56,27 @@ class EventsWatch:
                     self.problem = ""
                     await self._changed.wait()
                     continue
-                await self._once()
+                await self._run_program()
         finally:
             await self._child.end()
 
-    async def _once(self) -> None:
-        """Run the program until it ends, or other GPUs are to be watched; after its end there is a pause."""
-        following = asyncio.create_task(self._follow(), name="follow events of cards")
+    async def _run_program(self) -> None:
+        """Run the program until it exits or the GPUs to watch change; pause after an exit."""
+        reading = asyncio.create_task(self._read_events(), name="follow events of cards")
         changed = asyncio.create_task(self._changed.wait())
         try:
-            await asyncio.wait({following, changed}, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                self._say(following.result())
+            await asyncio.wait({reading, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                self._log_problem(reading.result())
                 await asyncio.wait({changed}, timeout=self._backoff.pause_s())
         finally:
-            for task in (following, changed):
+            for task in (reading, changed):
                 task.cancel()
-            await asyncio.gather(following, changed, return_exceptions=True)
+            await asyncio.gather(reading, changed, return_exceptions=True)
             await self._child.end()
 
-    async def _follow(self) -> str:
-        """Read what the program says; returns why it says no more."""
+    async def _read_events(self) -> str:
+        """Read the program's output until it ends; return the reason."""
         try:
             lines = await self._child.start(self.command)
         except OSError as error:
@@ -84,23 +84,23 @@ class EventsWatch:
         problem = "the program that watches events of cards has exited"
         while True:
             try:
-                async with asyncio.timeout(self.silent_s):
+                async with asyncio.timeout(self.silence_timeout_s):
                     line = await lines.readline()
                 if not line:
                     return problem
-                problem = self._take(json.loads(line)) or problem
+                problem = self._process(json.loads(line)) or problem
             except TimeoutError:
-                return f"NVML has not answered for {self.silent_s:g} s"
+                return f"NVML has not answered for {self.silence_timeout_s:g} s"
             except ValueError as error:
                 return f"the program that watches events of cards printed an invalid line: {error}"
 
-    def _take(self, said: object) -> str:
-        """Use one line; returns the problem that it tells of."""
-        match said:
+    def _process(self, line: object) -> str:
+        """Process one line; return the problem that it reports, or an empty string."""
+        match line:
             case {"registered": found}:
-                self.registered(from_plain(Registered, found))
+                self.on_registered(from_plain(Registered, found))
             case {"event": event}:
-                self.happened(from_plain(Event, event))
+                self.on_event(from_plain(Event, event))
             case {"problem": str(problem)}:
                 return problem
         if self.problem:
@@ -109,7 +109,7 @@ class EventsWatch:
         self._backoff.reset()
         return ""
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.log.warning("NVML events are not received", reason=problem)
         self.problem = problem

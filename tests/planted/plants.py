@@ -23,7 +23,7 @@ from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, translate
-from criproxy.deviceplugin import resources as plugin_resources
+from criproxy.deviceplugin import resource_builder
 from criproxy.devices import may_see
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
@@ -204,7 +204,7 @@ def what_hangs_is_waited_for_again(patch: pytest.MonkeyPatch) -> None:
     begin = Patience.begin
 
     def broken(self: Patience, name: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 (passed on)
-        look = self._looks.get(name)
+        look = self._reads.get(name)
         return look.future if look else begin(self, name, work)
 
     plant(patch, Patience, "begin", broken)
@@ -237,4 +237,4 @@ def the_image_shows_all_beside_cdi(patch: pytest.MonkeyPatch) -> None:
 
 def mps_serves_any_number(patch: pytest.MonkeyPatch) -> None:
     """Cards are shared by more clients of MPS than they can serve, and no control daemon starts."""
-    plant(patch, plugin_resources, "overloaded", lambda offers, gpus, config: {})
+    plant(patch, resource_builder, "overloaded", lambda offers, gpus, config: {})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from criproxy.control.settings import Adopt, OnError, Promote, Settings
-from criproxy.discovery.named import host_reader
+from criproxy.discovery.host_paths import host_reader
 from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.fallback import Fallback
 from criproxy.errors import ConfigError

@@ -7,7 +7,7 @@ from functools import partial
 from criproxy.control.context import Context
 from criproxy.devices.cards import Stocks
 from criproxy.devices.classes import DeviceClass
-from criproxy.discovery.cards import DriverFiles, find_cards, names_seen
+from criproxy.discovery.cards import DriverFiles, card_names, find_cards
 from criproxy.discovery.patience import Hangs, Patience
 
 SCAN = "the scan for cards"
@@ -44,7 +44,7 @@ class MachineCards:
         host_root, files, self._names = self.context.settings.host_root, self._files, None
 
         def work() -> tuple[Classes, frozenset[str], Stocks]:
-            return classes, names_seen(classes, host_root), find_cards(classes, host_root, files)
+            return classes, card_names(classes, host_root), find_cards(classes, host_root, files)
 
         with suppress(Hangs):  # `DeviceGuard.problem` names it
             while True:
@@ -57,7 +57,7 @@ class MachineCards:
     async def rescan(self, classes: Classes) -> bool:
         """Scan again if files were added or removed since the last scan; this check takes milliseconds."""
         if self._names is not None:
-            work = partial(names_seen, classes, self.context.settings.host_root)
+            work = partial(card_names, classes, self.context.settings.host_root)
             try:
                 if await self.patience.wait("the device directories", work, self._limit_s) == self._names:
                     return False

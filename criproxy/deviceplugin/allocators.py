@@ -1,4 +1,4 @@
-"""Who answers the kubelet for one resource: what containers get, and which cards they had best get."""
+"""Allocators and the preference of a resource: what containers get, and which cards the kubelet should allocate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from criproxy.devices.preference import NotEnoughOffered, Spread, slots
 from criproxy.nvidia.preference import PairScores, Request, UnknownGpu, preferred
 
 FreeCpus = Callable[[], Mapping[int, int]]
-"""How much of its CPUs each NUMA node has free, in thousandths of a CPU, as the daemon tells; called in a thread."""
+"""Returns the free CPU of each NUMA node in thousandths of a CPU, as the daemon reports it; called in a thread."""
 
 MANY_CARDS = 128
-"""With more ids nobody asks which cards are linked: replicas are not, and no machine has so many cards."""
+"""With more IDs, links between cards do not count: replicas have none, and no machine has so many cards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassAllocator:
-    """Answers Allocate for cards of a class that is not NVIDIA's."""
+    """Allocator for the cards of a class other than NVIDIA's."""
 
     resource: str
     kind: DeviceClass
     stock: Stock
     offered: Mapping[str, Offered]
     only_one: bool = False
-    """Whether a container gets no more than one replica."""
+    """Whether a container can get at most one replica."""
 
     def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
-        """What containers get, each by its ids.
+        """Return what each container gets for its IDs.
 
         Raises:
-            InvalidRequest: one of them cannot be served, and so none is.
+            InvalidRequest: One of the requests cannot be served; then none is.
         """
         return [self._response(ids) for ids in requests]
 
@@ -49,42 +49,42 @@ class ClassAllocator:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """Adds to each answer of *allocator* what the proxy trusts before all other evidence."""
+class EvidenceAllocator:
+    """Adds to each response of *allocator* the evidence that the proxy trusts before all other."""
 
     resource: str
     allocator: Allocator
 
     def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
-        """What containers get, each by its ids.
+        """Return what each container gets for its IDs.
 
         Raises:
-            InvalidRequest: one of them cannot be served.
+            InvalidRequest: One of the requests cannot be served.
         """
         responses = self.allocator.allocate(requests)
         return [joined(each, self.resource, ids) for each, ids in zip(responses, requests, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByLinks:
-    """Which ids of a resource belong together: `nvidia.preference.preferred`, which other classes share."""
+class LinkPreference:
+    """Preference for linked cards by `nvidia.preference.preferred`, which all classes use."""
 
     resource: str
     offered: Mapping[str, Offered]
     spread: Spread
     scores: Callable[[], PairScores]
-    """How well cards belong together: called in the thread that needs it."""
+    """Returns how closely cards are linked; called in the thread that needs it."""
     free_cpus: FreeCpus
 
     def __call__(self, available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
-        """Which ids to allocate; see `resource.Preference`.
+        """Return the IDs to allocate; see `resource.Preference`.
 
         Raises:
-            InvalidRequest: the question cannot be answered.
+            InvalidRequest: The request cannot be satisfied.
         """
         request = Request(available=tuple(available), required=tuple(required), size=size)
         try:
-            if len(self.offered) > MANY_CARDS:  # their pairs would be too many
+            if len(self.offered) > MANY_CARDS:  # the number of pairs would be too large
                 return slots(self.offered, available, required, size, self.spread)
             return preferred(
                 self.offered,

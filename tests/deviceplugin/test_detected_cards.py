@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from criproxy.deviceplugin.detected_cards import DetectedCard, names_of, nvml_problem
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.seen import Seen, names_of, nvml_problem
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from tests.deviceplugin.hosts import t4
@@ -39,8 +39,8 @@ def test_why_nvml_cannot_be_asked(inventory: Inventory, sentence: str) -> None:
 def test_a_card_has_its_id_among_its_names() -> None:
     """The id of a card is that card's, whatever another one is called."""
     cards = {
-        ("npu", "0"): Seen(names=frozenset({"pci-0"})),
-        ("npu", "1"): Seen(names=frozenset({"0"}), nodes=frozenset({"/dev/npu1"})),
+        ("npu", "0"): DetectedCard(names=frozenset({"pci-0"})),
+        ("npu", "1"): DetectedCard(names=frozenset({"0"}), nodes=frozenset({"/dev/npu1"})),
     }
 
     assert names_of(cards) == {"npu": {"pci-0": "0", "0": "0", "1": "1", "/dev/npu1": "1"}}

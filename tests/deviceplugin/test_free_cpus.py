@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.deviceplugin.free_cpus import FreeCpus
 from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
 
 LIMIT_S = 30.0

@@ -1,6 +1,6 @@
 """What NVIDIA's own plugin makes of a configuration: it drops what it does not support yet, with a warning.
 
-criproxy does what the file says. This is for those who compare: what changes where a node goes from one to the other.
+criproxy does what the file says. The comparison shows what changes if a node moves from one plugin to the other.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from criproxy.nvidia.options import PluginConfig, SharedResources, Sharing
 
 
 def as_nvidia_uses(config: PluginConfig) -> PluginConfig:
-    """The *config* without custom resources, names of shared resources, and choices of cards."""
+    """Return *config* without custom resources, names of shared resources, and selections of cards."""
     return replace(
         config,
         gpu_resources=(),
@@ -20,7 +20,7 @@ def as_nvidia_uses(config: PluginConfig) -> PluginConfig:
 
 
 def ignored_by_nvidia(config: PluginConfig) -> list[str]:
-    """The parts of *config* that NVIDIA's plugin parses and then ignores, by their keys in the file."""
+    """Return the keys of *config* that NVIDIA's plugin parses and then ignores."""
     ignored = []
     if config.gpu_resources or config.mig_resources:
         ignored.append("resources")
@@ -30,9 +30,9 @@ def ignored_by_nvidia(config: PluginConfig) -> list[str]:
         if shared is None or plain is None:
             continue
         pairs = list(zip(shared.resources, plain.resources, strict=True))
-        if any(said.rename != used.rename for said, used in pairs):
+        if any(configured.rename != used.rename for configured, used in pairs):
             ignored.append(f"{key}.resources[].rename")
-        if any(said.devices != used.devices for said, used in pairs):
+        if any(configured.devices != used.devices for configured, used in pairs):
             ignored.append(f"{key}.resources[].devices")
     return ignored
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.discovery.kinds import read_kinds
+from criproxy.discovery.cpu_kinds import read_kinds
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import Core, CpuKind
 from tests.discovery.tree import plant

@@ -1,4 +1,4 @@
-"""Device nodes: the names that tell whether cards came or went, and the second nodes that some cards have."""
+"""Device nodes: the names that change when cards appear or disappear, and the render nodes that some cards have."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from posixpath import split
 
-from criproxy.deviceplugin.nvml_inventory import instances_seen
+from criproxy.deviceplugin.nvml_inventory import mig_instances
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.discovery.cards import NVIDIA_GPUS
@@ -20,17 +20,17 @@ Names = frozenset[str]
 
 
 def names_of_cards(classes: Iterable[DeviceClass], host_root: Path) -> Names:
-    """The names that tell of cards: while they are the same, so are the cards."""
+    """Return the names that depend on cards: while they are the same, so are the cards."""
     found = set[str]()
     for folder, pattern in _patterns(tuple(classes)).items():
         found |= {f"{folder}/{name}" for name in entries(host_root / folder) if pattern.fullmatch(name)}
     found |= {f"{NVIDIA_GPUS}/{name}" for name in entries(host_root / NVIDIA_GPUS)}
-    return frozenset(found.union(instances_seen(host_root)))
+    return frozenset(found.union(mig_instances(host_root)))
 
 
 @lru_cache(maxsize=8)
 def _patterns(classes: tuple[DeviceClass, ...]) -> Mapping[str, re.Pattern[str]]:
-    """By folder, the names of nodes that matter there."""
+    """Return, by directory, a pattern for the names of the nodes that matter there."""
     found: dict[str, list[str]] = {_RENDER_NODES[1:]: ["renderD*"], "dev": ["dxg"]}
     for kind in classes:
         for path in (*kind.per_device, *kind.shared):
@@ -44,12 +44,12 @@ def _expression(pattern: str) -> str:
 
 
 def with_render_nodes(stock: Stock, host_root: Path) -> Stock:
-    """*stock* with the other nodes of cards of /dev/dri, by which programs compute."""
+    """Return *stock* with the render nodes of the cards of /dev/dri, which programs use to compute."""
     return replace(stock, cards=tuple(_with_render_node(card, host_root) for card in stock.cards))
 
 
 def _with_render_node(card: Card, host_root: Path) -> Card:
-    """The kernel numbers the two nodes of a card differently; they have the PCI function in common."""
+    """Add the render node of a card: the kernel numbers them differently, but their PCI function is the same."""
     if not card.pci or not any(path.startswith(f"{_RENDER_NODES}/") for path in card.nodes):
         return card
     names = [name for name in entries(host_root / PCI / card.pci / "drm") if name.startswith("renderD")]

@@ -1,4 +1,4 @@
-"""How the kubelet comes to know a plugin: by a call to its socket, or by a socket in the folder that it watches."""
+"""Registration with the kubelet: by a call to its socket, or by a socket in the directory that it watches."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,37 +28,37 @@ _CHANNEL_OPTIONS = (
 
 
 class RegistrationRefused(Exception):
-    """The kubelet does not take the plugin, or gives no answer; the text says why."""
+    """The kubelet rejects the plugin, or does not answer; the text is the reason."""
 
 
 class KubeletSocket:
-    """The socket on which the kubelet takes registrations.
+    """The socket on which the kubelet accepts registrations.
 
     Args:
-        path: such as /var/lib/kubelet/device-plugins/kubelet.sock.
+        path: For example /var/lib/kubelet/device-plugins/kubelet.sock.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def identity(self) -> Identity | None:
-        """Which one lies there: a kubelet that starts makes another one; asks the file system."""
+        """Return the identity of the socket file: a kubelet that starts creates a new one; reads the file system."""
         return identity(self.path)
 
     async def is_alive(self) -> bool:
-        """Whether a kubelet listens."""
+        """Whether a kubelet is listening."""
         return await asyncio.to_thread(is_alive, self.path)
 
     async def register(self, resource: Resource, endpoint: str, timeout_s: float) -> None:
-        """Tell the kubelet of a plugin that it can call already: it does so before it answers.
+        """Register a plugin that already serves its socket: the kubelet calls it before it answers.
 
         Args:
-            resource: what the plugin offers.
-            endpoint: the name of its socket, in the same folder.
-            timeout_s: for the kubelet's answer.
+            resource: What the plugin offers.
+            endpoint: The name of its socket, in the same directory.
+            timeout_s: Limit for the kubelet's answer.
 
         Raises:
-            RegistrationRefused: the kubelet did not take it.
+            RegistrationRefused: The kubelet rejected the plugin, or did not answer.
         """
         request = api.RegisterRequest(
             version=messages.VERSION,
@@ -81,13 +81,13 @@ class KubeletSocket:
 
 
 class RegistryEntry:
-    """What the kubelet asks on a socket in plugins_registry, beside the device plugin itself.
+    """The service that the kubelet calls on a socket in plugins_registry, in addition to the device plugin itself.
 
     Args:
-        resource: its name.
-        path: of the socket.
-        notified: called with the kubelet's verdict: why it did not take the plugin, empty if it did.
-        failed: called when a method raised what nobody expects.
+        resource: The name of the resource.
+        path: Path of the socket.
+        notified: Called with the kubelet's answer: why it rejected the plugin, or an empty string.
+        failed: Called when a method raised an unexpected exception.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RegistryEntry:
         self._failed = failed
 
     def handlers(self) -> Handlers:
-        """The service to serve."""
+        """Return the handlers of the service."""
         return grpc.method_handlers_generic_handler(
             "pluginregistration.Registration",
             {
@@ -116,12 +116,12 @@ class RegistryEntry:
         )
 
     async def GetInfo(self, _: registry.InfoRequest, context: "Context") -> registry.PluginInfo:
-        """What this is, and where it is called."""
+        """Return the type, name and socket of the plugin."""
         return self._info
 
     async def NotifyRegistrationStatus(
         self, request: registry.RegistrationStatus, context: "Context"
     ) -> registry.RegistrationStatusResponse:
-        """What came of it."""
+        """Receive the result of the registration."""
         self._notified("" if request.plugin_registered else request.error or "the kubelet gave no reason")
         return registry.RegistrationStatusResponse()

@@ -1,4 +1,4 @@
-"""What the device plugin asks the daemon while the kubelet waits."""
+"""Queries of the device plugin to the daemon while the kubelet waits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from criproxy.errors import CriproxyError
 from criproxy.observe.asking import ask
 
 FREE_CPUS_S = 0.05
-"""How long the choice of cards may wait for the daemon."""
+"""How long choosing cards may wait for the daemon."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreeCpus:
-    """How much CPU the daemon has free on each NUMA node, for the choice among cards."""
+    """The free CPU of each NUMA node according to the daemon, for choosing cards."""
 
     path: str
     timeout_s: float = FREE_CPUS_S
 
     def __call__(self) -> Mapping[int, int]:
-        """Thousandths of a CPU by NUMA node; empty where the daemon does not say it in time: blocks so long."""
+        """Return thousandths of a CPU by NUMA node; empty without an answer in time. Blocks for up to the timeout."""
         try:
-            found = ask(self.path, "free-cpus", {}, self.timeout_s)
-            free = found["free_milli"]
+            reply = ask(self.path, "free-cpus", {}, self.timeout_s)
+            free = reply["free_milli"]
             return {int(node): int(milli) for node, milli in free.items()} if free else {}
         except (CriproxyError, LookupError, ValueError, TypeError, AttributeError):
             return {}

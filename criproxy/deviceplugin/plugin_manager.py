@@ -1,37 +1,37 @@
-"""Starts, updates and ends the plugins of all resources, and keeps ids listed that containers have."""
+"""Starts, updates and ends the plugins of all resources, and keeps IDs listed that containers have."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from criproxy.deviceplugin.detected_cards import CardKey
 from criproxy.deviceplugin.folder_watch import FolderWatch
 from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards, without_ids
 from criproxy.deviceplugin.plugin import Place, Plugin
-from criproxy.deviceplugin.registration import KubeletSocket
+from criproxy.deviceplugin.registration_api import KubeletSocket
 from criproxy.deviceplugin.resource import Device, Resource
-from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, Status, Times
 from criproxy.deviceplugin.withdrawn import withdrawn
 from criproxy.observe.tasks import Tasks
 
 InUse = Mapping[str, Collection[str]]
-"""Ids by resource that containers have."""
+"""The IDs that containers have, by resource."""
 AskInUse = Callable[[], Awaitable[InUse | None]]
-"""Which ids are in use; None: the kubelet does not say at this moment."""
+"""Returns the IDs in use; None if the kubelet does not report them at the moment."""
 
 
-class Plugins:
-    """The device plugins of a node; for the event loop's thread.
+class PluginManager:
+    """The device plugins of a node; to be used in the thread of the event loop.
 
     Args:
-        place: where the kubelet is.
-        in_use: asks which ids containers have.
-        is_ours: whether a resource that is not published was offered by this plugin before it started; those that
-            containers have of it are listed, too.
-        tasks: run and supervise the parts.
-        times: limits and pauses.
-        largest_bytes: of a list.
+        place: Where the kubelet is.
+        in_use: Queries the IDs that containers have.
+        is_ours: Whether this plugin offered an unpublished resource before it started; its IDs that containers have are
+            listed, too.
+        tasks: Run and supervise the parts.
+        times: Timeouts and pauses.
+        largest_bytes: Limit for the size of a list.
     """
 
     def __init__(
@@ -55,161 +55,167 @@ class Plugins:
         self._ending: dict[str, Plugin] = {}
         self._published: Mapping[str, Resource] = {}
         self._in_use: InUse = {}
-        """What the kubelet said last."""
-        self._is_heard = True
-        """Whether it has said that, or had its time to; until then any card may be in use under another id."""
-        self._is_asked = False
-        """Whether it has been asked since the last id went."""
-        self.elsewhere: Mapping[Key, str] = {}
-        """Cards that containers have, or may have, under other ids than those that are published: who has them."""
-        self._told: frozenset[Key] = frozenset()
+        """The kubelet's last answer."""
+        self._has_answer = True
+        """Whether the kubelet has answered, or its time to do so is over; before, any card may have other IDs."""
+        self._is_queried = False
+        """Whether the kubelet has been queried since an ID last disappeared."""
+        self.elsewhere: Mapping[CardKey, str] = {}
+        """Cards that containers have, or may have, under IDs that are not published: card to ID and resource."""
+        self._logged: frozenset[CardKey] = frozenset()
         self._stopped = False
-        self._news = asyncio.Event()
-        self._folders_news = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._directories_changed = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
 
     @property
     def status(self) -> list[Status]:
-        """How far each resource has come, in the order of their names."""
+        """The status of each resource, in the order of their names."""
         return [self._plugins[name].status for name in sorted(self._plugins)]
 
     def start(self) -> None:
-        """Begin to watch folders, and what is in use; plugins start when they are published."""
+        """Start watching directories and IDs in use; plugins start when they are published."""
         for watch in self._watches:
             self._tasks.forever("watch the kubelet's directory", watch.run)
-        self._tasks.forever("follow ids in use", self._follow)
+        self._tasks.forever("follow ids in use", self._poll_in_use)
 
     async def learn(self) -> None:
-        """Ask which ids are in use, before anything is published; without an answer no id is healthy at first."""
-        self._is_heard = False
+        """Query the IDs in use before anything is published; without an answer, no ID is healthy at first."""
+        self._has_answer = False
         if await self._kubelet.is_alive():
-            await self._hear(self._times.learn_s)
+            await self._wait_for_answer(self._times.learn_s)
 
     def publish(self, resources: Mapping[str, Resource]) -> None:
         """Offer *resources*, by name, and nothing else.
 
-        Ids that are gone, or had another quota, are unhealthy until no container has them.
+        IDs that are gone, or had another quota, are unhealthy until no container has them.
         """
         self._published = dict(resources)
         gone = {name: self._gone(name) for name in self._plugins.keys() | resources.keys()}
         if any(set(each) - set(self._plugins[name].held) for name, each in gone.items() if each):
-            self._is_asked = False
+            self._is_queried = False
         self._list(gone)
-        self._news.set()
+        self._changed.set()
 
     def retry(self) -> None:
-        """Register again those that another plugin may have replaced."""
+        """Register plugins again that other plugins may have replaced."""
         for plugin in self._plugins.values():
             plugin.retry()
 
     async def stop(self) -> None:
-        """End all plugins: the kubelet sees their devices as unhealthy. What is published after that is not offered."""
+        """End all plugins: the kubelet marks their devices as unhealthy. Resources published later are not offered."""
         self._stopped = True
         plugins, self._plugins = self._plugins, {}
         await asyncio.gather(*(plugin.end(flush=False) for plugin in (*plugins.values(), *self._ending.values())))
 
     # ---------------------------------------------------------------- ids in use
 
-    async def _follow(self) -> None:
-        """Ask after each change which ids are in use, and again while some are listed only for that."""
-        if not self._is_heard:
-            await self._first_answer()
-        once_more = True
+    async def _poll_in_use(self) -> None:
+        """Query the IDs in use after each change, and repeatedly while IDs are listed only because they are in use."""
+        if not self._has_answer:
+            await self._wait_for_first_answer()
+        query_again = True
         while True:
             await asyncio.sleep(self._times.in_use_soon_s)
-            self._news.clear()
+            self._changed.clear()
             in_use = await self._ask_in_use()
-            if self._news.is_set():
-                continue  # the answer may be older than what is listed
-            self._is_asked = True
+            if self._changed.is_set():
+                continue  # the answer may be older than the list
+            self._is_queried = True
             if in_use is not None:
                 self._in_use = in_use
                 self._apply(in_use)
             else:
                 self._list({name: self._still_held(plugin) for name, plugin in self._plugins.items()})
-            self._tell()
-            # The kubelet may have allocated an id just before it learned that the id is gone: such are found later.
-            is_open = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
-            again = once_more or in_use is None or is_open
-            once_more = await _set_within(self._news, self._times.in_use_s if again else None)
+            self._log_elsewhere()
+            # The kubelet may have allocated an ID just before it received the list without it; a later answer shows it.
+            is_unsettled = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
+            again = query_again or in_use is None or is_unsettled
+            query_again = await _set_within(self._changed, self._times.in_use_s if again else None)
 
-    async def _first_answer(self) -> None:
-        """Wait for a kubelet, and then for a while until it says which ids are in use.
+    async def _wait_for_first_answer(self) -> None:
+        """Wait for a kubelet, and then for a limited time until it reports the IDs in use.
 
-        Files may have changed while this plugin was away, and then only the kubelet knows what containers have.
+        Files may have changed while this plugin was not running, and then only the kubelet knows what containers have.
         """
-        while not self._is_heard:
-            self._folders_news.clear()
+        while not self._has_answer:
+            self._directories_changed.clear()
             if not await self._kubelet.is_alive():
-                await _set_within(self._folders_news, self._times.poll_s)
-            elif not await self._hear(self._times.first_answer_s):
-                self._is_heard = await self._kubelet.is_alive()  # another one has its time anew
+                await _set_within(self._directories_changed, self._times.poll_s)
+            elif not await self._wait_for_answer(self._times.first_answer_s):
+                self._has_answer = await self._kubelet.is_alive()  # another kubelet gets the full time
         self._list({name: self._gone(name) for name in self._plugins})
 
-    async def _hear(self, timeout_s: float) -> bool:
-        """Whether the kubelet says within *timeout_s* which ids are in use."""
+    async def _wait_for_answer(self, timeout_s: float) -> bool:
+        """Whether the kubelet reports the IDs in use within *timeout_s*."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while (in_use := await self._ask_in_use()) is None:  # noqa: ASYNC110 (nothing tells)
+                while (in_use := await self._ask_in_use()) is None:  # noqa: ASYNC110 (there is no notification)
                     await asyncio.sleep(self._times.in_use_soon_s)
-                self._in_use, self._is_heard = in_use, True
-        return self._is_heard
+                self._in_use, self._has_answer = in_use, True
+        return self._has_answer
 
     def _apply(self, in_use: InUse) -> None:
-        """List of the ids that are gone those that are *in_use*, and no others."""
+        """Of the IDs that are gone, list only those that are *in_use*."""
         held = dict[str, list[Device]]()
         for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
             listed = {each.id: each for each in self._listed(name)}
-            known = [listed.get(each) or self._now(name, each) or Device(id=each) for each in in_use.get(name, ())]
+            known = [
+                listed.get(each) or self._published_device(name, each) or Device(id=each)
+                for each in in_use.get(name, ())
+            ]
             held[name] = [each for each in known if not self._is_published(name, each)]
         self._list(held)
         for name, devices in held.items():
             if name in self._plugins and name not in self._published and not devices:
                 self._end(name)
 
-    def _tell(self) -> None:
+    def _log_elsewhere(self) -> None:
         """Log which cards cannot be allocated, and which can be again."""
         for (kind, card), holder in self.elsewhere.items():
-            if (kind, card) not in self._told:
+            if (kind, card) not in self._logged:
                 text = "a card cannot be allocated: a container has it under an ID that is not offered"
                 self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
-        for kind, card in sorted(self._told - self.elsewhere.keys()):
+        for kind, card in sorted(self._logged - self.elsewhere.keys()):
             self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
-        self._told = frozenset(self.elsewhere)
+        self._logged = frozenset(self.elsewhere)
 
     def _listed(self, name: str) -> tuple[Device, ...]:
-        """The ids that are listed, or were until now, each with the quota that a container with it has."""
+        """Return the devices that are listed, or were until now, each with the quota that its container has."""
         plugin = self._plugins.get(name)
         return (*plugin.held, *plugin.published.devices.values()) if plugin is not None else ()
 
     def _gone(self, name: str) -> list[Device]:
-        """Those that are not published, or with another quota."""
+        """Return the listed devices that are not published, or only with another quota."""
         return [each for each in self._listed(name) if not self._is_published(name, each)]
 
     def _still_held(self, plugin: Plugin) -> list[Device]:
-        """The ids that are gone, and of those with another quota the ones that the kubelet last said are in use."""
+        """Return the devices that are gone, and those with another quota that the kubelet last reported as in use."""
         name = plugin.published.name
         in_use = self._in_use.get(name, ())
-        return [each for each in plugin.held if each.id in in_use or self._now(name, each.id) is None]
+        return [each for each in plugin.held if each.id in in_use or self._published_device(name, each.id) is None]
 
     def _is_published(self, name: str, device: Device) -> bool:
-        now = self._now(name, device.id)
+        now = self._published_device(name, device.id)
         return now is not None and now.quota == device.quota
 
-    def _now(self, name: str, id: str) -> Device | None:
-        """What is published under an id."""
+    def _published_device(self, name: str, id: str) -> Device | None:
+        """Return the published device with an ID."""
         return self._published[name].devices.get(id) if name in self._published else None
 
     # ---------------------------------------------------------------- plugins
 
     def _list(self, held: Mapping[str, Collection[Device]]) -> None:
-        """List what is published, and beside it what is *held*, by resource."""
+        """List what is published and, in addition, the devices *held* by containers, by resource."""
         if self._stopped:  # health and files may change until all parts have ended
             return
         former = {name: plugin.published for name, plugin in self._plugins.items()}
         in_use = [self._in_use]
-        changed = {name: {each.id for each in devices if self._now(name, each.id)} for name, devices in held.items()}
-        if not self._is_asked:  # until then containers may have all that went
+        changed = {
+            name: {each.id for each in devices if self._published_device(name, each.id)}
+            for name, devices in held.items()
+        }
+        if not self._is_queried:  # until then, containers may have all IDs that are gone
             in_use.append({name: [each.id for each in devices] for name, devices in held.items()})
         self.elsewhere = under_other_ids(
             self._published, lambda name: classes_of(name, self._published, former), in_use, changed
@@ -218,11 +224,11 @@ class Plugins:
             self._offer(name, devices)
 
     def _offer(self, name: str, held: Collection[Device]) -> None:
-        """Let the plugin of *name* offer what is published, and list what is *held* beside that."""
+        """Make the plugin of *name* offer what is published, and list the devices *held* by containers in addition."""
         resource = self._published.get(name) or withdrawn(name, self._former(name))
         resource = without_ids(resource, {each.id for each in held})  # those with another quota
         resource = without_cards(resource, self.elsewhere, self._in_use.get(name, ()))
-        resource = resource if self._is_heard else all_unhealthy(resource)
+        resource = resource if self._has_answer else all_unhealthy(resource)
         if name not in self._plugins:
             if name not in self._published and not held:
                 return
@@ -256,13 +262,13 @@ class Plugins:
             del self._ending[name]
 
     def _notify(self) -> None:
-        self._folders_news.set()
+        self._directories_changed.set()
         for plugin in self._plugins.values():
             plugin.notify()
 
 
 async def _set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
-    """Return when *event* is set: True; or after *timeout_s*: False."""
+    """Wait for *event*; return whether it was set within *timeout_s*."""
     try:
         async with asyncio.timeout(timeout_s):
             return await event.wait()

@@ -1,4 +1,4 @@
-"""What of NVIDIA's file its plugin passes over without a word, and may not be meant so."""
+"""Parts of NVIDIA's file that its plugin ignores silently, and that may be mistakes."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -9,11 +9,11 @@ from criproxy.nvidia.yaml_like_go import second_document
 
 _GPU = "nvidia.com/gpu"
 _CLOSE = 0.8
-"""All resources have the same domain, so that most names are a little alike."""
+"""All resources have the same domain, so that most names are somewhat similar."""
 
 
-def unmeant(text: str, config: PluginConfig) -> Iterator[str]:
-    """Sentences about *text* and what it makes *config*."""
+def likely_mistakes(text: str, config: PluginConfig) -> Iterator[str]:
+    """Yield sentences about *text* and the resulting *config*."""
     if line := second_document(text):
         yield f"line {line}: only the first YAML document of the file counts: what follows has no effect"
     if config.sharing.mps and config.sharing.time_slicing:
@@ -26,7 +26,7 @@ def unmeant(text: str, config: PluginConfig) -> Iterator[str]:
 
 
 def without_cards(config: PluginConfig) -> list[SharedResource]:
-    """The entries for a resource that no card can have."""
+    """Return the sharing entries for resources that no card can have."""
     names = offered_names(config)
     mixed = config.flags.mig_strategy == "mixed"
     entries = config.sharing.shared.resources if config.sharing.shared else ()
@@ -34,5 +34,5 @@ def without_cards(config: PluginConfig) -> list[SharedResource]:
 
 
 def offered_names(config: PluginConfig) -> list[str]:
-    """The resources that cards can have before they are shared, without those of MIG devices by their profile."""
+    """Return the resources that cards can have before sharing, without those of MIG profiles."""
     return list(dict.fromkeys((_GPU, *(each.name for each in (*config.gpu_resources, *config.mig_resources)))))

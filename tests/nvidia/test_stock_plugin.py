@@ -4,8 +4,8 @@ import pytest
 
 from criproxy.nvidia.load import load
 from criproxy.nvidia.options import Sharing
-from criproxy.nvidia.stock import as_nvidia_uses, ignored_by_nvidia
-from criproxy.nvidia.unknown import unknown_keys
+from criproxy.nvidia.stock_plugin import as_nvidia_uses, ignored_by_nvidia
+from criproxy.nvidia.unknown_keys import unknown_keys
 
 TEXT = """
 resources:

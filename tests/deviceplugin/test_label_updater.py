@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.label_file import write
-from criproxy.deviceplugin.labelling import Labelling
-from criproxy.deviceplugin.offering import Configuration
+from criproxy.deviceplugin.label_updater import LabelUpdater
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import InUse, Plugins
+from criproxy.deviceplugin.plugin_manager import InUse, PluginManager
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.devices.plan import Labels, PluginPlan, SharedCards
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
 from tests.control.world import RecordingLog
-from tests.deviceplugin.test_resources import of_ali
+from tests.deviceplugin.test_resource_builder import of_ali
 
 
 async def nobody() -> InUse | None:
@@ -25,7 +25,7 @@ async def nobody() -> InUse | None:
     return None
 
 
-def labelling(file: Path, log: RecordingLog, host_root: Path = Path("/")) -> Labelling:
+def labelling(file: Path, log: RecordingLog, host_root: Path = Path("/")) -> LabelUpdater:
     """The part of a program that offers two cards, which are shared."""
     plan = of_ali(SharedCards(name="aliyun.com/npu", replicas=2)).plan
     loaded = Loaded(
@@ -35,14 +35,14 @@ def labelling(file: Path, log: RecordingLog, host_root: Path = Path("/")) -> Lab
             )
         )
     )
-    plugins = Plugins(Place(kubelet_dir=file.parent), nobody, Tasks(log, Failures()))
+    plugins = PluginManager(Place(kubelet_dir=file.parent), nobody, Tasks(log, Failures()))
     publisher = Publisher(loaded, plugins, dict, dict, log)
-    return Labelling(host_root, publisher, log)
+    return LabelUpdater(host_root, publisher, log)
 
 
-async def written(one: Labelling) -> None:
+async def written(one: LabelUpdater) -> None:
     """Return when it has looked at the file again."""
-    await one._keep()
+    await one._update()
 
 
 async def test_a_folder_that_is_missing_is_told_of_once(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ async def test_a_file_of_a_program_that_was_killed_is_taken_over(tmp_path: Path)
     assert file.exists()
 
 
-async def keep(one: Labelling, model: Path, text: str) -> None:
+async def keep(one: LabelUpdater, model: Path, text: str) -> None:
     """Let it look at the file once, on a machine that calls itself *text*."""
-    keeping = asyncio.create_task(one._keep())
+    keeping = asyncio.create_task(one._update())
     pipe = await asyncio.to_thread(model.open, "w")  # opens when the write reads the model
     pipe.write(text)
     pipe.close()
@@ -106,7 +106,7 @@ async def test_a_program_ends_while_the_file_is_being_written(tmp_path: Path, is
     one = labelling(Path("/criproxy"), RecordingLog(), tmp_path)
     if not is_first:
         await keep(one, model, "Big Machine")
-    keeping = asyncio.create_task(one._keep())
+    keeping = asyncio.create_task(one._update())
     pipe = await asyncio.to_thread(model.open, "w")
     keeping.cancel()
     await asyncio.wait({keeping})

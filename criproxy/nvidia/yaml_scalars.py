@@ -1,7 +1,7 @@
-"""What an unquoted word of YAML means to Go's YAML library, version 2: YAML 1.1 without its numbers of base 60.
+"""Values of unquoted words of YAML in Go's YAML library, version 2: YAML 1.1 without base-60 numbers.
 
-NVIDIA's plugin reads its file so: ``no`` is false, ``012`` and ``0o12`` and ``1_0`` are 10, ``1e1`` is 10, and
-``1:0`` and ``2026-01-01`` are texts.
+As in NVIDIA's plugin, ``no`` is false, ``012``, ``0o12`` and ``1_0`` are 10, ``1e1`` is 10, and ``1:0`` and
+``2026-01-01`` are texts.
 """
 
 import re
@@ -22,16 +22,16 @@ _WORDS: dict[str, str | float | bool | None] = {
 }
 _FIRST = frozenset("+-.0123456789")
 _LONE_UNDERSCORE = re.compile(r"(?<![0-9])_|_(?![0-9])", re.ASCII)
-"""Not between two digits; only a number that begins with a point must not have one."""
+"""Not between two digits; invalid only in a number that begins with a point."""
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?", re.ASCII)
 
 
-class UnfitTagError(ValueError):
-    """A value that is not what its tag says."""
+class WrongTagError(ValueError):
+    """A value that does not match its tag."""
 
 
 def plain_value(text: str) -> str | float | bool | None:
-    """The value of the unquoted *text*."""
+    """Return the value of the unquoted *text*."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _FIRST or (text[0] == "." and _LONE_UNDERSCORE.search(text)):
@@ -45,7 +45,7 @@ def plain_value(text: str) -> str | float | bool | None:
 
 
 def tagged_value(tag: str, text: str) -> str | float | bool | None:
-    """The value of *text*, quoted or not, which the file gives the full *tag*.
+    """Return the value of *text*, quoted or not, with the full *tag* from the file.
 
     Raises:
         UnfitTagError: *text* is not of that type.
@@ -59,7 +59,7 @@ def tagged_value(tag: str, text: str) -> str | float | bool | None:
     if kind == "timestamp" and _DATE.fullmatch(text):
         return text
     if kind != _kind(value):
-        raise UnfitTagError(f"cannot decode !!{_kind(value)} `{text}` as a !!{kind}")
+        raise WrongTagError(f"cannot decode !!{_kind(value)} `{text}` as a !!{kind}")
     return value
 
 

@@ -1,19 +1,19 @@
-"""What is wrong with NVIDIA's file, flags or variables, in NVIDIA's words first and then in ours."""
+"""Errors about NVIDIA's file, flags or variables: NVIDIA's message first, then our advice."""
 
 from typing import Literal
 
 from criproxy.errors import ConfigError
 
 Stage = Literal["cli", "parse", "validate"]
-"""Whether flags and variables could not be read, the file could not, or their values do not fit together."""
+"""The stage that failed: reading flags and variables, reading the file, or validating the values together."""
 MistakeClass = Literal["value", "type", "syntax", "file", "cli"]
 
 MAX_QUOTED = 200
-"""Characters quoted from a file in one sentence."""
+"""Limit for characters that a sentence quotes from a file."""
 
 
 class PluginConfigError(ConfigError):
-    """A configuration that NVIDIA's plugin would refuse, too."""
+    """A configuration that NVIDIA's plugin would reject, too."""
 
     def __init__(
         self,
@@ -25,9 +25,15 @@ class PluginConfigError(ConfigError):
         where: str = "",
         advice: str = "",
     ) -> None:
-        """Say *text*, which is NVIDIA's message where there is one; *line* counts from 1, and 0 is no line.
+        """Create the error.
 
-        *where* is the key of the value in the file, *advice* what would be right.
+        Args:
+            text: NVIDIA's message, if it has one.
+            mistake_class: The kind of mistake.
+            stage: The stage that failed.
+            line: Line of the file, from 1; 0 for none.
+            where: Key of the value in the file.
+            advice: What would be right.
         """
         self.text = text
         self.mistake_class = mistake_class
@@ -41,10 +47,10 @@ class PluginConfigError(ConfigError):
 
 
 class WrongTypeError(PluginConfigError):
-    """A value of another type than Go's field: the decoder goes on, and tells it if nothing else is wrong."""
+    """A value of another type than Go's field: the decoder continues, and reports it if there is no other mistake."""
 
 
 def quoted(text: str) -> str:
-    """The *text* as part of a sentence: printable, of bounded length, in quotes."""
+    """Return *text* as part of a sentence: printable, of bounded length, in quotes."""
     printable = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[: MAX_QUOTED + 1])
     return f"'{printable}'" if len(printable) <= MAX_QUOTED else f"'{printable[:MAX_QUOTED]}…'"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.discovery.named import host_reader, read_device
+from criproxy.discovery.host_paths import host_reader, read_device
 from criproxy.model.cpuset import format_cpuset
 
 CARD = "sys/devices/pci0000:3a/0000:3a:00.0"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.resource import Resource
-from criproxy.deviceplugin.resources import Served, resources
+from criproxy.deviceplugin.resource_builder import Served, build_resources
 from criproxy.devices.allocation import InvalidRequest, Mount
 from criproxy.devices.asked import Asked, DeviceNode
 from criproxy.devices.builtin import BUILTIN, NVIDIA
@@ -67,7 +67,7 @@ def ask(resource: Resource, *wanted: str) -> tuple[dict[str, str], list[str], di
 
 def test_cards_of_a_generic_class() -> None:
     """Scenario 12: one for each node, with its NUMA node; a container gets the node, no variable, and our word."""
-    served = resources(of_ali(), npus(0, -1))
+    served = build_resources(of_ali(), npus(0, -1))
     resource = served.resources[NPU]
 
     assert ids(served) == {NPU: ["npu0", "npu1"]}
@@ -78,14 +78,14 @@ def test_cards_of_a_generic_class() -> None:
 
 def test_a_machine_without_cards_has_no_resource() -> None:
     """Nothing is published for a class of which the machine has none."""
-    assert resources(of_ali(), npus()).resources == {}
+    assert build_resources(of_ali(), npus()).resources == {}
 
 
 def test_some_cards_shared_and_renamed() -> None:
     """Those that are named have replicas as another resource; the others stay whole. An index and an id name a card."""
     entry = SharedCards(name=NPU, devices=("0", "npu2"), replicas=2, rename=f"{NPU}.shared", only_one=True)
 
-    served = resources(of_ali(entry), npus(0, 0, 1))
+    served = build_resources(of_ali(entry), npus(0, 0, 1))
     shared = served.resources[f"{NPU}.shared"]
 
     assert ids(served) == {NPU: ["npu1"], f"{NPU}.shared": ["npu0::0", "npu0::1", "npu2::0", "npu2::1"]}
@@ -101,7 +101,7 @@ def test_some_cards_shared_and_renamed() -> None:
 
 def test_two_replicas_of_a_card_are_one_card() -> None:
     """Its node is passed once, and both ids are told."""
-    resource = resources(of_ali(SharedCards(name=NPU, replicas=2)), npus(0)).resources[NPU]
+    resource = build_resources(of_ali(SharedCards(name=NPU, replicas=2)), npus(0)).resources[NPU]
 
     assert ask(resource, "npu0::0", "npu0::1") == (
         {},
@@ -113,7 +113,7 @@ def test_two_replicas_of_a_card_are_one_card() -> None:
 @pytest.mark.parametrize("id", ["npu7", ""])
 def test_an_id_that_is_not_offered(id: str) -> None:
     """It is refused, and so is its pod."""
-    resource = resources(of_ali(), npus(0)).resources[NPU]
+    resource = build_resources(of_ali(), npus(0)).resources[NPU]
 
     with pytest.raises(
         InvalidRequest, match=rf'invalid allocation request for "aliyun\.com/npu": .*unknown device: {id}$'
@@ -151,21 +151,21 @@ def test_a_shared_card_that_is_not_there(
     """While it runs, a card that is gone is a warning and takes nothing else away; at the start it is an error."""
     config = of_ali(SharedCards(name=NPU, devices=devices, replicas=2))
 
-    served = resources(config, npus(0, 0))
+    served = build_resources(config, npus(0, 0))
 
     assert ids(served) == {NPU: offered}
     assert served.warnings == warnings
     if warnings:
         sentence = r"aliyun\.com/npu cannot be shared as devices\.plugin\.sharing requires"
         with pytest.raises(ResourceError, match=sentence):
-            resources(config, npus(0, 0), strict=True)
+            build_resources(config, npus(0, 0), strict=True)
 
 
 def test_a_card_that_does_not_work() -> None:
     """All its replicas are unhealthy, and no others."""
     config = of_ali(SharedCards(name=NPU, devices=1, replicas=2))
 
-    resource = resources(config, npus(0, 0), {ALI.name: ["npu0"], "other": ["npu1"]}).resources[NPU]
+    resource = build_resources(config, npus(0, 0), {ALI.name: ["npu0"], "other": ["npu1"]}).resources[NPU]
 
     assert [(each.id, each.healthy) for each in resource.devices.values()] == [
         ("npu0::0", False),
@@ -180,7 +180,7 @@ def test_a_card_that_does_not_work() -> None:
 )
 def test_cards_on_one_numa_node_are_preferred(free: dict[int, int], chosen: tuple[str, ...]) -> None:
     """Then those on the node with room, then the lowest."""
-    prefer = resources(of_ali(), npus(0, 0, 1, 1), free_cpus=lambda: free).resources[NPU].preference
+    prefer = build_resources(of_ali(), npus(0, 0, 1, 1), free_cpus=lambda: free).resources[NPU].preference
 
     assert prefer is not None
     assert prefer(["npu0", "npu1", "npu2", "npu3"], [], 2) == chosen
@@ -196,7 +196,7 @@ def test_replicas_are_spread_as_the_class_says(spread: str, chosen: list[str]) -
     advertised = Advertised(kind=ALI, resource=NPU, spread="packed" if spread == "packed" else "distributed")
     plan = PluginPlan(advertised=(advertised,), sharing=(SharedCards(name=NPU, replicas=2),))
 
-    resource = resources(Configuration(plan=plan), npus(0, 0)).resources[NPU]
+    resource = build_resources(Configuration(plan=plan), npus(0, 0)).resources[NPU]
 
     assert resource.preference is not None
     assert sorted(resource.preference(list(resource.devices), [], 2)) == chosen
@@ -204,7 +204,7 @@ def test_replicas_are_spread_as_the_class_says(spread: str, chosen: list[str]) -
 
 def test_ten_thousand_ids() -> None:
     """Preference does not look at each two of so many."""
-    resource = resources(of_ali(SharedCards(name=NPU, replicas=1250)), npus(*[0] * 8)).resources[NPU]
+    resource = build_resources(of_ali(SharedCards(name=NPU, replicas=1250)), npus(*[0] * 8)).resources[NPU]
 
     assert len(resource.devices) == 10_000
     assert resource.preference is not None
@@ -228,7 +228,7 @@ def test_every_class_that_is_built_in(tmp_path: Path, name: str) -> None:
         )
     )
 
-    served = resources(config, stocks).resources[resource]
+    served = build_resources(config, stocks).resources[resource]
     second = next(each for each in served.devices if each.endswith("1::1"))
     envs, nodes, annotations = ask(served, second)
     asked = Asked(annotations=annotations, envs=(), devices=(), mounts=())
@@ -249,7 +249,7 @@ def _stocks(kind: DeviceClass, host: Host) -> Inventory:
 
 def test_time_slicing_of_nvidias_cards() -> None:
     """Scenario 4: ten ids of two GPUs; two containers with a card each see that card, and our word has their ids."""
-    served = resources(of_nvidia(FIVE), gpus(t4(0, 0), t4(1, 1)))
+    served = build_resources(of_nvidia(FIVE), gpus(t4(0, 0), t4(1, 1)))
     resource = served.resources[GPU]
 
     assert list(resource.devices) == [f"GPU-{gpu}::{number}" for gpu in (0, 1) for number in range(5)]
@@ -265,7 +265,7 @@ def test_a_gpu_that_is_lost() -> None:
     """It is unhealthy, without anybody saying so."""
     found = replace(gpus(t4(0), t4(1)), lost={"GPU-1": "GPU is lost"})
 
-    devices = resources(of_nvidia(FIVE), found).resources[GPU].devices
+    devices = build_resources(of_nvidia(FIVE), found).resources[GPU].devices
 
     assert [each.id for each in devices.values() if not each.healthy] == [f"GPU-1::{number}" for number in range(5)]
 
@@ -275,7 +275,7 @@ def test_nodes_and_cdi_names_of_nvidias_cards() -> None:
     text = "flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: [envvar, cdi-annotations]}}"
     numbers = count()
 
-    served = resources(of_nvidia(text), gpus(t4(0)), new_uuid=lambda: f"u{next(numbers)}")
+    served = build_resources(of_nvidia(text), gpus(t4(0)), new_uuid=lambda: f"u{next(numbers)}")
 
     assert ask(served.resources[GPU], "GPU-0") == (
         {"NVIDIA_VISIBLE_DEVICES": "GPU-0"},
@@ -291,7 +291,7 @@ def test_mps_of_nvidias_cards() -> None:
     """Scenario 8 as NVIDIA's own plugin has it: the pipe directory and two mounts."""
     text = "flags: {mpsRoot: /run/nvidia/mps}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
 
-    (response,) = resources(of_nvidia(text), gpus(t4(0))).resources[GPU].allocator.allocate([["GPU-0::1"]])
+    (response,) = build_resources(of_nvidia(text), gpus(t4(0))).resources[GPU].allocator.allocate([["GPU-0::1"]])
 
     assert response.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
     assert response.mounts == (
@@ -307,11 +307,11 @@ def test_more_clients_of_mps_than_a_card_serves() -> None:
     words = "invalid MPS configuration: invalid device maximum allowed replicas exceeded: 17 > 16"
 
     with pytest.raises(ResourceError, match=f"^{words}$"):
-        resources(of_nvidia(text), machine, strict=True)
-    served = resources(of_nvidia(text), machine)
+        build_resources(of_nvidia(text), machine, strict=True)
+    served = build_resources(of_nvidia(text), machine)
     assert ids(served) == {GPU: [f"GPU-0::{number}" for number in range(17)]}
     assert served.warnings == (f"GPU-1 is not offered: {words}",)
-    assert ids(resources(of_nvidia(text), gpus(replace(t4(1), compute_capability=(7, 0))))) == {}
+    assert ids(build_resources(of_nvidia(text), gpus(replace(t4(1), compute_capability=(7, 0))))) == {}
 
 
 def test_our_words_for_nvidias_cards() -> None:
@@ -325,7 +325,7 @@ def test_our_words_for_nvidias_cards() -> None:
     plan = replace(NVIDIA_ALONE, sharing=entries)
     config = Configuration(plan=plan, nvidia=with_own_sharing(load("version: v1"), plan))
 
-    served = resources(config, gpus(t4(0), t4(1), t4(2)))
+    served = build_resources(config, gpus(t4(0), t4(1), t4(2)))
 
     assert ids(served) == {
         GPU: ["GPU-1::0", "GPU-1::1", "GPU-1::2", "GPU-2"],
@@ -345,8 +345,8 @@ async def test_mig_devices(tmp_path: Path) -> None:
     host.use(Driver(gpus=(t4(0), host.mig(a100(1), part(0)))))
     text = "flags: {migStrategy: mixed, plugin: {passDeviceSpecs: true}}"
 
-    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0), PATIENT).look()
-    served = resources(of_nvidia(text), found)
+    found = await Machine([NVIDIA], host.root, NvmlProgram(command(host.nvml), 60.0), PATIENT).scan()
+    served = build_resources(of_nvidia(text), found)
 
     assert ids(served) == {GPU: ["GPU-0"], "nvidia.com/mig-1g.5gb": ["MIG-1"]}
     mig = served.resources["nvidia.com/mig-1g.5gb"]
@@ -360,17 +360,17 @@ def test_a_machine_that_contradicts_nvidias_file() -> None:
     config = of_nvidia("flags: {migStrategy: single}", plan)
     found = replace(gpus(replace(a100(0), mig_enabled=True)), stocks={**npus(0).stocks, NVIDIA.name: Stock()})
 
-    served = resources(config, found)
+    served = build_resources(config, found)
 
     assert ids(served) == {NPU: ["npu0"]}
     assert "device 0 has no MIG devices configured" in served.warnings[0]
     with pytest.raises(ResourceError, match="device 0 has no MIG devices configured"):
-        resources(config, found, strict=True)
+        build_resources(config, found, strict=True)
 
 
 def test_a_gpu_without_its_mig_devices_is_a_warning() -> None:
     """It is offered in no way."""
-    served = resources(of_nvidia("flags: {migStrategy: mixed}"), gpus(replace(a100(0), mig_enabled=True)))
+    served = build_resources(of_nvidia("flags: {migStrategy: mixed}"), gpus(replace(a100(0), mig_enabled=True)))
 
     assert served.resources == {}
     assert served.warnings == ("GPU-0 is not offered: MIG is on, but it has no MIG device",)
@@ -378,7 +378,7 @@ def test_a_gpu_without_its_mig_devices_is_a_warning() -> None:
 
 def test_a_resource_of_nvidias_file_that_the_class_does_not_have() -> None:
     """It is offered, since the file says so; and criproxy would hide its cards."""
-    served = resources(of_nvidia('resources: {gpus: [{pattern: "*", name: t4}]}'), gpus(t4(0)))
+    served = build_resources(of_nvidia('resources: {gpus: [{pattern: "*", name: t4}]}'), gpus(t4(0)))
 
     assert ids(served) == {"nvidia.com/t4": ["GPU-0"]}
     assert served.warnings == (
@@ -391,7 +391,7 @@ def test_before_nvml_has_answered(strategy: str, names: list[str]) -> None:
     """Cards that may turn out to be divided are not offered as a whole."""
     config = of_nvidia(f"flags: {{migStrategy: {strategy}}}")
 
-    assert list(resources(config, replace(gpus(t4(0)), pending=True), strict=True).resources) == names
+    assert list(build_resources(config, replace(gpus(t4(0)), pending=True), strict=True).resources) == names
 
 
 def test_imex_channels() -> None:
@@ -400,14 +400,14 @@ def test_imex_channels() -> None:
     found = gpus(t4(0))
 
     (response,) = (
-        resources(of_nvidia(text), replace(found, imex_channels=("0", "1")))
+        build_resources(of_nvidia(text), replace(found, imex_channels=("0", "1")))
         .resources[GPU]
         .allocator.allocate([["GPU-0"]])
     )
 
     assert response.envs["NVIDIA_IMEX_CHANNELS"] == "0"
     with pytest.raises(ResourceError, match="the IMEX channel 0, which imex of NVIDIA's file requires, does not exist"):
-        resources(of_nvidia(text), found, strict=True)
+        build_resources(of_nvidia(text), found, strict=True)
 
 
 def test_linked_gpus_are_preferred() -> None:
@@ -416,7 +416,7 @@ def test_linked_gpus_are_preferred() -> None:
     addresses = {card.id: card.pci for card in found.stock(NVIDIA).cards}
     peers = {f"GPU-{one}": Peers(nvlinks=NvLinks({addresses[f"GPU-{other}"]: 2})) for one, other in ((0, 3), (1, 2))}
 
-    prefer = resources(of_nvidia(), replace(found, peers=peers)).resources[GPU].preference
+    prefer = build_resources(of_nvidia(), replace(found, peers=peers)).resources[GPU].preference
 
     assert prefer is not None
     assert prefer(["GPU-3", "GPU-1", "GPU-0"], [], 2) == ("GPU-0", "GPU-3")
@@ -429,7 +429,7 @@ def test_tegra(strategy: str, platform: Platform) -> None:
     """Its one GPU has no node; the machine or the file says that it is one."""
     config = of_nvidia(f"flags: {{deviceDiscoveryStrategy: {strategy}}}")
 
-    assert ids(resources(config, replace(gpus(), platform=platform))) == {GPU: ["tegra"]}
+    assert ids(build_resources(config, replace(gpus(), platform=platform))) == {GPU: ["tegra"]}
 
 
 def test_permissions_of_a_class() -> None:
@@ -437,6 +437,6 @@ def test_permissions_of_a_class() -> None:
     kind = replace(ALI, permissions="r")
     plan = PluginPlan(advertised=(Advertised(kind=kind, resource=NPU),))
 
-    (response,) = resources(Configuration(plan=plan), npus(0)).resources[NPU].allocator.allocate([["npu0"]])
+    (response,) = build_resources(Configuration(plan=plan), npus(0)).resources[NPU].allocator.allocate([["npu0"]])
 
     assert response.devices == (DeviceNode("/dev/npu0", "/dev/npu0", "r"),)

@@ -1,4 +1,4 @@
-"""The resources that are published to the kubelet, each with what answers for it."""
+"""Builds the resources that are published to the kubelet, each with its allocator."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,17 +6,17 @@ from functools import cache
 from typing import cast
 from uuid import uuid4
 
-from criproxy.deviceplugin.answers import ByLinks, ClassAllocator, FreeCpus, Joined
-from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import (
+from criproxy.deviceplugin.allocators import ClassAllocator, EvidenceAllocator, FreeCpus, LinkPreference
+from criproxy.deviceplugin.card_offers import (
     Configuration,
-    Said,
+    WarningList,
     card_id,
     class_cards,
     nvidia_cards,
     platform_for,
-    warn_of_ids,
+    warn_about_ids,
 )
+from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.other_ids import domains_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
@@ -34,24 +34,24 @@ from criproxy.nvidia.preference import PairScores, pair_scores
 from criproxy.nvidia.resources import ResourceError
 
 Unhealthy = Mapping[str, Collection[str]]
-"""By the name of the class: ids of cards, of MIG devices or of single replicas; with a card all its replicas are."""
+"""By class: IDs of cards, MIG devices or single replicas; all replicas of such a card are unhealthy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What is published, and what is said of it."""
+    """The published resources, and the warnings about them."""
 
     resources: Mapping[str, Resource] = field(default_factory=dict)
     """By name."""
     offers: Offers = field(default_factory=dict)
-    """The same ids with their cards, indexes and nodes: for labels and for `criproxy devices`."""
+    """The same IDs with their cards, indexes and nodes: for labels and for `criproxy devices`."""
     classes: Mapping[str, str] = field(default_factory=dict)
     """The name of the class of each resource."""
     warnings: tuple[str, ...] = ()
     """Sentences."""
 
 
-def resources(
+def build_resources(
     config: Configuration,
     inventory: Inventory,
     unhealthy: Unhealthy | None = None,
@@ -61,52 +61,53 @@ def resources(
     new_uuid: Callable[[], str] = lambda: str(uuid4()),
     pins: Pins | None = None,
 ) -> Served:
-    """What to publish.
+    """Build the resources to publish.
 
     Args:
-        config: what is to be served.
-        inventory: the machine's cards.
-        unhealthy: those that do not work.
-        strict: whether a contradiction between files and machine is an error, and not a warning: for new files.
-        free_cpus: tells which NUMA node has room, where cards are otherwise equal.
-        new_uuid: makes keys of annotations unique.
-        pins: what numbers in these files meant before; None: they are new.
+        config: What to serve.
+        inventory: The machine's cards.
+        unhealthy: The cards that do not work.
+        strict: Whether a contradiction between files and machine is an error instead of a warning: for new files.
+        free_cpus: Returns the free CPU of NUMA nodes, which decides among otherwise equal cards.
+        new_uuid: Makes keys of annotations unique.
+        pins: What numbers in these files meant before; None if the files are new.
 
     Raises:
-        ResourceError: with *strict*: the cards and the files do not go together.
+        ResourceError: With *strict*: the cards and the files contradict each other.
     """
-    said, found, offers, classes = Said(), dict[str, Resource](), dict[str, Mapping[str, Offered]](), dict[str, str]()
+    warnings, found, classes = WarningList(), dict[str, Resource](), dict[str, str]()
+    offers = dict[str, Mapping[str, Offered]]()
     for advertised in config.plan.advertised:
         name = advertised.kind.name
-        maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
+        kind = _NvidiaBuilder if advertised.is_nvidia else _ClassBuilder
         try:
-            makers = maker.makers(said, None if strict else pins or Pins())
-            cards = {each: offered for each, (_, offered) in makers.items()}
-            _check_new(cards, classes)
+            builder = kind(config, inventory, advertised, free_cpus, new_uuid)
+            builders = builder.builders(warnings, None if strict else pins or Pins())
+            cards = {each: offered for each, (_, offered) in builders.items()}
+            _check_unique(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
-            made = [one.resource(each, offered, bad) for each, (one, offered) in makers.items()]
+            found |= {each: part.resource(each, offered, bad) for each, (part, offered) in builders.items()}
         except (ResourceError, MpsError) as error:
             if strict:
                 raise ResourceError(str(error), name) from error
-            said.warn(f"{name}: {error}")
+            warnings.add(f"{name}: {error}")
             continue
-        warn_of_ids(cards, said)
-        found |= {each.name: each for each in made}
+        warn_about_ids(cards, warnings)
         offers |= cards
         classes |= dict.fromkeys(cards, name)
-    return Served(resources=found, offers=offers, classes=classes, warnings=tuple(said.warnings))
+    return Served(resources=found, offers=offers, classes=classes, warnings=tuple(warnings.texts))
 
 
-def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: bool) -> Offers:
-    """*offers* without the cards that are *unable* to serve so many clients of MPS.
+def _without(offers: Offers, unable: Mapping[str, str], warnings: WarningList, *, strict: bool) -> Offers:
+    """Return *offers* without the cards that are *unable* to serve the required number of MPS clients.
 
     Raises:
-        MpsError: with *strict*.
+        MpsError: With *strict*: there is such a card.
     """
     for card, why in unable.items():
         if strict:
             raise MpsError(why)
-        said.warn(f"{card} is not offered: {why}")
+        warnings.add(f"{card} is not offered: {why}")
     left = {
         resource: {name: each for name, each in offered.items() if each.card not in unable}
         for resource, offered in offers.items()
@@ -114,14 +115,14 @@ def _without(offers: Offers, unable: Mapping[str, str], said: Said, *, strict: b
     return {resource: offered for resource, offered in left.items() if offered}
 
 
-def _check_new(cards: Offers, classes: Mapping[str, str]) -> None:
+def _check_unique(cards: Offers, classes: Mapping[str, str]) -> None:
     if twice := next((name for name in cards if name in classes), ""):
         raise ResourceError(f"{twice} is also offered by the class {classes[twice]!r}: rename one of them")
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
-    """Makes the resources of one class."""
+class _Builder:
+    """Builds the resources of one class."""
 
     config: Configuration
     inventory: Inventory
@@ -129,33 +130,33 @@ class _Maker:
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
 
-    def makers(self, said: Said, pins: Pins | None) -> dict[str, tuple["_Maker", Mapping[str, Offered]]]:
-        """By resource, who makes it, and what is offered: cards, and the vGPUs of those that are cut."""
-        parts, left = vgpus_of(self.advertised, self.config, self.inventory, said, pins)
+    def builders(self, warnings: WarningList, pins: Pins | None) -> dict[str, tuple["_Builder", Mapping[str, Offered]]]:
+        """Return, by resource, its builder and what is offered: whole cards, and the vGPUs of cards that are cut."""
+        parts, left = vgpus_of(self.advertised, self.config, self.inventory, warnings, pins)
         whole = replace(self, inventory=left)
-        found = {name: (whole, offered) for name, offered in whole.cards(said, pins).items()}
+        found = {name: (whole, offered) for name, offered in whole.cards(warnings, pins).items()}
         return {**found, **{name: (self, offered) for name, offered in parts.items()}}
 
-    def cards(self, said: Said, pins: Pins | None) -> Offers:
-        """What its cards are offered as."""
+    def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
+        """Return what the cards are offered as."""
         raise NotImplementedError
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
-        """Answers Allocate."""
+        """Return the allocator of a resource."""
         raise NotImplementedError
 
     def scores(self) -> PairScores:
-        """How well each two cards belong together."""
+        """Return how closely each two cards are linked."""
         raise NotImplementedError
 
     @property
     def spread(self) -> Spread:
-        """Over which cards replicas go."""
+        """How replicas are distributed over cards."""
         raise NotImplementedError
 
     def resource(self, name: str, offered: Mapping[str, Offered], unhealthy: Collection[str]) -> Resource:
-        """One of them."""
-        prefer = ByLinks(
+        """Build one resource."""
+        prefer = LinkPreference(
             resource=name, offered=offered, spread=self.spread, scores=cache(self.scores), free_cpus=self.free_cpus
         )
         return Resource(
@@ -163,7 +164,7 @@ class _Maker:
             kind=self.advertised.kind.name,
             domains=domains_of(self.advertised.kind),
             devices=devices_of(offered, unhealthy),
-            allocator=Joined(name, self._allocator(name, offered)),
+            allocator=EvidenceAllocator(name, self._allocator(name, offered)),
             preference=prefer,
             may_block=any(each.vgpu for each in offered.values()),
         )
@@ -184,23 +185,23 @@ class _Maker:
             whole=self.unshared().allocator(name, offered),
         )
 
-    def unshared(self) -> "_Maker":
-        """The same for cards that nothing shares."""
+    def unshared(self) -> "_Builder":
+        """Return a builder for the same cards without sharing."""
         return self
 
     @property
     def stock(self) -> Stock:
-        """The cards as files tell."""
+        """The cards according to files."""
         return self.inventory.stock(self.advertised.kind)
 
 
-class _Others(_Maker):
-    """Of a class that is not NVIDIA's."""
+class _ClassBuilder(_Builder):
+    """For a class other than NVIDIA's."""
 
     __slots__ = ()
 
-    def cards(self, said: Said, pins: Pins | None) -> Offers:
-        return class_cards(self.advertised, self.config.plan, self.inventory, said, pins)
+    def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
+        return class_cards(self.advertised, self.config.plan, self.inventory, warnings, pins)
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
         entries = self.config.plan.shared_of(self.advertised)
@@ -217,29 +218,31 @@ class _Others(_Maker):
         return self.advertised.spread
 
 
-class _Nvidia(_Maker):
-    """Of NVIDIA's class."""
+class _NvidiaBuilder(_Builder):
+    """For NVIDIA's class."""
 
     __slots__ = ()
 
-    def unshared(self) -> _Maker:
+    def unshared(self) -> _Builder:
         config = replace(self.config, nvidia=replace(self.config.nvidia, sharing=Sharing()))
         return replace(self, config=config)
 
-    def cards(self, said: Said, pins: Pins | None) -> Offers:
-        offers = nvidia_cards(self.config.nvidia, self.inventory, said, pins)
+    def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
+        offers = nvidia_cards(self.config.nvidia, self.inventory, warnings, pins)
         if unable := overloaded(offers, self.inventory.gpus, self.config.nvidia):
-            offers = _without(offers, unable, said, strict=pins is None)
+            offers = _without(offers, unable, warnings, strict=pins is None)
         for name in offers:
             if not self.advertised.kind.serves(name):
-                said.warn(f"{name} is not in resources of the class nvidia, so criproxy hides its cards: add it there")
+                warnings.add(
+                    f"{name} is not in resources of the class nvidia, so criproxy hides its cards: add it there"
+                )
         return offers
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
         return allocation.Allocator(
             resource=resource,
             offered=offered,
-            config=self._config_of(resource),
+            config=self._config_for(resource),
             host=allocation.Host(
                 platform=platform_for(self.config.nvidia, self.inventory),
                 nodes=self.stock.shared,
@@ -248,8 +251,8 @@ class _Nvidia(_Maker):
             new_uuid=self.new_uuid,
         )
 
-    def _config_of(self, resource: str) -> PluginConfig:
-        """With our section's word for this resource on containers that ask for several; NVIDIA's has one for all."""
+    def _config_for(self, resource: str) -> PluginConfig:
+        """Return NVIDIA's file with our section's ``only_one`` for this resource; NVIDIA's has one setting for all."""
         config, entries = self.config.nvidia, self.config.plan.shared_of(self.advertised)
         if not entries or config.sharing.time_slicing is None:
             return config

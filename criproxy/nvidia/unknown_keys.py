@@ -1,4 +1,4 @@
-"""Keys that NVIDIA's plugin does not know: it ignores them without a word, and a mistyped one has no effect."""
+"""Keys that NVIDIA's plugin does not know: it ignores them silently, and a mistyped key has no effect."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ class UnknownKey:
 
     line: int
     key: str
-    """With those that lead to it, ``resources.migs``."""
+    """The path of the key, for example ``resources.migs``."""
     close: str = ""
-    """The known key that is spelled most like it; empty: none is."""
+    """The known key with the most similar spelling; empty if there is none."""
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """A sentence for users."""
         meant = f"; did you mean '{self.close}'?" if self.close else ""
         return f"line {self.line}: NVIDIA's plugin does not know '{self.key}' and ignores it{meant}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What a mapping may have: names, with what lies below."""
+    """The known keys of a mapping, with the keys below them."""
 
     below: Mapping[str, "_Keys | None"]
     any_case: bool = True
@@ -64,14 +64,14 @@ KNOWN = _Keys(
         "imex": _Keys(_names("channelIDs required")),
     }
 )
-"""The whole file."""
+"""The keys of the whole file."""
 
 
 def unknown_keys(text: str) -> list[UnknownKey]:
-    """The keys in the *text* of a file that have no effect, in the order of the file.
+    """Return the keys in the *text* of a file that have no effect, in the order of the file.
 
     Raises:
-        PluginConfigError: the text is no YAML.
+        PluginConfigError: The text is not valid YAML.
     """
     return sorted(_unknown(read_yaml(text), "", KNOWN), key=lambda unknown: unknown.line)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from criproxy.nvidia.command_line import set_values
-from criproxy.nvidia.effects import without_effect
 from criproxy.nvidia.load import load
+from criproxy.nvidia.no_effect import without_effect
 from criproxy.nvidia.syntax import read_file
 
 MPS = "flags: {mpsRoot: /m}\nsharing: {mps: {%sresources: [{name: nvidia.com/gpu, replicas: %d}]}}"

@@ -1,4 +1,4 @@
-"""What the machine's cards are offered as: NVIDIA's by their own rules, those of other classes by our section."""
+"""What the machine's cards are offered as: NVIDIA's by NVIDIA's rules, those of other classes by our section."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,41 +24,41 @@ E = TypeVar("E", bound=SharedCards | SharedResource)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What is to be served: the section of our policy file, and NVIDIA's file that it names."""
+    """What to serve: the section of our policy file, and the NVIDIA file that it names."""
 
     plan: PluginPlan
     nvidia: PluginConfig = field(default_factory=PluginConfig)
-    """With the cards that our own section shares; see `config.nvidia_file`."""
+    """Includes the cards that our own section shares; see `config.nvidia_file`."""
 
 
 @dataclass(slots=True)
-class Said:
-    """What is worth a warning, once each."""
+class WarningList:
+    """Collects warnings, each one once."""
 
-    warnings: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
-    def warn(self, text: str) -> None:
-        """Note *text*."""
-        if text not in self.warnings:
-            self.warnings.append(text)
+    def add(self, text: str) -> None:
+        """Add *text*."""
+        if text not in self.texts:
+            self.texts.append(text)
 
 
-def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: Pins | None) -> Offers:
-    """What NVIDIA's cards are offered as.
+def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: WarningList, pins: Pins | None) -> Offers:
+    """Return what NVIDIA's cards are offered as.
 
     Args:
         config: NVIDIA's file.
-        inventory: the machine.
-        said: gets what is wrong and does no harm.
-        pins: what numbers meant at first; shared cards that are not there are left out, since a card that breaks does
-            not take all others away. None: they have to be there, as when NVIDIA's plugin starts.
+        inventory: The machine's cards.
+        warnings: Receives mistakes that do no harm.
+        pins: What numbers meant when the file was loaded; shared cards that do not exist are left out, so that a card
+            that breaks does not take all others away. None: all of them must exist, as when NVIDIA's plugin starts.
 
     Raises:
-        ResourceError: the cards and the file do not go together.
+        ResourceError: The cards and the file contradict each other.
     """
     platform = platform_for(config, inventory)
     if inventory.pending and config.flags.mig_strategy != "none":
-        said.warn("NVIDIA's cards are not offered until NVML has reported how they are divided")
+        warnings.add("NVIDIA's cards are not offered until NVML has reported how they are divided")
         return {}
     shared = config.sharing.shared
     if shared is not None and pins is not None:
@@ -67,17 +67,17 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, pins: P
         )
         now = {str(gpu.index): gpu.uuid for gpu in inventory.gpus}
         entries = pins.entries(NVIDIA.name, shared.resources, whole, now)
-        left = replace(shared, resources=tuple(still_there(entries, whole, said)))
+        left = replace(shared, resources=tuple(existing_entries(entries, whole, warnings)))
         parts = {"mps": left} if config.sharing.mps is not None else {"time_slicing": left}
         config = replace(config, sharing=replace(config.sharing, **parts))
     found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
     for gpu in empty_parents(inventory.gpus, config):
-        said.warn(f"{gpu.uuid} is not offered: MIG is on, but it has no MIG device")
+        warnings.add(f"{gpu.uuid} is not offered: MIG is on, but it has no MIG device")
     return found
 
 
 def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
-    """How cards are found: as the file says, or as the machine is."""
+    """Return how cards are found: according to the file, or to the machine."""
     match config.flags.device_discovery_strategy:
         case "tegra":
             return "tegra"
@@ -87,16 +87,16 @@ def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
 
 
 def class_cards(
-    advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, pins: Pins | None
+    advertised: Advertised, plan: PluginPlan, inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> Offers:
-    """What the cards of another class are offered as; arguments and errors as for `nvidia_cards`."""
+    """Return what the cards of another class are offered as; arguments and errors as for `nvidia_cards`."""
     kind, resource = advertised.kind, advertised.resource
     found = in_order(_offered(kind, card) for card in inventory.stock(kind).cards)
     whole: Offers = {resource: found} if found else {}
     entries = plan.shared_of(advertised)
     if pins is not None:
         pinned = pins.entries(kind.name, entries, whole, {card.index: card.id for card in found.values()})
-        entries = tuple(still_there(pinned, whole, said))
+        entries = tuple(existing_entries(pinned, whole, warnings))
     try:
         return share(whole, entries)
     except SelectionError as error:
@@ -104,7 +104,7 @@ def class_cards(
 
 
 def card_id(kind: DeviceClass, card: Card) -> str:
-    """The id under which the kubelet knows a card: one that `Stock.card` finds again.
+    """Return the ID of a card for the kubelet; `Stock.card` finds the card by it.
 
     It is the name of a node, such as ``npu3``: it stays the same while other cards, and other nodes, come and go.
     """
@@ -119,8 +119,8 @@ def _offered(kind: DeviceClass, card: Card) -> Offered:
     return Offered(id=card_id(kind, card), index=str(card.number), paths=card.nodes, numa_node=node)
 
 
-def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
-    """*entries* without the cards that are not there (any more)."""
+def existing_entries(entries: Iterable[E], whole: Offers, warnings: WarningList) -> Iterator[E]:
+    """Yield *entries* without the cards that do not exist (any more)."""
     for entry in entries:
         there: Mapping[str, Offered] = whole.get(entry.name, {})
         devices = entry.devices
@@ -128,19 +128,19 @@ def still_there(entries: Iterable[E], whole: Offers, said: Said) -> Iterator[E]:
             known = {*there, *(card.index for card in there.values())}
             for name in devices:
                 if name not in known:
-                    said.warn(f"{entry.name}: the card {name}, which should be shared, does not exist")
+                    warnings.add(f"{entry.name}: the card {name}, which should be shared, does not exist")
             if left := tuple(name for name in devices if name in known):
                 yield replace(entry, devices=left)
         elif isinstance(devices, int) and devices > len(there):
-            said.warn(f"{entry.name}: {devices} cards should be shared, but only {len(there)} exist")
+            warnings.add(f"{entry.name}: {devices} cards should be shared, but only {len(there)} exist")
             if there:
                 yield replace(entry, devices=len(there))
         else:
             yield entry
 
 
-def warn_of_ids(offers: Offers, said: Said) -> None:
-    """Say which resources have ids that are longer than Kubernetes' documentation has them."""
+def warn_about_ids(offers: Offers, warnings: WarningList) -> None:
+    """Warn about resources with IDs that are longer than Kubernetes documents."""
     for resource, cards in offers.items():
         if long := next((each for each in cards if len(each) > MAX_ID), ""):
-            said.warn(f"{resource}: ids such as {long} have more than {MAX_ID} characters")
+            warnings.add(f"{resource}: ids such as {long} have more than {MAX_ID} characters")

@@ -1,4 +1,4 @@
-"""The CPUs of what a policy file names by a path of the host: cgroups, and devices in sysfs."""
+"""The CPUs of paths of the host in a policy file: cgroups, and devices in sysfs."""
 
 from functools import partial
 from pathlib import Path
@@ -10,17 +10,17 @@ from criproxy.policy.usable import HostReader
 
 
 def host_reader(host_root: Path) -> HostReader:
-    """What looks below *host_root*."""
+    """Return a reader for paths below *host_root*."""
     return HostReader(partial(read_cgroup, host_root), partial(read_device, host_root))
 
 
 def read_device(host_root: Path, path: str) -> CpuSet | None:
-    """The CPUs next to what is at *path* in sysfs, such as ``/sys/class/net/eth0``, or next to what it is a part of.
+    """Return the CPUs next to the device at *path* in sysfs, such as ``/sys/class/net/eth0``, or next to its parent.
 
-    None where there is no such thing, or where neither it nor anything around it says where it is.
+    None if the path does not exist, or if neither the device nor any parent has a location.
 
     Raises:
-        CriproxyError: a file there does not say what it should.
+        CriproxyError: A file has invalid content.
     """
     top = (host_root / "sys").resolve()
     place = (host_root / path.lstrip("/")).resolve()

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.deviceplugin.card_offers import Configuration, card_id
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Configuration, card_id
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import build_resources
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, is_replica
@@ -46,7 +46,7 @@ def test_no_card_is_offered_whole_and_shared(kind: DeviceClass, numbers: set[int
     stock = cards(kind, numbers)
     plan = PluginPlan(advertised=(Advertised(kind=kind, resource=NPU),), sharing=tuple(entries))
 
-    served = resources(Configuration(plan=plan), Inventory(stocks={kind.name: stock}))
+    served = build_resources(Configuration(plan=plan), Inventory(stocks={kind.name: stock}))
 
     ids = [each for resource in served.resources.values() for each in resource.devices]
     whole = {each for each in ids if not is_replica(each)}

@@ -1,8 +1,8 @@
-"""Hybrid machines: which CPUs are slower than others. Nothing where all are alike.
+"""Hybrid machines: which CPUs are slower than others. Empty if all are alike.
 
 The scheduler's capacities and the frequencies decide. The performance counters of Intel's two core types
-(``devices/cpu_core`` and ``cpu_atom``) decide only where no frequency is known: they say what a core can count,
-and there are machines that have both and cores that are all alike.
+(``devices/cpu_core`` and ``cpu_atom``) decide only if no frequency is known: they show what a core can count, and
+there are machines that have both, although all their cores are alike.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import Core, CpuKind
 
 BOOST_TOLERANCE = 0.10
-"""Cores of one kind may differ by less than this in their highest frequency: makers let the best ones boost further."""
+"""Highest frequencies of one kind may differ by less than this: vendors let the best cores boost further."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,7 +27,7 @@ class _Speed:
 
 
 def read_kinds(host_root: Path, cores: Iterable[Core]) -> tuple[CpuKind, ...]:
-    """Kinds of CPUs, from slow to fast; none where all are alike."""
+    """Return the kinds of CPUs, from slow to fast; none if all are alike."""
     cpus_of: dict[_Speed, CpuSet] = {}
     for core in cores:
         speed = _speed(f"{host_root}/{CPUS}/cpu{core.id}")
@@ -35,7 +35,7 @@ def read_kinds(host_root: Path, cores: Iterable[Core]) -> tuple[CpuKind, ...]:
     if set(cpus_of) == {_Speed(0, 0, 0)}:
         kinds = _counter_kinds(host_root, cpus_of[_Speed(0, 0, 0)])
     else:
-        kinds = _joined(cpus_of)
+        kinds = _merge_similar(cpus_of)
     return tuple(kinds) if len(kinds) > 1 else ()
 
 
@@ -47,8 +47,8 @@ def _speed(cpu: str) -> _Speed:
     )
 
 
-def _joined(cpus_of: dict[_Speed, CpuSet]) -> list[CpuKind]:
-    """Kinds, where the highest frequencies of CPUs with one base frequency count as one if they are close together."""
+def _merge_similar(cpus_of: dict[_Speed, CpuSet]) -> list[CpuKind]:
+    """Return the kinds; similar highest frequencies of CPUs with the same base frequency count as equal."""
     highest: dict[int, int] = {}
     for base_khz, same in groupby(sorted(cpus_of, key=lambda speed: speed.base_khz), key=lambda speed: speed.base_khz):
         maxima = [speed.max_khz for speed in same]
@@ -56,8 +56,8 @@ def _joined(cpus_of: dict[_Speed, CpuSet]) -> list[CpuKind]:
             highest[base_khz] = max(maxima)
     kinds: dict[_Speed, CpuSet] = {}
     for speed, cpus in cpus_of.items():
-        joined = _Speed(speed.capacity, highest.get(speed.base_khz, speed.max_khz), speed.base_khz)
-        kinds[joined] = kinds.get(joined, frozenset()) | cpus
+        merged = _Speed(speed.capacity, highest.get(speed.base_khz, speed.max_khz), speed.base_khz)
+        kinds[merged] = kinds.get(merged, frozenset()) | cpus
     return [CpuKind(cpus, speed.capacity, speed.base_khz, speed.max_khz) for speed, cpus in sorted(kinds.items())]
 
 
