@@ -1,8 +1,10 @@
-"""Asks the daemon over its control socket, from a thread; the daemon may be absent, slow or of another version."""
+"""Requests to the daemon over its control socket; the daemon may be absent, slow or of another version."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -11,6 +13,8 @@ from criproxy.errors import CriproxyError
 WRONG_USE = 2
 """The exit status that goes with an answer about a wrong request."""
 LONGEST_ANSWER_BYTES = 1 << 20
+REPORT_TIMEOUT_S = 2.0
+"""How long the daemon may take to answer one report."""
 _CHUNK_BYTES = 65_536
 
 
@@ -27,8 +31,18 @@ class DaemonRefuses(CriproxyError):
         """Whether the request is wrong, so that it is no use to repeat it."""
 
 
+async def report(path: str, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """Return the answer of the daemon on *path*; waits for it in a thread, at most `REPORT_TIMEOUT_S`.
+
+    Raises:
+        NoDaemon: there is no answer in time.
+        DaemonRefuses: the answer is an error.
+    """
+    return await asyncio.to_thread(partial(ask, path, command, arguments, REPORT_TIMEOUT_S))
+
+
 def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:  # noqa: ANN401 - JSON
-    """What the daemon on *path* answers; all of it within *timeout_s*.
+    """Return the answer of the daemon on *path*; blocks for at most *timeout_s*.
 
     Raises:
         NoDaemon: there is no answer in time.

@@ -1,70 +1,66 @@
-"""Asks the daemon on behalf of the watcher, in a thread and within two seconds, and says once why it gets no answer.
+"""Requests of the watcher to the daemon; the log gets each reason why there is no answer once.
 
-Several commands are asked beside each other, and what one of them is answered does not concern the others.
+Requests with different commands run in parallel, and the answer to one of them does not affect the others.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
+from criproxy.observe.asking import DaemonRefuses, NoDaemon, report
 from criproxy.observe.logger import Log
 
-ASK_S = 2.0
-"""How long the daemon may take for one answer."""
 FORGET_S = 60.0
-"""A refusal that has not been repeated for so long is news again."""
+"""A refusal that has not been repeated for so long is logged again."""
 MOST_REFUSALS = 256
-"""Of which it is remembered that the log has them: their reasons name containers."""
+"""The logged refusals that are remembered; bounded, because their reasons name containers."""
 
 
 @dataclass(slots=True, repr=False)
 class Daemon:
-    """The daemon on *socket*.
+    """The daemon, as the watcher uses it.
 
     Args:
-        socket: its control socket.
-        log: is told once of each reason why there is no answer.
-        clock: a monotonic one.
+        socket: the daemon's control socket.
+        log: gets each reason why there is no answer once.
+        clock: a monotonic clock, in seconds.
     """
 
     socket: str
     log: Log
     clock: Callable[[], float] = time.monotonic
     _unanswered: dict[str, str] = field(default_factory=dict)
-    """By command, why there is no answer, as the log has it."""
+    """By command, the logged reason why there is no answer."""
     _refusals: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By command and reason when it was refused last, the oldest first."""
+    """By command and reason, when the command was last refused; the oldest first."""
 
     async def ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-        """What it answers.
+        """Return the daemon's answer to *command*.
 
         Raises:
-            NoDaemon: nothing, in time.
-            DaemonRefuses: that it does not do it.
+            NoDaemon: there is no answer in time.
+            DaemonRefuses: the answer is an error.
         """
         try:
-            answer = await asyncio.to_thread(partial(ask, self.socket, command, arguments, ASK_S))
+            answer = await report(self.socket, command, arguments)
         except NoDaemon as error:
-            self._note_silence(command, str(error))
+            self._log_no_answer(command, str(error))
             raise
         except DaemonRefuses as error:
             self._unanswered.pop(command, None)
-            self._note_refusal(command, str(error))
+            self._log_refusal(command, str(error))
             raise
         self._unanswered.pop(command, None)
         return answer
 
-    def _note_silence(self, command: str, reason: str) -> None:
-        self._refusals.clear()  # whoever answers next may be another one
+    def _log_no_answer(self, command: str, reason: str) -> None:
+        self._refusals.clear()  # the next answer may come from another daemon
         if self._unanswered.get(command) != reason:
             self._unanswered[command] = reason
             self.log.warning("the quota watcher gets no answer from the daemon", command=command, reason=reason)
 
-    def _note_refusal(self, command: str, reason: str) -> None:
+    def _log_refusal(self, command: str, reason: str) -> None:
         now_s = self.clock()
         last_s = self._refusals.pop((command, reason), None)
         if len(self._refusals) >= MOST_REFUSALS:

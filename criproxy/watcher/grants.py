@@ -8,6 +8,7 @@ from typing import Any
 from criproxy.devices.plan import STRENGTHS, OverQuota
 from criproxy.errors import CriproxyError
 from criproxy.model.plain import from_plain
+from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
 from criproxy.usage.quota import Key
 from criproxy.usage.values import Grant, Process, Quantity
@@ -83,7 +84,10 @@ class Grants:
     _asked_for: frozenset[str] = frozenset()
     """Containers that the last answer did not have: it is no use to ask again for their sake."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    _said: str = ""
+    _problems: LogOnce = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._problems = LogOnce(self.log)
 
     def see(self, containers: Iterable[str]) -> None:
         """Ask soon if one of these is new."""
@@ -109,13 +113,11 @@ class Grants:
         try:
             answer = await self.daemon.ask("device-grants", {})
             self.granted = granted_in(answer)
-            self._said = ""
+            self._problems.clear()
         except CriproxyError:
             self._asked_for = frozenset()  # what is new stays new until there is an answer
         except (LookupError, ValueError, TypeError, AttributeError) as error:
-            if str(error) != self._said:
-                self._said = str(error)
-                self.log.warning("the daemon's answer about containers is invalid", reason=str(error))
+            self._problems.warning("the daemon's answer about containers is invalid", str(error))
 
 
 def granted_in(answer: Any) -> Granted:  # noqa: ANN401 - JSON

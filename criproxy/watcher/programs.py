@@ -1,4 +1,4 @@
-"""Follows a program that prints readings: starts it, again where it ends or hangs, and reads what it says."""
+"""Readings that a program prints: the program is started, and started again whenever it exits or hangs."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from criproxy.observe.backoff import Backoff
 from criproxy.observe.children import Child
+from criproxy.observe.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.usage.readings import NoReading, reading_in
 from criproxy.usage.values import Reading
 
@@ -17,10 +18,10 @@ SILENT_PERIODS = 5.0
 """The same, where readings are rarer."""
 LONGEST_BYTES = 16 << 20
 """Of one reading, which has about 60 for each process: who starts many must not switch the quotas of a class off."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Before it is started again."""
 CALM_S = 60.0
-"""What has run for so long is started again after the first pause."""
+"""A program that has run for so long is started again after the shortest pause."""
+
+NOT_JSON = "a line that is not JSON"
 
 Took = Callable[[Reading], None]
 
@@ -43,16 +44,25 @@ class ProgramSource:
     title: str
     took: Took
     silent_s: float = SILENT_S
-    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
+    backoff: Backoff = field(default_factory=restart_backoff)
     child: Child = field(default_factory=Child)
 
     async def run(self) -> None:
-        """Follow it for ever."""
+        """Run the program, again after each end."""
+        program = LineProgram(
+            self.command,
+            self.title,
+            silence=f"{self.title} has printed nothing",
+            silent_s=self.silent_s,
+            unreadable=NOT_JSON,
+            longest_bytes=LONGEST_BYTES,
+            child=self.child,
+        )
         try:
             while True:
                 begun_s = time.monotonic()
-                problem = await self._follow()
-                self._problem(problem)
+                problem = await program.follow(self._take)
+                self.took(Reading(kind=self.kind, at_s=time.monotonic(), problem=problem))
                 await self.child.end()
                 if time.monotonic() - begun_s > CALM_S:
                     self.backoff.reset()
@@ -60,31 +70,16 @@ class ProgramSource:
         finally:
             await self.child.end()
 
-    async def _follow(self) -> str:
-        """Take its readings; returns why it says no more that can be used."""
+    def _take(self, line: bytes) -> str:
+        """Pass the reading of a line on; return the problem that it reports."""
         try:
-            lines = await self.child.start(self.command, LONGEST_BYTES)
-        except OSError as error:
-            return f"{self.title} cannot be run: {error.strerror}"
-        problem = f"{self.title} has exited"
-        while True:
-            try:
-                async with asyncio.timeout(self.silent_s):
-                    line = await lines.readline()
-                if not line:
-                    return problem
-                reading = reading_in(json.loads(line), self.kind, time.monotonic())
-            except TimeoutError:
-                return f"{self.title} has printed nothing for {self.silent_s:g} s"
-            except NoReading as error:
-                return f"{self.title} printed an invalid reading: {error}"
-            except (ValueError, RecursionError) as error:
-                return f"{self.title} printed a line that is not JSON: {error}"
-            self.took(reading)
-            problem = reading.problem or problem
-
-    def _problem(self, problem: str) -> None:
-        self.took(Reading(kind=self.kind, at_s=time.monotonic(), problem=problem))
+            reading = reading_in(json.loads(line), self.kind, time.monotonic())
+        except NoReading as error:
+            raise BadLine(f"an invalid reading: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise BadLine(f"{NOT_JSON}: {error}") from error
+        self.took(reading)
+        return reading.problem
 
 
 def silent_s(period_s: float) -> float:

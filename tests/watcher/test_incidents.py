@@ -211,9 +211,13 @@ def test_what_is_new_is_told_instead_of_a_kill_from_before_a_restart(folder: Pat
     incidents = Told(folder).incidents
     incidents.over(OVER)
     incidents.finish(KEY, from_before(10))
-    assert incidents._pending[KEY].arguments["action"] == "stop"
+    pending = incidents._pending.get(KEY)
+    assert pending is not None
+    assert pending.arguments["action"] == "stop"
 
     other = Told(folder).incidents
     other.finish(KEY, from_before(10))
     other.within(Within(KEY), "npu")
-    assert other._pending[KEY].arguments["over"] is False
+    pending = other._pending.get(KEY)
+    assert pending is not None
+    assert pending.arguments["over"] is False
