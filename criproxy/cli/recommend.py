@@ -15,7 +15,7 @@ from criproxy.cli.place import Place
 from criproxy.cli.render.lines import say
 from criproxy.errors import CriproxyError
 from criproxy.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
-from criproxy.usage.signals import (
+from criproxy.usage.scaling_signals import (
     DEFAULT_PERCENT,
     METRICS,
     PREFIX,

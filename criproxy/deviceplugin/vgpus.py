@@ -15,7 +15,7 @@ from criproxy.devices.cutting import cut
 from criproxy.devices.enforcement import Makers, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
-from criproxy.devices.vgpus import CardSize, Profile, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import CardSize, Profile, Vgpu, annotations_of
 from criproxy.nvidia.nodes import gpu_paths
 from criproxy.nvidia.resources import ResourceError, shown
 

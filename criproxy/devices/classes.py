@@ -9,7 +9,7 @@ from typing import Literal
 
 from criproxy.devices.offers import REPLICA
 from criproxy.devices.paths import clean_path
-from criproxy.devices.vgpus import card_of_vgpu, is_vgpu
+from criproxy.devices.vgpu_profiles import card_of_vgpu, is_vgpu
 
 IdFormat = Literal["uuid", "index", "minor", "as-is", "plugin"]
 """What the visible variable says of the ids that the kubelet knows: the same words (uuid, as-is), the number at the end

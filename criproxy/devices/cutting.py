@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from criproxy.devices.vgpus import CardChoice, CardSize, Cut, Profile, Vgpu, vgpu_id
+from criproxy.devices.vgpu_profiles import CardChoice, CardSize, Cut, Profile, Vgpu, vgpu_id
 
 ALL_CORES_PERCENT = ALL_MEMORY_PERCENT = 100
 

@@ -15,7 +15,7 @@ from posixpath import join
 from criproxy.devices.allocation import Mount, Response
 from criproxy.devices.asked import Asked, EnvVar, MountPoint
 from criproxy.devices.paths import clean_path
-from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, quota_in
+from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, quota_in
 from criproxy.model.plain import from_plain, to_plain
 
 ANNOTATION = "devices.criproxy.io/enforcement"

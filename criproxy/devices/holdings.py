@@ -14,7 +14,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import OWN, Evidence, Given, Share
 from criproxy.devices.may_see import Finding
 from criproxy.devices.nearness import Whereabouts
-from criproxy.devices.vgpus import Quota, is_vgpu
+from criproxy.devices.vgpu_profiles import Quota, is_vgpu
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain, to_plain

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from criproxy.devices.cards import ids_text
 from criproxy.devices.cutting import ALL_MEMORY_PERCENT, choose
-from criproxy.devices.vgpus import SEPARATOR, CardSize, Profile, Vgpu, vgpu_id
+from criproxy.devices.vgpu_profiles import SEPARATOR, CardSize, Profile, Vgpu, vgpu_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

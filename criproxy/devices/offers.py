@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from criproxy.devices.vgpus import Vgpu, card_of_vgpu
+from criproxy.devices.vgpu_profiles import Vgpu, card_of_vgpu
 
 PART = ":"
 """Between the number of a card and that of its part, such as a MIG device."""

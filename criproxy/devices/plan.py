@@ -9,7 +9,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.enforcement import HAMI, HamiPaths
 from criproxy.devices.preference import Spread
 from criproxy.devices.sharing import Selector
-from criproxy.devices.vgpus import Profile
+from criproxy.devices.vgpu_profiles import Profile
 
 Register = Literal["kubelet", "plugins-registry"]
 OnUnhealthy = Literal["none", "annotate", "stop"]

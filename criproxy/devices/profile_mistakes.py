@@ -9,7 +9,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.cutting import ALL_CORES_PERCENT
 from criproxy.devices.enforcement import PLACEHOLDERS, SWITCHES, is_among
 from criproxy.devices.plan import PluginPlan
-from criproxy.devices.vgpus import MIG, CardChoice, Profile
+from criproxy.devices.vgpu_profiles import MIG, CardChoice, Profile
 from criproxy.policy.options import Misfit
 
 Path = tuple[str | int, ...]

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from criproxy.devices.texts import ClassName, Text
-from criproxy.devices.vgpus import CardChoice, Enforcement, Profile, WhenMissing
+from criproxy.devices.vgpu_profiles import CardChoice, Enforcement, Profile, WhenMissing
 
 MAX_COUNT = 1000
 MAX_PROFILE_NAME = 18

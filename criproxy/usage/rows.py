@@ -9,7 +9,7 @@ from criproxy.model.incident import Incident, Quantity
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import Container, ContainerState
-from criproxy.usage.grants import grants_of
+from criproxy.usage.card_grants import grants_of
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse, ContainerUse, Grant
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 
 Quantity = Literal["memory", "cores"]
 

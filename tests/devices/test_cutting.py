@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from criproxy.devices.cutting import ALL_CORES_PERCENT, choose, cut
 from criproxy.devices.offers import card_of
-from criproxy.devices.vgpus import CardChoice, CardSize, Profile
+from criproxy.devices.vgpu_profiles import CardChoice, CardSize, Profile
 
 
 def _card(index: int, memory_mib: int = 16384, model: str = "Tesla-T4") -> CardSize:

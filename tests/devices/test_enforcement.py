@@ -22,7 +22,7 @@ from criproxy.devices.enforcement import (
     lost_mounts,
     with_enforcement,
 )
-from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
 VGPU = Vgpu(id="GPU-a/gpu-8g/0", card="GPU-a", profile="gpu-8g", memory_mib=8192, cores_percent=25)

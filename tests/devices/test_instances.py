@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.devices.instances import Assigned, Instance, assign, serves
-from criproxy.devices.vgpus import CardChoice, CardSize, Profile, vgpu_id
+from criproxy.devices.vgpu_profiles import CardChoice, CardSize, Profile, vgpu_id
 
 GPU = CardSize(id="GPU-a", index=0, model="NVIDIA H100 80GB HBM3", memory_mib=81559)
 PLAIN = CardSize(id="GPU-b", index=1, model="Tesla T4", memory_mib=16384)

@@ -15,7 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.allocation import Response, joined
 from criproxy.devices.enforcement import HamiPaths, Makers, enforced_by, with_enforcement
-from criproxy.devices.vgpus import Profile, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import Profile, Vgpu, annotations_of
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes

@@ -12,11 +12,11 @@ import pytest
 
 from criproxy.config.settings import Settings
 from criproxy.control.calls.update import Updates
-from criproxy.control.devices import guard, vgpus
+from criproxy.control.devices import guard, vgpu_checks
 from criproxy.control.devices.evidence import Gathered
 from criproxy.control.devices.incidents import Incidents
 from criproxy.control.devices.publishing import DevicePublisher
-from criproxy.control.devices.vgpus import Vgpus
+from criproxy.control.devices.vgpu_checks import Vgpus
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices import holdings
@@ -25,7 +25,7 @@ from criproxy.devices.enforcement import Enforced
 from criproxy.devices.evidence import Evidence, Subject
 from criproxy.devices.may_see import Finding, Refusal
 from criproxy.devices.nearness import Whereabouts
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.engine.preserved import Preserving
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
@@ -158,7 +158,7 @@ def pods_switch_limits_off(patch: pytest.MonkeyPatch) -> None:
     def broken(asked: Asked, found: Enforced) -> Asked:
         return asked
 
-    patch.setattr(vgpus, "as_enforced", broken)
+    patch.setattr(vgpu_checks, "as_enforced", broken)
 
 
 def check_says_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.usage.quota import Judgement, Key, Over
 from criproxy.usage.values import ContainerUse, Grant, Quantity
 

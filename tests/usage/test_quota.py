@@ -6,7 +6,7 @@ from math import inf, nan
 import pytest
 
 from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.usage.quota import Judgement, Key, Over, Within
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse
 

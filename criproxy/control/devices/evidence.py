@@ -15,7 +15,7 @@ from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has
 from criproxy.devices.holdings import vgpus_of
 from criproxy.devices.nearness import Whereabouts, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.discovery.patience import Patience
 from criproxy.model.workload import Pod
 

@@ -19,7 +19,7 @@ from criproxy.discovery.patience import Hangs, Patience
 from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.store.pod_files import NAME, write_pods
-from criproxy.usage.pod_files import PodFile, is_uid, pod_files
+from criproxy.usage.pod_file_content import PodFile, is_uid, pod_files
 from criproxy.usage.rows import CardRow, rows
 from criproxy.usage.totals import UsageReport
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.quota import QuotaCommands
+from criproxy.api.quota_commands import QuotaCommands
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
@@ -22,7 +22,7 @@ from criproxy.policy.options import Options
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse, ContainerUse
 from tests.control.devices.test_hints import host
-from tests.control.devices.test_vgpus import RESOURCE, pod_with
+from tests.control.devices.test_vgpu_checks import RESOURCE, pod_with
 from tests.control.world import FAST, World, sharer
 from tests.disks import fill, free, remount, small_disk
 

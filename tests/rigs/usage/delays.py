@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.allocation import Response, joined
 from criproxy.devices.enforcement import Makers, enforced_by, with_enforcement
-from criproxy.devices.vgpus import Profile, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import Profile, Vgpu, annotations_of
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from tests.rigs.bench.measure import Batch, Result, Series, batch_and_replies, round_robin

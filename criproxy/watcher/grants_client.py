@@ -1,4 +1,4 @@
-"""What the daemon says that containers have been given, asked anew when a container turns up that is not known yet."""
+"""The cards that containers have: requested from the daemon regularly, and when an unknown container appears."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,12 @@ from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
 from criproxy.usage.quota import Key
 from criproxy.usage.values import Grant, Process, Quantity
-from criproxy.watcher.daemon import Daemon
+from criproxy.watcher.daemon_client import DaemonClient
 
 REFRESH_S = 10.0
-"""So often it is asked though nobody is new: containers end, and the policy file changes."""
+"""The interval of requests without an unknown container: containers end, and the policy file changes."""
 PAUSE_S = 0.5
-"""Between two questions."""
+"""The minimum pause between two requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,29 +29,29 @@ class OpenIncident:
     card: str
     quantity: str
     used: int = 0
-    """When it was reported last, in MiB or percent."""
+    """In the last report, in MiB or percent."""
     allowed: int = 0
     action: str = ""
     pid: int = 0
     start_ticks: int = 0
-    """The process that was to be killed."""
+    """The start of the process that was to be killed."""
 
     @property
     def key(self) -> Key:
-        """The quota that it is about."""
+        """The quota that the container exceeds."""
         quantity: Quantity = "cores" if self.quantity == "cores" else "memory"
         return Key(self.container_id, self.card, quantity)
 
     @property
     def done(self) -> OverQuota:
-        """What the daemon did about it; all there is where it says nothing that is known here."""
+        """The action that the daemon took; the strongest one if the daemon reports one that is unknown here."""
         return next((each for each in STRENGTHS if each == self.action), STRENGTHS[-1])
 
     @property
     def target(self) -> Process | None:
-        """The process that was to be killed; None where none was."""
-        is_one = self.action == "kill-process" and self.pid > 0 and self.start_ticks > 0
-        return Process(pid=self.pid, start_ticks=self.start_ticks) if is_one else None
+        """The process that was to be killed, if any."""
+        is_kill = self.action == "kill-process" and self.pid > 0 and self.start_ticks > 0
+        return Process(pid=self.pid, start_ticks=self.start_ticks) if is_kill else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,38 +59,40 @@ class Granted:
     """One answer of the daemon."""
 
     by_card: Mapping[tuple[str, str], tuple[Grant, ...]] = field(default_factory=dict)
-    """What containers have of a card, by its class and id."""
+    """The grants of a card, by its class and id."""
     containers: frozenset[str] = frozenset()
-    """All of them."""
+    """The ids of all containers that have cards."""
     incidents: tuple[OpenIncident, ...] = ()
-    """Those that are not over; empty where a daemon does not say it."""
+    """The incidents that have not ended; empty if the daemon does not report them."""
 
 
 @dataclass(slots=True, repr=False)
 class Grants:
-    """Knows what containers have been given.
+    """Keeps the grants of all containers up to date.
 
     Args:
-        daemon: is asked.
-        log: is told once of an answer that cannot be understood.
+        daemon: answers the requests.
+        log: gets each reason why an answer is invalid once.
+        refresh_s: the interval of requests.
+        pause_s: the minimum pause between two requests.
     """
 
-    daemon: Daemon
+    daemon: DaemonClient
     log: Log
     refresh_s: float = REFRESH_S
     pause_s: float = PAUSE_S
     granted: Granted | None = None
-    """The last answer; None: there was none yet, and nobody can be judged."""
+    """The last answer; None: there has been none yet, and no container can be judged."""
     _asked_for: frozenset[str] = frozenset()
-    """Containers that the last answer did not have: it is no use to ask again for their sake."""
+    """Containers that the last answer lacked: it is no use to repeat the request because of them."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _problems: LogOnce = field(init=False)
 
     def __post_init__(self) -> None:
         self._problems = LogOnce(self.log)
 
-    def see(self, containers: Iterable[str]) -> None:
-        """Ask soon if one of these is new."""
+    def require(self, containers: Iterable[str]) -> None:
+        """Send a request soon if the grants of one of these containers are unknown."""
         known = self._asked_for if self.granted is None else self.granted.containers | self._asked_for
         new = frozenset(containers) - known
         if new:
@@ -98,10 +100,10 @@ class Grants:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Keep it up to date for ever."""
+        """Keep the grants up to date."""
         while True:
             self._wanted.clear()
-            await self._ask()
+            await self._request()
             await asyncio.sleep(self.pause_s)
             try:
                 async with asyncio.timeout(self.refresh_s):
@@ -109,22 +111,22 @@ class Grants:
             except TimeoutError:
                 self._asked_for = frozenset()
 
-    async def _ask(self) -> None:
+    async def _request(self) -> None:
         try:
             answer = await self.daemon.ask("device-grants", {})
-            self.granted = granted_in(answer)
+            self.granted = parse_granted(answer)
             self._problems.clear()
         except CriproxyError:
-            self._asked_for = frozenset()  # what is new stays new until there is an answer
+            self._asked_for = frozenset()  # an unknown container stays unknown until there is an answer
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             self._problems.warning("the daemon's answer about containers is invalid", str(error))
 
 
-def granted_in(answer: Any) -> Granted:  # noqa: ANN401 - JSON
-    """The answer as values.
+def parse_granted(answer: Any) -> Granted:  # noqa: ANN401 - JSON
+    """Parse an answer of the daemon.
 
     Raises:
-        LookupError, ValueError, TypeError, AttributeError: it is none.
+        LookupError, ValueError, TypeError, AttributeError: the answer is invalid.
     """
     grants = [from_plain(Grant, each) for each in answer["containers"]]
     incidents = [from_plain(OpenIncident, each) for each in answer.get("incidents", [])]

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from criproxy.usage.totals import ClassUse
-from criproxy.watcher.daemon import Daemon as Asked
-from criproxy.watcher.reports import UsageReports
+from criproxy.watcher.daemon_client import DaemonClient
+from criproxy.watcher.usage_reports import UsageReports
 from tests.deviceplugin.node import Log
 from tests.watcher.hosts import Daemon
 
@@ -26,7 +26,7 @@ def folder() -> Iterator[Path]:
 async def test_without_readings_the_report_is_repeated(folder: Path) -> None:
     """A source whose readings stop makes no news, and the daemon must not take the report for outdated."""
     daemon, log = Daemon(folder / "control.sock"), Log()
-    reports = UsageReports(Asked(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
+    reports = UsageReports(DaemonClient(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
     await daemon.start()
     running = asyncio.create_task(reports.run())
     told = await daemon.until("device-usage", 3)
@@ -40,20 +40,20 @@ async def test_without_readings_the_report_is_repeated(folder: Path) -> None:
 async def test_who_watches_nothing_reports_nothing(folder: Path) -> None:
     """A device plugin without sources of usage data needs no daemon, and does not complain that there is none."""
     uses, log = list[ClassUse](), Log()
-    asked = Asked(str(folder / "control.sock"), log)
+    asked = DaemonClient(str(folder / "control.sock"), log)
     reports = UsageReports(asked, lambda: tuple(uses), period_s=0.01, repeat_s=0.02)
-    await reports.tell()
+    await reports.report()
     assert log.lines == []
 
     uses.append(*USE)
-    await reports.tell()
+    await reports.report()
     assert "no daemon answers" in str(log.lines)
 
 
 async def test_a_first_report_that_fails_is_told_again(folder: Path) -> None:
     """The daemon may start after the watcher, whose readings may have come by then."""
     daemon, log = Daemon(folder / "control.sock"), Log()
-    reports = UsageReports(Asked(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
+    reports = UsageReports(DaemonClient(str(folder / "control.sock"), log), lambda: USE, period_s=0.01, repeat_s=0.02)
     reports.soon()
     running = asyncio.create_task(reports.run())
     await log.until(lambda: "no daemon answers" in str(log.lines))

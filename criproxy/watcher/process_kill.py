@@ -1,4 +1,4 @@
-"""Kills one process that was chosen before, and no other one that has its number by now."""
+"""Kills one process, and never another one that has got the same PID meanwhile."""
 
 import errno
 import os
@@ -11,29 +11,30 @@ from criproxy.usage.values import Process
 from criproxy.watcher.processes import Processes
 
 FIRST_PID = 2
-"""The first is init, and 0 means a whole group."""
+"""PID 1 is init, and 0 means a process group."""
 _NO_PIDFD = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
-"""Of a kernel, a filter of system calls, or where no file can be opened: then it goes without, a moment less surely."""
+"""Errors of a kernel without pidfds, of a seccomp filter, or if no file can be opened: then only the PID is used,
+which leaves a moment in which it may become that of another process."""
 _CAP_KILL = 1 << 5
 _EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """What came of it."""
+    """The outcome of an attempt to kill a process."""
 
     done: bool
     reason: str = ""
-    """Why it was not done."""
+    """Why the process was not killed."""
     is_gone: bool = False
-    """Whether there was nothing left to do."""
+    """Whether the process had already exited."""
 
 
 _GONE = Killed(done=False, reason="it has exited", is_gone=True)
 
 
 def kill(processes: Processes, process: Process, container_id: str) -> Killed:
-    """Send SIGKILL to *process* if it still is the one that was seen in the container."""
+    """Send SIGKILL to *process* if it is still the same process in the same container."""
     if process.pid < FIRST_PID or process.pid == os.getpid():
         return Killed(done=False, reason=f"process {process.pid} must not be killed")
     try:
@@ -42,7 +43,7 @@ def kill(processes: Processes, process: Process, container_id: str) -> Killed:
         if error.errno not in _NO_PIDFD:
             return _GONE
         return _send(processes, process, container_id, None)
-    try:  # from here on the number cannot become that of another process that gets the signal
+    try:  # from here on, no other process that gets the PID can get the signal
         return _send(processes, process, container_id, descriptor)
     finally:
         os.close(descriptor)
@@ -65,6 +66,6 @@ def _send(processes: Processes, process: Process, container_id: str, descriptor:
 
 
 def may_kill() -> bool:
-    """Whether this process may send signals to those of other users."""
+    """Whether this process may send signals to processes of other users."""
     found = _EFFECTIVE.search(Path("/proc/self/status").read_text(errors="replace"))
     return found is not None and bool(int(found[1], 16) & _CAP_KILL)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.usage.owners import container_of
+from criproxy.usage.process_containers import container_of
 
 ID, OTHER = "0123456789abcdef" * 4, "f" * 64
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1e0f_7a.slice"

@@ -15,9 +15,9 @@ from criproxy.observe.logger import Log
 from criproxy.observe.pending import PendingReports
 from criproxy.usage.quota import Key, Over, Within
 from criproxy.usage.values import Process
-from criproxy.watcher.daemon import Daemon
-from criproxy.watcher.grants import OpenIncident
-from criproxy.watcher.killing import kill
+from criproxy.watcher.daemon_client import DaemonClient
+from criproxy.watcher.grants_client import OpenIncident
+from criproxy.watcher.process_kill import kill
 from criproxy.watcher.processes import Processes
 
 RETRY_S = 1.0
@@ -54,7 +54,7 @@ class QuotaIncidents:
         stop_timeout_s: how long a container has between SIGTERM and SIGKILL when it is stopped.
     """
 
-    daemon: Daemon
+    daemon: DaemonClient
     processes: Processes
     log: Log
     stop_timeout_s: float = 10.0

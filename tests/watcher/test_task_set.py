@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks, Work
-from criproxy.watcher.works import Wanted, Works
+from criproxy.watcher.task_set import TaskSet, WantedTask
 from tests.deviceplugin.kubelet import PATIENT_S
 from tests.deviceplugin.node import Log
 
@@ -16,7 +16,7 @@ class Parts:
 
     def __init__(self) -> None:
         self.failures = Failures()
-        self.works = Works(Tasks(Log(), self.failures, first_pause_s=0.001))
+        self.works = TaskSet(Tasks(Log(), self.failures, first_pause_s=0.001))
         self.begun, self.ended = Counter[str](), Counter[str]()
         self._news = asyncio.Event()
 
@@ -46,7 +46,7 @@ class Parts:
 async def test_a_part_that_fails_ends_no_other() -> None:
     """It begins again, and its failure is counted."""
     parts = Parts()
-    await parts.works.use({"a": Wanted(parts.part("a")), "b": Wanted(parts.part("b", fails=True))})
+    await parts.works.use({"a": WantedTask(parts.part("a")), "b": WantedTask(parts.part("b", fails=True))})
     await parts.until(lambda: parts.begun["b"] >= 3)
     assert (parts.begun["a"], parts.ended["a"]) == (1, 0)
     assert parts.failures.counts["watcher"] >= 2
@@ -59,7 +59,7 @@ async def test_only_what_changes_begins_again() -> None:
     """A part runs on while what it depends on is equal."""
     parts = Parts()
     for period_s in (1.0, 1.0, 2.0):
-        wanted = {"a": Wanted(parts.part("a"), "same"), "b": Wanted(parts.part("b"), period_s)}
+        wanted = {"a": WantedTask(parts.part("a"), "same"), "b": WantedTask(parts.part("b"), period_s)}
         await parts.works.use(wanted)
         await parts.until(lambda: parts.begun.total() - parts.ended.total() == 2)
     await parts.works.use({})

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from criproxy.devices.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
-from criproxy.devices.vgpus import Profile
+from criproxy.devices.vgpu_profiles import Profile
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
-from criproxy.watcher import classes, watch
-from criproxy.watcher.watch import Watcher
+from criproxy.watcher import class_watch
+from criproxy.watcher import watcher as watcher_module
+from criproxy.watcher.watcher import Watcher
 from tests.deviceplugin.node import Log
 from tests.watcher.hosts import Daemon, container_id, grant, put_process
 
@@ -69,7 +70,7 @@ class Node:
         watcher = Watcher(str(self.folder / "control.sock"), self.folder, self.log)
         watcher._grants.refresh_s = 3600.0
         watcher.use(self.plan)
-        watcher.found({"ali-npu": {"0": "npu0", "npu0": "npu0"}}, has_nvml=False)
+        watcher.set_cards({"ali-npu": {"0": "npu0", "npu0": "npu0"}}, has_nvml=False)
         watcher.start(tasks)
         try:
             yield watcher
@@ -346,7 +347,7 @@ def test_what_cannot_be_done_is_said(
     folder: Path, monkeypatch: pytest.MonkeyPatch, profile: Profile, quota: QuotaPlan, sentence: str
 ) -> None:
     """Once for each plan."""
-    monkeypatch.setattr(watch, "may_kill", lambda: False)
+    monkeypatch.setattr(watcher_module, "may_kill", lambda: False)
     node = Node(folder)
     watcher = Watcher("/nonexistent", folder, node.log)
     for _ in range(2):
@@ -379,7 +380,7 @@ async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, 
     await node.daemon.start()
     node.plan = replace(node.plan, usage=(UsageSource(kind="nvidia", source="nvml"),))
     async with node.watching() as watcher:
-        watcher.found({}, has_nvml=False, nvml_problem=problem)
+        watcher.set_cards({}, has_nvml=False, nvml_problem=problem)
         await node.daemon.until_said("device-usage", problem or "'source': 'nvml'}")
         assert watcher.sample.problems == {"nvidia": bool(problem)}
     await node.daemon.stop()
@@ -389,7 +390,7 @@ async def test_processes_that_the_kernel_does_not_describe_are_a_problem(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is waited for no longer than a while, and the class is watched again when the kernel answers."""
-    monkeypatch.setattr(classes, "OWNED_S", 0.05)
+    monkeypatch.setattr(class_watch, "SEARCH_TIMEOUT_S", 0.05)
     node = Node(folder)
     node.say(p10=100)
     stat = folder / "proc/10/stat"
@@ -435,9 +436,9 @@ async def test_another_driver_restarts_only_what_asks_it(folder: Path) -> None:
     async with node.watching() as watcher:
         watcher._nvml = ("/bin/sh", "-c", """echo '{"unread": {"GPU-0": "hot"}}'; sleep 1000""")
         await node.daemon.until_said("device-usage", "{'kind': 'npu', 'source': 'command'}")
-        watcher.found({}, has_nvml=True)
+        watcher.set_cards({}, has_nvml=True)
         await node.daemon.until_said("device-usage", "'unread': {'GPU-0': 'hot'}")
-        watcher.found({}, has_nvml=False, nvml_problem="the driver is gone")
+        watcher.set_cards({}, has_nvml=False, nvml_problem="the driver is gone")
         await node.daemon.until_said("device-usage", "the driver is gone")
         assert begun.read_text() == "\n"
     await node.daemon.stop()

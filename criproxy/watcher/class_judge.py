@@ -1,6 +1,6 @@
-"""Judges the cards of one class by their readings, with a `quota.Judgement` for each card.
+"""Finds the containers of one class that are over their quota, with a `Judgement` for each card.
 
-One card of which nothing is known does not keep the others from being judged.
+A card whose use is unknown does not prevent the judgement of the others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,37 +9,38 @@ from dataclasses import dataclass, field, replace
 from criproxy.devices.plan import QuotaPlan
 from criproxy.usage.quota import Judgement, Key, Verdict, Within
 from criproxy.usage.values import ContainerUse, ProcessUse, Reading
-from criproxy.watcher.grants import Granted, OpenIncident
+from criproxy.watcher.grants_client import Granted, OpenIncident
 
 UNLISTED = "it is not one of the existing cards"
 
 
 @dataclass(slots=True, repr=False)
 class ClassJudge:
-    """The judge of one class.
+    """The judgement of one class.
 
     Args:
         kind: the name of the class.
-        plan: when a container is over its quota.
+        plan: defines when a container is over its quota.
     """
 
     kind: str
     plan: QuotaPlan
     _cards: dict[str, Judgement] = field(default_factory=dict)
     _targets: dict[Key, OpenIncident] = field(default_factory=dict)
-    """What was to be killed before a restart, until it is known whether the container still is over its quota."""
+    """The incidents for which a process was to be killed before a restart, until it is known whether their containers
+    are still over their quotas."""
     _resumed: bool = False
     _ended: bool = False
     _gone: frozenset[int] = frozenset()
-    """Numbers of the processes in the last reading that were gone."""
+    """The PIDs of the processes in the last reading that had exited."""
 
     def use(self, plan: QuotaPlan) -> None:
-        """Judge by another plan from now on."""
+        """Apply another plan from now on."""
         self.plan = plan
         self._cards = {card: each.with_plan(plan) for card, each in self._cards.items()}
 
     def end(self) -> list[Within]:
-        """Judge nobody any more: nobody would say later that who is over a quota now is within it again."""
+        """Stop judging; return all incidents as ended, since nothing would report their ends later."""
         self._ended, cards, self._cards = True, self._cards, {}
         return [Within(key) for each in cards.values() for key in each.incidents()]
 
@@ -49,12 +50,12 @@ class ClassJudge:
         """Judge a complete reading.
 
         Args:
-            reading: which.
-            granted: what containers have.
-            uses: what they use.
+            reading: the reading, with the containers of its processes.
+            granted: the grants of all containers.
+            uses: what each container uses of each card.
 
         Returns:
-            What has changed, and the incidents from before a restart whose processes still are to be killed.
+            The verdicts that are new, and the incidents from before a restart whose processes are still to be killed.
         """
         if self._ended:
             return [], []
@@ -77,9 +78,9 @@ class ClassJudge:
         return verdicts, list(self._finished(verdicts))
 
     def _lost(self, reading: Reading) -> Mapping[str, list[ProcessUse]]:
-        """By card, what processes use that have gone since the reading.
+        """Return, by card, the use of processes that have exited since the reading.
 
-        Not those that had gone before: they may never be there, such as those that a driver has forgotten to end.
+        This leaves out processes that had exited before: a driver may report those for ever.
         """
         gone = [each for each in reading.processes if not each.process.start_ticks]
         found: dict[str, list[ProcessUse]] = {}
@@ -90,14 +91,14 @@ class ClassJudge:
         return found
 
     def _judged(self, granted: Granted) -> dict[str, None]:
-        """The cards that someone has, or had."""
+        """Return the cards that containers have, or had at the last reading."""
         return dict.fromkeys((*self._cards, *(card for kind, card in granted.by_card if kind == self.kind)))
 
     def _card(self, card: str) -> Judgement:
         return self._cards.get(card) or Judgement(kind=self.kind, plan=self.plan)
 
     def _resume(self, granted: Granted) -> None:
-        """Go on with what the daemon knows from before a restart of the watcher."""
+        """Continue the incidents that the daemon has stored from before a restart of the watcher."""
         self._resumed = True
         for each in granted.incidents:
             if each.device_class == self.kind:
@@ -116,7 +117,7 @@ class ClassJudge:
 
 
 def with_unlisted(reading: Reading, granted: Granted) -> Reading:
-    """A *reading* that should list all cards, in which those are unread that containers have and that it lacks."""
+    """Return a *reading* that should list all cards, with the granted cards that it lacks as unread."""
     listed = {each.card for each in reading.cards}
     lacking = {card for kind, card in granted.by_card if kind == reading.kind} - listed - reading.unread.keys()
     return replace(reading, unread={**reading.unread, **dict.fromkeys(sorted(lacking), UNLISTED)})

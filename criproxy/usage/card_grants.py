@@ -6,7 +6,7 @@ from criproxy.devices.holdings import EVERY_CLASS, NOTHING, Facts, Holdings, ali
 from criproxy.devices.may_see import Word
 from criproxy.devices.offers import card_of, unique
 from criproxy.devices.rules import DeviceRules
-from criproxy.devices.vgpus import is_vgpu
+from criproxy.devices.vgpu_profiles import is_vgpu
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.usage.values import Grant

@@ -13,17 +13,18 @@ from criproxy.usage.readings import NoReading, reading_in
 from criproxy.usage.values import Reading
 
 SILENT_S = 10.0
-"""At least so long a program may say nothing."""
+"""How long a program may print nothing, at least."""
 SILENT_PERIODS = 5.0
-"""The same, where readings are rarer."""
+"""The same in periods, for longer periods."""
 LONGEST_BYTES = 16 << 20
-"""Of one reading, which has about 60 for each process: who starts many must not switch the quotas of a class off."""
+"""The maximum size of a reading, which has about 60 bytes for each process: a container that starts many processes must
+not be able to disable the quotas of a class."""
 CALM_S = 60.0
 """A program that has run for so long is started again after the shortest pause."""
 
 NOT_JSON = "a line that is not JSON"
 
-Took = Callable[[Reading], None]
+TakeReading = Callable[[Reading], None]
 
 
 @dataclass(slots=True, repr=False)
@@ -33,16 +34,17 @@ class ProgramSource:
     Args:
         kind: the name of the class.
         command: the program and its arguments.
-        title: what people call it.
-        took: gets each reading; one with a problem where there is none.
-        silent_s: after so long without a line it is taken to hang.
-        child: runs it; one that it has run before and that cannot be ended is not started again.
+        title: the name of the program in problems.
+        take: called with each reading, and with one that has a problem when the program ends.
+        silent_s: a program that prints nothing for so long hangs.
+        backoff: the pauses before the program is started again.
+        child: runs the program; while a previous process that cannot be killed is left, no other one is started.
     """
 
     kind: str
     command: Sequence[str]
     title: str
-    took: Took
+    take: TakeReading
     silent_s: float = SILENT_S
     backoff: Backoff = field(default_factory=restart_backoff)
     child: Child = field(default_factory=Child)
@@ -62,7 +64,7 @@ class ProgramSource:
             while True:
                 begun_s = time.monotonic()
                 problem = await program.follow(self._take)
-                self.took(Reading(kind=self.kind, at_s=time.monotonic(), problem=problem))
+                self.take(Reading(kind=self.kind, at_s=time.monotonic(), problem=problem))
                 await self.child.end()
                 if time.monotonic() - begun_s > CALM_S:
                     self.backoff.reset()
@@ -78,10 +80,10 @@ class ProgramSource:
             raise BadLine(f"an invalid reading: {error}") from error
         except (ValueError, RecursionError) as error:
             raise BadLine(f"{NOT_JSON}: {error}") from error
-        self.took(reading)
+        self.take(reading)
         return reading.problem
 
 
 def silent_s(period_s: float) -> float:
-    """How long a program may say nothing that says something in each period."""
+    """Return how long a program that prints a reading in each period may print nothing."""
     return max(SILENT_S, SILENT_PERIODS * period_s)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from criproxy.usage.report import MOST_CONTAINERS, BadUsage, read_usage, stale_after_s
+from criproxy.usage.report_validation import MOST_CONTAINERS, BadUsage, read_usage, stale_after_s
 from criproxy.usage.totals import ClassUse, UsageReport, class_use, container_uses
 from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
-from criproxy.watcher.reports import report_of
+from criproxy.watcher.usage_reports import report_of
 
 CARD = {"card": "GPU-a", "memory_mib": 9000, "total_mib": 16384}
 USE = {"container_id": "c1", "kind": "nvidia", "card": "GPU-a", "memory_mib": 9000}

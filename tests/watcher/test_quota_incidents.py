@@ -16,10 +16,10 @@ from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.control_socket import ControlServer
 from criproxy.usage.quota import Key, Over, Within
 from criproxy.usage.values import Process
-from criproxy.watcher.daemon import Daemon
-from criproxy.watcher.grants import OpenIncident
-from criproxy.watcher.incidents import QuotaIncidents
+from criproxy.watcher.daemon_client import DaemonClient
+from criproxy.watcher.grants_client import OpenIncident
 from criproxy.watcher.processes import Processes
+from criproxy.watcher.quota_incidents import QuotaIncidents
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.node import Log
 from tests.watcher.hosts import container_id, put_process
@@ -43,7 +43,7 @@ class Told:
         self.log = Log()
         self.asked: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
         self.answers: asyncio.Queue[Mapping[str, Any] | Exception] = asyncio.Queue()
-        daemon = Daemon(str(folder / "control.sock"), self.log)
+        daemon = DaemonClient(str(folder / "control.sock"), self.log)
         self.incidents = QuotaIncidents(daemon, Processes(folder), self.log, retry_s=0.01)
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The watcher: follows what reports the use of cards, as the policy file says, and tells the daemon."""
+"""The watcher: reads the use of cards from the sources that the policy file names, and reports it to the daemon."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,27 +15,27 @@ from criproxy.observe.tasks import Tasks
 from criproxy.usage.totals import ClassUse
 from criproxy.usage.values import Quantity
 from criproxy.watcher import nvml_usage
-from criproxy.watcher.classes import ClassWatch, Names
-from criproxy.watcher.daemon import Daemon
-from criproxy.watcher.files import FileSource
-from criproxy.watcher.grants import Grants
-from criproxy.watcher.incidents import KILL, QuotaIncidents
-from criproxy.watcher.judging import ClassJudge
-from criproxy.watcher.killing import may_kill
+from criproxy.watcher.class_judge import ClassJudge
+from criproxy.watcher.class_watch import ClassWatch, Names
+from criproxy.watcher.daemon_client import DaemonClient
+from criproxy.watcher.file_source import FileSource
+from criproxy.watcher.grants_client import Grants
+from criproxy.watcher.process_kill import may_kill
 from criproxy.watcher.processes import Processes
-from criproxy.watcher.programs import ProgramSource, Took, silent_s
-from criproxy.watcher.reports import UsageReports
-from criproxy.watcher.works import Wanted, Works
+from criproxy.watcher.program_source import ProgramSource, TakeReading, silent_s
+from criproxy.watcher.quota_incidents import KILL, QuotaIncidents
+from criproxy.watcher.task_set import TaskSet, WantedTask
+from criproxy.watcher.usage_reports import UsageReports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The watcher at one moment, for metrics."""
+    """A snapshot of the watcher, for metrics."""
 
     problems: Mapping[str, bool] = field(default_factory=dict)
-    """By class, whether its use is not known."""
+    """By class, whether its use is unknown."""
     pending: int = 0
-    """Incidents of which the daemon has still to be told."""
+    """Reports of incidents that the daemon has not accepted yet."""
     kills: int = 0
     kills_failed: int = 0
 
@@ -45,9 +45,9 @@ class Watcher:
 
     Args:
         socket: the daemon's control socket.
-        host_root: above /proc, and the files that the plan names.
-        log: is told of what cannot be watched, and of containers over their quota.
-        nvml: the program that queries NVML, to which the period is added.
+        host_root: the root directory of /proc, and of the files that the plan names.
+        log: gets what cannot be watched, and the containers over their quota.
+        nvml: the command that queries NVML; the period is added as the last argument.
     """
 
     def __init__(self, socket: str, host_root: Path, log: Log, nvml: Sequence[str] = nvml_usage.COMMAND) -> None:
@@ -55,14 +55,14 @@ class Watcher:
         self._nvml = tuple(nvml)
         self._host_root = host_root
         self._patience = Patience()
-        daemon = Daemon(socket, log)
+        daemon = DaemonClient(socket, log)
         self._grants = Grants(daemon, log)
         self._incidents = QuotaIncidents(daemon, Processes(host_root), log)
         self._reports = UsageReports(daemon, self._uses)
         self._plan = PluginPlan(advertised=())
         self._classes: dict[str, ClassWatch] = {}
         self._children: dict[tuple[str, ...], Child] = {}
-        """By class and command; kept, since one that hangs is not to be started again."""
+        """By class and command; kept, since a program that hangs must not be started again."""
         self._names: dict[str, Names] = {}
         self._has_nvml = False
         self._nvml_problem = "it is not known yet which cards exist"
@@ -70,7 +70,7 @@ class Watcher:
 
     @property
     def sample(self) -> Watched:
-        """How it is with it now."""
+        """The current snapshot."""
         return Watched(
             problems={kind: bool(each.use.problem) for kind, each in self._classes.items()},
             pending=self._incidents.pending,
@@ -79,13 +79,13 @@ class Watcher:
         )
 
     def start(self, tasks: Tasks) -> None:
-        """Begin to watch."""
-        tasks.forever("card usage", partial(self._run, Works(tasks)))
+        """Start the background tasks."""
+        tasks.forever("card usage", partial(self._run, TaskSet(tasks)))
         tasks.forever("quota incidents", self._incidents.run)
         tasks.forever("usage reports", self._reports.run)
 
     def use(self, plan: PluginPlan) -> None:
-        """Watch as *plan* says from now on."""
+        """Apply another *plan* from now on."""
         before, self._plan = self._plan, plan
         is_same = (plan.usage, plan.quota) == (before.usage, before.quota)
         if not is_same or plan.profiles != before.profiles:
@@ -101,13 +101,13 @@ class Watcher:
         self._reports.soon()
         self._changed.set()
 
-    def found(self, names: Mapping[str, Names], *, has_nvml: bool, nvml_problem: str = "") -> None:
-        """Note which cards there are.
+    def set_cards(self, names: Mapping[str, Names], *, has_nvml: bool, nvml_problem: str = "") -> None:
+        """Set which cards exist.
 
         Args:
-            names: by class, the ids of cards by whatever they are called, the ids among it.
-            has_nvml: whether there are cards that NVML knows.
-            nvml_problem: why it knows none though there are some, or may be.
+            names: by class, the ids of cards by all their names, of which the id is one.
+            has_nvml: whether NVML lists any cards.
+            nvml_problem: why NVML lists none although there are or may be some.
         """
         self._names = dict(names)
         for kind, each in self._classes.items():
@@ -116,56 +116,56 @@ class Watcher:
             self._has_nvml, self._nvml_problem = has_nvml, nvml_problem
             self._changed.set()
 
-    async def _run(self, works: Works) -> None:
+    async def _run(self, running: TaskSet) -> None:
         try:
             while True:
                 self._changed.clear()
-                await works.use(self._wanted())
-                self._rest()
+                await running.use(self._wanted())
+                self._idle_unwatched()
                 await self._changed.wait()
         finally:
-            await works.use({})
+            await running.use({})
 
-    def _wanted(self) -> dict[str, Wanted]:
-        """What has to run now."""
-        wanted: dict[str, Wanted] = {}
+    def _wanted(self) -> dict[str, WantedTask]:
+        """Return the tasks that have to run now, by name."""
+        wanted: dict[str, WantedTask] = {}
         period_s = self._plan.quota.period_s
         for source in filter(self._is_used, self._plan.usage):
             watch = self._classes[source.kind]
             loop = partial(self._source, source, period_s, watch)
-            wanted[f"usage of {source.kind}"] = Wanted(watch.run)
-            wanted[f"usage source of {source.kind}"] = Wanted(loop, same=(source, period_s, watch.run))
-        return {**wanted, "card grants": Wanted(self._grants.run)} if wanted else {}
+            wanted[f"usage of {source.kind}"] = WantedTask(watch.run)
+            wanted[f"usage source of {source.kind}"] = WantedTask(loop, settings=(source, period_s, watch.run))
+        return {**wanted, "card grants": WantedTask(self._grants.run)} if wanted else {}
 
     def _is_used(self, source: UsageSource) -> bool:
         return source.source != "nvml" or self._has_nvml
 
-    def _rest(self) -> None:
-        """Say of the classes that nothing watches why that is so: only now, when nothing takes their readings."""
+    def _idle_unwatched(self) -> None:
+        """Set why some classes are not watched; only after their sources have ended, which might set something else."""
         for source in self._plan.usage:
             if not self._is_used(source):
-                self._classes[source.kind].rest(self._nvml_problem)
+                self._classes[source.kind].idle(self._nvml_problem)
 
     async def _source(self, source: UsageSource, period_s: float, watch: ClassWatch) -> None:
         try:
-            await self._program(source, period_s, watch.took)
+            await self._program(source, period_s, watch.take)
         except Exception as error:
             watch.fail(f"criproxy failed: {error!r}")
             raise
 
-    async def _program(self, source: UsageSource, period_s: float, took: Took) -> None:
+    async def _program(self, source: UsageSource, period_s: float, take: TakeReading) -> None:
         if source.source == "file":
             path = self._host_root / source.file.lstrip("/")
-            await FileSource(source.kind, path, took, period_s, self._patience).run()
+            await FileSource(source.kind, path, take, period_s, self._patience).run()
             return
         is_nvml = source.source == "nvml"
         command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
         title = "the program that queries NVML" if is_nvml else command[0]
         child = self._children.setdefault((source.kind, source.source, *source.command), Child())
-        await ProgramSource(source.kind, command, title, took, silent_s(period_s), child=child).run()
+        await ProgramSource(source.kind, command, title, take, silent_s(period_s), child=child).run()
 
     def _class(self, source: UsageSource) -> ClassWatch:
-        """The class as before, if it is the same source: who is over a quota stays so."""
+        """Return the watch of a class: the existing one if its source is the same, which keeps its incidents."""
         before = self._classes.get(source.kind)
         judge = before.judge if before else ClassJudge(source.kind, self._plan.quota)
         judge.use(self._plan.quota)
@@ -188,7 +188,7 @@ class Watcher:
         return tuple(each.use for each in self._classes.values())
 
     def _warn(self, plan: PluginPlan) -> None:
-        """Say what of the plan cannot be done."""
+        """Log the parts of the plan that cannot be carried out."""
         for kind in unwatched(plan):
             text = "quotas of a class are not enforced: it has no source of usage data"
             self._log.warning(text, **{"class": kind}, hint="add the class to devices.plugin.usage")

@@ -18,7 +18,7 @@ MOST_REFUSALS = 256
 
 
 @dataclass(slots=True, repr=False)
-class Daemon:
+class DaemonClient:
     """The daemon, as the watcher uses it.
 
     Args:

@@ -9,8 +9,8 @@ from criproxy.devices.plan import QuotaPlan
 from criproxy.model.plain import to_plain
 from criproxy.usage.quota import Key, Over, Verdict, Within
 from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
-from criproxy.watcher.grants import Granted, granted_in
-from criproxy.watcher.judging import ClassJudge, with_unlisted
+from criproxy.watcher.class_judge import ClassJudge, with_unlisted
+from criproxy.watcher.grants_client import Granted, parse_granted
 from tests.watcher.hosts import container_id, grant
 
 PLAN = QuotaPlan(period_s=1.0, grace_s=2.0, samples=2)
@@ -56,7 +56,7 @@ class Judged:
 def granted(*incidents: Mapping[str, object]) -> Granted:
     """Return the answer of a daemon: web has npu0, and other npu1."""
     grants = [to_plain(grant("web")), to_plain(grant("other", card="npu1"))]
-    return granted_in({"containers": grants, "incidents": list(incidents)})
+    return parse_granted({"containers": grants, "incidents": list(incidents)})
 
 
 def incident(action: str = "stop", **fields: object) -> Mapping[str, object]:
@@ -69,7 +69,7 @@ def test_each_card_has_samples_of_its_own() -> None:
     """Whoever is on a card without a new sample is not judged by it, while another card's new samples count."""
     judge, over = ClassJudge("ali-npu", PLAN), list[str]()
     grants = [to_plain(grant(name, card=card, cores=20)) for name, card in (("web", "npu0"), ("other", "npu1"))]
-    known = granted_in({"containers": grants, "incidents": []})
+    known = parse_granted({"containers": grants, "incidents": []})
     uses = [
         ContainerUse(container_id=container_id(name), kind="ali-npu", card=card, memory_mib=0, cores_percent=90.0)
         for name, card in (("web", "npu0"), ("other", "npu1"))
@@ -185,7 +185,7 @@ def test_cards_that_nobody_has_are_forgotten() -> None:
     """Cards come and go, and the watcher runs for months."""
     judged = Judged(granted())
     judged.read(web=9000)
-    judged.granted = granted_in({"containers": [to_plain(grant("other", card="npu1"))]})
+    judged.granted = parse_granted({"containers": [to_plain(grant("other", card="npu1"))]})
     judged.read()
 
     assert set(judged.judge._cards) == {"npu1"}
@@ -197,4 +197,4 @@ def test_cards_that_nobody_has_are_forgotten() -> None:
 def test_an_answer_that_is_none_is_refused(answer: object) -> None:
     """What was known before goes on."""
     with pytest.raises((LookupError, ValueError, TypeError, AttributeError)):
-        granted_in(answer)
+        parse_granted(answer)

@@ -12,7 +12,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.enforcement import HAMI, Makers, enforced_by, with_enforcement
 from criproxy.devices.holdings import quota_of
 from criproxy.devices.rules import DeviceRules
-from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.errors import StatusCode
 from tests.control.devices.test_guard import envs

@@ -22,7 +22,7 @@ from criproxy.model.node import Node
 from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.workload import Container
 from criproxy.observe.control_socket import Command
-from criproxy.usage.grants import grants, grants_of
+from criproxy.usage.card_grants import grants, grants_of
 from criproxy.usage.values import Grant
 from criproxy.views.incidents import quotas_exceeded
 

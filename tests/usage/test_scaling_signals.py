@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.usage.scaling import Target, Why
-from criproxy.usage.signals import MetricName, NodeSignals, VgpuSignal, propose
+from criproxy.usage.scaling_signals import MetricName, NodeSignals, VgpuSignal, propose
 
 GOAL = Target(name="vgpu-memory", target=0.8)
 

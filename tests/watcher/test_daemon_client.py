@@ -10,8 +10,8 @@ import pytest
 
 from criproxy.errors import CriproxyError
 from criproxy.observe.control_socket import ControlServer
-from criproxy.watcher import daemon as module
-from criproxy.watcher.daemon import Daemon
+from criproxy.watcher import daemon_client as module
+from criproxy.watcher.daemon_client import DaemonClient
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.node import Log
 
@@ -24,7 +24,7 @@ class Asked:
     def __init__(self, socket: Path) -> None:
         self.log = Log()
         self.refuses = {"web": "web runs no more", "batch": "the disk is full"}
-        self.daemon = Daemon(str(socket), self.log)
+        self.daemon = DaemonClient(str(socket), self.log)
         self._socket = socket
 
     async def start(self) -> None:
