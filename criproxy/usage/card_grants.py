@@ -1,4 +1,4 @@
-"""What each container has been given of cards, as the daemon tells the watcher."""
+"""The grants of cards that the daemon reports to the watcher: what each container has of which cards."""
 
 from collections.abc import Iterator
 
@@ -13,20 +13,20 @@ from criproxy.usage.values import Grant
 
 
 def grants(node: Node, holdings: Holdings, rules: DeviceRules) -> Iterator[Grant]:
-    """What all containers have that are there and have an id."""
+    """Yield the grants of all containers that exist and have an id."""
     for container in alive(node):
         if container.has_id:
             yield from grants_of(node, container, holdings.of(container) or NOTHING, rules)
 
 
 def grants_of(node: Node, container: Container, facts: Facts, rules: DeviceRules) -> Iterator[Grant]:
-    """What one container has: an entry for each resource.
+    """Yield the grants of one container, one for each resource.
 
     Args:
-        node: has its pod.
-        container: who it is.
-        facts: what was found at its create.
-        rules: which classes there are, and who is exempt.
+        node: the node, with the container's pod.
+        container: the container.
+        facts: what was found when the container was created.
+        rules: the device classes, and which containers are exempt.
     """
     pod = node.pods.get(container.pod)
     exempt = rules.is_exempt_namespace(container.namespace) or Word.EXEMPT.value in words_of(facts, EVERY_CLASS)

@@ -1,4 +1,4 @@
-"""What the file of a pod with cards says: what its containers were given, what they use, and what was done about it."""
+"""The content of the file of a pod with cards: the grants, use and incidents of its containers."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from criproxy.model.notices import Values, timestamp
 from criproxy.usage.rows import CardRow
 
 _UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})")
-"""A UUID, or for a static pod its hash: nothing that means something in a path."""
+"""A UUID, or the hash of a static pod: no character has a meaning in a path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +18,12 @@ class PodFile:
     """The file of one pod."""
 
     lasting: Values
-    """All of it but what changes with each report."""
+    """The part that does not change with each report."""
     uses: tuple[tuple[int | None, float | None], ...]
-    """What is used, by container and card: MiB of memory and percent of computing units; None where not known."""
+    """The use, by container and card: MiB of memory and percent of computing units; None if unknown."""
 
     def text(self, at_s: float) -> str:
-        """What stands in it when it is written at *at_s*, in seconds since the epoch."""
+        """Return the text of the file when it is written at *at_s*, in seconds since the epoch."""
         pairs = zip(self.lasting["containers"], self.uses, strict=True)
         containers = [{**each, "used_mib": used_mib, "sm_util": cores} for each, (used_mib, cores) in pairs]
         values = {**self.lasting, "containers": containers, "updated": timestamp(at_s)}
@@ -31,12 +31,12 @@ class PodFile:
 
 
 def is_uid(text: str) -> bool:
-    """Whether *text* can be the name of a file as it is."""
+    """Whether *text* is safe as the name of a file."""
     return _UID.fullmatch(text) is not None
 
 
 def pod_files(rows: Iterable[CardRow]) -> dict[str, PodFile]:
-    """By UID, the files of the pods that have *rows*; a UID that is none has no file."""
+    """Return, by UID, the files of the pods in *rows*; pods with an invalid UID have none."""
     found: dict[str, list[CardRow]] = {}
     for row in rows:
         if is_uid(row.grant.pod_uid):

@@ -1,25 +1,26 @@
-"""Which container a process belongs to, by the text of ``/proc/<pid>/cgroup``.
+"""The container of a process, from the text of ``/proc/<pid>/cgroup``.
 
 The runtime names a container's cgroup after its id, 64 hexadecimal digits: alone (cgroupfs driver), or between the
-runtime's name and ``.scope`` (systemd driver). Cgroups below that one are made inside the container, where they may
-have any name, also that of another container: so the first match from the root counts.
+runtime's name and ``.scope`` (systemd driver). Cgroups below are created inside the container and may have any name,
+even that of another container; therefore the first match from the root counts.
 """
 
 import re
 
 _RUNTIMES = "cri-containerd|crio|docker|libpod"
 _CONTAINER = re.compile(rf"(?:.*:)?(?:(?:{_RUNTIMES})[-:])?([0-9a-f]{{64}})(?:\.scope)?")
-"""A part of a path. containerd makes ``<slice>:cri-containerd:<id>`` of systemd's names without systemd's driver."""
+"""A component of a path. If the kubelet uses systemd's names and containerd does not use systemd's driver, containerd
+names the cgroup ``<slice>:cri-containerd:<id>``."""
 _LINE = re.compile(r"[0-9]+:[^:]*:(/.*)")
 """Hierarchy, controllers, path: one line for each hierarchy of v1, and ``0::<path>`` for v2."""
 
 
 def container_of(cgroups: str) -> str:
-    """The id of the container of a process; empty where it belongs to none that is known by its cgroup.
+    """Return the id of the container of a process; empty if its cgroups name none.
 
     Args:
-        cgroups: what its file says. With v1 some hierarchies may have the process elsewhere, such as the one of v2 that
-            is mounted beside them: the first that names a container counts.
+        cgroups: the content of the process's file. With v1, the process may be elsewhere in some hierarchies, such as
+            that of v2, which is mounted in addition: the first that names a container counts.
     """
     for line in cgroups.splitlines():
         if (found := _LINE.fullmatch(line)) and (container := _named_in(found[1])):

@@ -1,4 +1,4 @@
-"""What replicas are scaled by: the use of the node and of vGPUs, from the daemon's answer or from recorded metrics."""
+"""Signals for scaling replicas: the use of the node and of vGPUs, from the daemon or from recorded metrics."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -14,48 +14,48 @@ METRICS: Mapping[MetricName, str] = {
     "vgpu-memory": "mean use of the vGPUs' memory",
     "vgpu-cores": "mean use of the vGPUs' cores",
 }
-"""What can be scaled by, and what it is called."""
+"""The metrics by which replicas can be scaled, with their descriptions."""
 DEFAULT_PERCENT: Mapping[MetricName, float] = {"cpu": 70.0, "memory": 80.0, "vgpu-memory": 80.0, "vgpu-cores": 70.0}
 Sample = tuple[str, Mapping[str, str], float]
-"""Name, labels and value of one line of metrics; a value that is not finite stands for one that is not known."""
+"""Name, labels and value of one line of metrics; a value that is not finite is unknown."""
 PREFIX = "criproxy_"
-"""Of the names of our metrics."""
+"""The prefix of criproxy's metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuSignal:
-    """How much of its quota one container uses."""
+    """How much of the quota of its vGPU one container uses."""
 
     namespace: str
     pod: str
     profile: str
     memory_used: float | None = None
-    """In bytes or MiB; None: it is not known."""
+    """In bytes or MiB; None: unknown."""
     memory_limit: float | None = None
-    """In the same unit; None: it has no quota of memory."""
+    """In the same unit; None: there is no memory quota."""
     cores_used: float | None = None
     cores_limit: float | None = None
 
     @property
     def memory_ratio(self) -> float | None:
-        """Of its quota of memory."""
+        """The used part of the memory quota."""
         return _ratio(self.memory_used, self.memory_limit)
 
     @property
     def cores_ratio(self) -> float | None:
-        """Of its quota of computing units."""
+        """The used part of the quota of computing units."""
         return _ratio(self.cores_used, self.cores_limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSignals:
-    """All that is known at one moment, of one node or of several."""
+    """The signals at one moment, of one node or of several."""
 
     cpu_ratio: float | None = None
     memory_ratio: float | None = None
     vgpus: tuple[VgpuSignal, ...] = ()
     free: Mapping[str, int] = field(default_factory=dict)
-    """By profile, how many vGPUs no container has."""
+    """By profile, how many vGPUs are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +69,17 @@ class VgpuCount:
 
     @property
     def wanted(self) -> int:
-        """As many as there are where nothing is known of their use."""
+        """The number of vGPUs that should be allocated; the current one if their use is unknown."""
         return self.given if self.proposal.replicas is None else self.proposal.replicas
 
     @property
     def lacking(self) -> int:
-        """How many more are wanted than there are."""
+        """How many of them do not exist."""
         return max(self.wanted - self.given - self.free, 0)
 
 
 def of_answer(values: Mapping[str, Any]) -> NodeSignals:
-    """The signals in the answer of the control socket's ``usage``."""
+    """Return the signals in an answer to the command ``usage`` of the control socket."""
     return NodeSignals(
         cpu_ratio=values["node"]["cpu_ratio"],
         memory_ratio=values["node"]["memory_ratio"],
@@ -101,7 +101,7 @@ def of_answer(values: Mapping[str, Any]) -> NodeSignals:
 
 
 def of_samples(samples: Iterable[Sample]) -> NodeSignals:
-    """The signals in recorded metrics; of several nodes together the mean of their use."""
+    """Return the signals in recorded metrics; for several nodes, the mean of their use."""
     ratios: dict[str, list[float]] = {}
     vgpus: dict[tuple[str, ...], dict[str, float]] = {}
     free: list[tuple[str, int]] = []
@@ -112,7 +112,7 @@ def of_samples(samples: Iterable[Sample]) -> NodeSignals:
         elif short == "vgpu_free" and math.isfinite(value):
             free.append((labels.get("profile", ""), int(value)))
         elif short in _FIELDS:
-            vgpus.setdefault(_whose(labels), {})[_FIELDS[short]] = value if math.isfinite(value) else math.nan
+            vgpus.setdefault(_identity(labels), {})[_FIELDS[short]] = value if math.isfinite(value) else math.nan
     return NodeSignals(
         cpu_ratio=_mean(ratios.get("node_cpu_utilization_ratio", [])),
         memory_ratio=_mean(ratios.get("node_memory_utilization_ratio", [])),
@@ -131,8 +131,8 @@ _FIELDS = {
 }
 
 
-def _whose(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Namespace, pod, profile, container and card; Prometheus renames labels that its target has, too."""
+def _identity(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return namespace, pod, profile, container and card; Prometheus renames labels that its target also has."""
     namespace, pod, container = (
         labels.get(f"exported_{name}") or labels.get(name, "") for name in ("namespace", "pod", "container")
     )
@@ -140,12 +140,12 @@ def _whose(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def chosen(signals: NodeSignals, is_replica: Callable[[str, str], bool]) -> tuple[VgpuSignal, ...]:
-    """The vGPUs of pods that are replicas, by namespace and name."""
+    """Return the vGPUs of the pods that are replicas, according to their namespace and name."""
     return tuple(each for each in signals.vgpus if is_replica(each.namespace, each.pod))
 
 
 def pods_of(vgpus: Iterable[VgpuSignal]) -> dict[tuple[str, str], list[VgpuSignal]]:
-    """By namespace and name of the pod."""
+    """Group vGPUs by the namespace and name of their pods."""
     found: dict[tuple[str, str], list[VgpuSignal]] = {}
     for each in vgpus:
         found.setdefault((each.namespace, each.pod), []).append(each)
@@ -153,9 +153,9 @@ def pods_of(vgpus: Iterable[VgpuSignal]) -> dict[tuple[str, str], list[VgpuSigna
 
 
 def applies(name: MetricName, vgpus: Iterable[VgpuSignal]) -> bool:
-    """Whether a metric is one of replicas with *vgpus*: without a quota nothing is used of one, now or later.
+    """Whether replicas with *vgpus* have a metric: without a quota, they never have its ratio.
 
-    Who has a quota of which the use is not known has the metric: it is missing, and that must not go unnoticed.
+    A vGPU with a quota whose use is unknown has the metric: that its value is missing must not go unnoticed.
     """
     if name in ("cpu", "memory"):
         return True
@@ -165,7 +165,7 @@ def applies(name: MetricName, vgpus: Iterable[VgpuSignal]) -> bool:
 def propose(
     name: MetricName, target: Target, current: int, signals: NodeSignals, vgpus: Iterable[VgpuSignal]
 ) -> Proposal:
-    """What one metric wants of *current* replicas, which have *vgpus*."""
+    """Return the proposal of one metric for *current* replicas, which have *vgpus*."""
     if name in ("cpu", "memory"):
         return by_value(target, current, signals.cpu_ratio if name == "cpu" else signals.memory_ratio)
     pods = pods_of(vgpus).values()
@@ -174,7 +174,7 @@ def propose(
 
 
 def count_vgpus(target: Target, signals: NodeSignals) -> list[VgpuCount]:
-    """How many vGPUs are wanted of each profile, by the mean use of those that are given: of memory or cores."""
+    """Return how many vGPUs of each profile are wanted, by the mean use of the allocated ones: of memory or cores."""
     profiles = sorted({each.profile for each in signals.vgpus} | set(signals.free))
     counts = []
     for profile in profiles:
@@ -189,7 +189,7 @@ def _largest(vgpu: VgpuSignal) -> float | None:
 
 
 def _of_pod(vgpus: Iterable[VgpuSignal], *, cores: bool) -> float | None:
-    """What a pod's vGPUs use together of all their quotas; None where the use of one with a quota is not known."""
+    """Return how much a pod's vGPUs use of the sum of their quotas; None if the use of one is unknown."""
     amounts = [
         (each.cores_used, each.cores_limit) if cores else (each.memory_used, each.memory_limit) for each in vgpus
     ]

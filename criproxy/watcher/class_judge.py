@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from criproxy.devices.plan import QuotaPlan
-from criproxy.usage.quota import Judgement, Key, Verdict, Within
+from criproxy.usage.quota_judgement import Judgement
+from criproxy.usage.quota_verdicts import Key, Verdict, Within
 from criproxy.usage.values import ContainerUse, ProcessUse, Reading
 from criproxy.watcher.grants_client import Granted, OpenIncident
 

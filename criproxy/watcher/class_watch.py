@@ -7,8 +7,9 @@ from functools import partial
 
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.logger import Log
-from criproxy.usage.quota import PAUSE_PERIODS, Over
-from criproxy.usage.totals import ClassUse, class_use, complete, container_uses, named
+from criproxy.usage.quota_judgement import PAUSE_PERIODS
+from criproxy.usage.quota_verdicts import Over
+from criproxy.usage.totals import ClassUse, class_use, container_uses, with_card_ids, with_unknown_cards
 from criproxy.usage.values import Reading
 from criproxy.watcher.class_judge import ClassJudge, with_unlisted
 from criproxy.watcher.grants_client import Grants
@@ -94,13 +95,13 @@ class ClassWatch:
     async def process(self, reading: Reading) -> None:
         """Process one reading: update the use, and report what the judge finds."""
         if self.source != "nvml":  # NVML lists its cards itself, also before the first inventory
-            reading = complete(reading, self.names)
+            reading = with_unknown_cards(reading, self.names)
         if reading.problem:
             self.use = replace(self.use, problem=reading.problem, unread=reading.unread)
             self._publish({**reading.unread, "": reading.problem})
             return
         try:
-            located = await self._with_containers(named(reading, self.names))
+            located = await self._with_containers(with_card_ids(reading, self.names))
         except Hangs:  # without its seconds, so that the log has it once
             self.fail("finding the containers of the processes in /proc took too long")
             return

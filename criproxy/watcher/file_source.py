@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy.discovery.patience import Hangs, Patience
-from criproxy.usage.readings import NoReading, reading_in
+from criproxy.usage.readings import InvalidReading, parse_reading
 from criproxy.usage.values import Reading
 from criproxy.watcher.program_source import LONGEST_BYTES, TakeReading
 
@@ -62,12 +62,12 @@ class FileSource:
             if version == self._version:
                 return None
             self._version = version
-            return reading_in(json.loads(content), self.kind, at_s)
+            return parse_reading(json.loads(content), self.kind, at_s)
         except (Hangs, _NoFile) as error:
             problem = str(error)
         except OSError as error:
             problem = f"{self.path} cannot be read: {error.strerror}"
-        except NoReading as error:
+        except InvalidReading as error:
             problem = f"{self.path} is not a valid reading: {error}"
         except (ValueError, RecursionError) as error:
             problem = f"{self.path} is not JSON: {error}"

@@ -10,7 +10,7 @@ from criproxy.errors import CriproxyError
 from criproxy.model.plain import from_plain
 from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
-from criproxy.usage.quota import Key
+from criproxy.usage.quota_verdicts import Key
 from criproxy.usage.values import Grant, Process, Quantity
 from criproxy.watcher.daemon_client import DaemonClient
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from criproxy.observe.backoff import Backoff
 from criproxy.observe.children import Child
 from criproxy.observe.line_programs import BadLine, LineProgram, restart_backoff
-from criproxy.usage.readings import NoReading, reading_in
+from criproxy.usage.readings import InvalidReading, parse_reading
 from criproxy.usage.values import Reading
 
 SILENT_S = 10.0
@@ -75,8 +75,8 @@ class ProgramSource:
     def _take(self, line: bytes) -> str:
         """Pass the reading of a line on; return the problem that it reports."""
         try:
-            reading = reading_in(json.loads(line), self.kind, time.monotonic())
-        except NoReading as error:
+            reading = parse_reading(json.loads(line), self.kind, time.monotonic())
+        except InvalidReading as error:
             raise BadLine(f"an invalid reading: {error}") from error
         except (ValueError, RecursionError) as error:
             raise BadLine(f"{NOT_JSON}: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any
 from criproxy.observe.asking import DaemonRefuses, NoDaemon
 from criproxy.observe.logger import Log
 from criproxy.observe.pending import PendingReports
-from criproxy.usage.quota import Key, Over, Within
+from criproxy.usage.quota_verdicts import Key, Over, Within
 from criproxy.usage.values import Process
 from criproxy.watcher.daemon_client import DaemonClient
 from criproxy.watcher.grants_client import OpenIncident

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from criproxy.usage import quota
-from criproxy.usage.quota import Judgement
+from criproxy.usage.quota_judgement import Judgement
 from tests.usage.histories import Read, Said, Tally, count, expected, histories, judged
 
 FEW, MANY = 400, 10_000

@@ -7,7 +7,7 @@ import pytest
 
 from criproxy.devices.plan import QuotaPlan
 from criproxy.model.plain import to_plain
-from criproxy.usage.quota import Key, Over, Verdict, Within
+from criproxy.usage.quota_verdicts import Key, Over, Verdict, Within
 from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 from criproxy.watcher.class_judge import ClassJudge, with_unlisted
 from criproxy.watcher.grants_client import Granted, parse_granted

@@ -14,7 +14,7 @@ import pytest
 
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.control_socket import ControlServer
-from criproxy.usage.quota import Key, Over, Within
+from criproxy.usage.quota_verdicts import Key, Over, Within
 from criproxy.usage.values import Process
 from criproxy.watcher.daemon_client import DaemonClient
 from criproxy.watcher.grants_client import OpenIncident

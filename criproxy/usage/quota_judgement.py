@@ -1,14 +1,16 @@
-"""Judges who is over the quota of a vGPU: a pure fold over readings.
+"""Finds the containers that are over the quotas of their vGPUs: a pure fold over readings.
 
-A container is over its quota when it was beyond quota and margin in so many readings in a row, for longer than the
-grace. That is one incident, until a reading has the container within its quota (without the margin, so that who stays
-just above it is not one incident after the other). It is said again only if more is to be done about it than was, as
-with another plan. A doubt never speaks against a container: readings that are not complete judge nobody, and after a
-pause in the readings, or with another plan, everybody begins anew. Nor does it end an incident: a process that is gone
-before its container is found may have been of any container on its card.
+A container is over its quota when it has exceeded quota and margin in a number of consecutive readings, for longer than
+the grace period. That is one incident, until a reading shows the container within its quota (without the margin, so
+that a container that stays just above its quota does not cause one incident after the other). The incident is found
+again only if a stronger action is due, as with another plan.
 
-Memory is judged as it is. Computing units are sampled by the driver and come in bursts, so they are judged by the mean
-of the last readings. A reading without a newer sample than the one before is none of them: it only says the same again.
+Uncertainty never counts against a container: incomplete readings do not count, and after a pause in the readings, or
+with another plan, the counts of all containers start anew. Nor does uncertainty end an incident: a process that exits
+before its container is found may have belonged to any container on its card.
+
+Memory is judged by its current use. Computing units are sampled by the driver and are used in bursts, so they are
+judged by the mean of the last readings. A reading without a newer sample than the previous one does not count.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,54 +18,21 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from criproxy.devices.plan import STRENGTHS, OverQuota, QuotaPlan
+from criproxy.usage.quota_verdicts import Key, Over, Verdict, Within
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse, Quantity
 
 MEAN_OF = 5
-"""Readings over which the use of computing units is averaged, at least."""
+"""The minimum number of readings over which the use of computing units is averaged."""
 PAUSE_PERIODS = 3.0
-"""After so many periods without a complete reading a container begins anew."""
+"""After so many periods without a complete reading, the counts of a container start anew."""
 ALL_CORES_PERCENT = 100.0
-"""What one container can use of the computing units of a card: more is a mistake of its driver."""
+"""The maximum use of a card's computing units by one container; the driver is wrong if it reports more."""
 _QUANTITIES: tuple[Quantity, ...] = ("memory", "cores")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """One quota of one container."""
-
-    container_id: str
-    card: str
-    quantity: Quantity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
-    """A container is over its quota: said once for each incident, and again for a stronger action."""
-
-    key: Key
-    kind: str
-    """The name of the class."""
-    used: float
-    """In MiB, or in percent of the card's computing units."""
-    allowed: int
-    """Without the margin."""
-    over_since_s: float
-    """On the monotonic clock: the first reading in which it was over the quota."""
-    action: OverQuota
-    largest: Process | None = None
-    """Its process that uses most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """A container that was over its quota is within it again, or it is gone."""
-
-    key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Readings of one quota in a row."""
+    """Consecutive readings about one quota."""
 
     recent: tuple[float, ...] = ()
     over_since_s: float | None = None
@@ -71,21 +40,18 @@ class _Series:
     is_incident: bool = False
     last_s: float | None = None
     action: OverQuota = "observe"
-    """What was said to do about the incident."""
+    """The action of the incident's last verdict."""
     sampled_s: float | None = None
-    """Of when the last sample was, if that is known."""
+    """The time of the last sample, if it is known."""
 
-    def anew(self) -> "_Series":
-        """The same without what was read: only an incident stays one."""
+    def restarted(self) -> "_Series":
+        """Return the series without its readings: only an incident remains."""
         return _Series(is_incident=self.is_incident, action=self.action, sampled_s=self.sampled_s)
-
-
-Verdict = Over | Within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What is remembered of the cards of one class from one reading to the next."""
+    """The state that is kept about the cards of one class from one reading to the next."""
 
     kind: str
     """The name of the class."""
@@ -93,21 +59,21 @@ class Judgement:
     _series: Mapping[Key, _Series] = field(default_factory=dict)
 
     def with_plan(self, plan: QuotaPlan) -> "Judgement":
-        """The same by another *plan*: everybody begins anew, and what is an incident stays one."""
+        """Return the judgement with another *plan*: all counts start anew, and incidents remain."""
         if plan == self.plan:
             return self
-        return replace(self, plan=plan, _series={key: each.anew() for key, each in self._series.items()})
+        return replace(self, plan=plan, _series={key: each.restarted() for key, each in self._series.items()})
 
     def over_since(self) -> dict[Key, float]:
-        """Who is over a quota, also within the grace, and since when on the monotonic clock."""
+        """Return the exceeded quotas, also within the grace period, and since when on the monotonic clock."""
         return {key: each.over_since_s for key, each in self._series.items() if each.over_since_s is not None}
 
     def incidents(self) -> list[Key]:
-        """The quotas of which it was said that a container is over them, and not yet that it is within them."""
+        """Return the quotas with an incident that has not ended."""
         return [key for key, each in self._series.items() if each.is_incident]
 
     def resumed(self, key: Key, action: OverQuota = STRENGTHS[-1]) -> "Judgement":
-        """The same with an incident that the daemon knows from before a restart, and about which it did *action*."""
+        """Return the judgement with an incident from before a restart, in which the daemon took *action*."""
         return replace(self, _series={**self._series, key: _Series(is_incident=True, action=action)})
 
     def after(
@@ -121,14 +87,14 @@ class Judgement:
         """Judge a complete reading.
 
         Args:
-            at_s: when it was taken, on the monotonic clock.
-            grants: what containers have that are there now.
-            uses: what they use of cards of this class; who is not in it uses nothing.
-            lost: what processes use of the containers' card that were gone before their containers were found.
+            at_s: when the reading was taken, on the monotonic clock.
+            grants: the grants of the containers that exist now.
+            uses: what containers use of cards of this class; a container that is missing uses nothing.
+            lost: the use of the containers' card by processes that had exited before their containers were found.
             sampled_s: when the newest sample of the card's computing units was taken, by any clock; None: it is new.
 
         Returns:
-            What to remember, and what has changed.
+            The new state, and the verdicts that are new.
         """
         used = {(each.container_id, each.card): each for each in uses}
         series: dict[Key, _Series] = {}
@@ -139,7 +105,7 @@ class Judgement:
             used_now = self._certain(key, allowed, _used(key, use), lost)
             sample_s = sampled_s if key.quantity == "cores" else None
             now, action = self._read(before, key, allowed, used_now, at_s, sample_s), self._action(key, grant)
-            if self._is_news(before, now, action):
+            if self._is_new_verdict(before, now, action):
                 now = replace(now, action=action)
                 verdicts.append(self._over(key, allowed, now, use))
             elif before.is_incident and not now.is_incident:
@@ -150,12 +116,12 @@ class Judgement:
 
     def _continued(self, before: _Series, at_s: float) -> _Series:
         pause_s = PAUSE_PERIODS * self.plan.period_s
-        return before if before.last_s is None or at_s - before.last_s <= pause_s else before.anew()
+        return before if before.last_s is None or at_s - before.last_s <= pause_s else before.restarted()
 
     def _read(
         self, before: _Series, key: Key, allowed: int, used: float | None, at_s: float, sampled_s: float | None
     ) -> _Series:
-        """What is remembered after one more reading, if it is one: it must be newer, and say how much is *used*."""
+        """Return the series after one more reading, which counts only if it is newer and *used* is known."""
         if used is None or (before.last_s is not None and at_s <= before.last_s):
             return before
         if sampled_s is not None and sampled_s == before.sampled_s:
@@ -176,14 +142,14 @@ class Judgement:
         return replace(now, is_incident=now.is_incident or self._is_long(now))
 
     def _is_long(self, series: _Series) -> bool:
-        """Whether it is over its quota for longer than the grace."""
+        """Whether the quota has been exceeded for longer than the grace period."""
         if series.over_since_s is None or series.last_s is None:
             return False
         over_s = series.last_s - series.over_since_s
         return over_s > self.plan.grace_s and series.readings_over >= self.plan.samples
 
-    def _is_news(self, before: _Series, now: _Series, action: OverQuota) -> bool:
-        """Whether an incident has begun, or more is to be done about it than was said."""
+    def _is_new_verdict(self, before: _Series, now: _Series, action: OverQuota) -> bool:
+        """Whether an incident has begun, or a stronger action is due than that of its last verdict."""
         is_stronger = STRENGTHS.index(action) > STRENGTHS.index(now.action)
         is_more = is_stronger and now.readings_over > before.readings_over and self._is_long(now)
         return now.is_incident and (is_more or not before.is_incident)
@@ -192,7 +158,7 @@ class Judgement:
         return "observe" if grant.is_only_observed else self.plan.action(self.kind, key.quantity)
 
     def _certain(self, key: Key, allowed: int, used: float | None, lost: Collection[ProcessUse]) -> float | None:
-        """How much is *used*; None where what is *lost*, if it is the container's, makes the difference."""
+        """Return *used*; None if *lost* would decide the verdict in case it belongs to the container."""
         if used is None or not lost:
             return used
         most = used + sum(_lost(key, each) for each in lost)
@@ -215,7 +181,7 @@ class Judgement:
 
 
 def _quotas(grants: Iterable[Grant], kind: str) -> dict[Key, tuple[int, Grant]]:
-    """Each quota of cards of a class, and how much it allows; the larger one where a container has two of a card."""
+    """Return each quota of cards of a class, and what it allows: the larger one if a container has two of a card."""
     found: dict[Key, tuple[int, Grant]] = {}
     for grant in grants:
         if grant.kind != kind or grant.quota is None:
@@ -229,7 +195,7 @@ def _quotas(grants: Iterable[Grant], kind: str) -> dict[Key, tuple[int, Grant]]:
 
 
 def _used(key: Key, use: ContainerUse | None) -> float | None:
-    """How much is used; None where a reading does not say it, as that of a driver without samples of processes."""
+    """Return how much is used; None if the reading lacks it, as with drivers that do not sample processes."""
     if use is None:
         return 0.0
     used = use.memory_mib if key.quantity == "memory" else use.cores_percent
@@ -239,14 +205,14 @@ def _used(key: Key, use: ContainerUse | None) -> float | None:
 
 
 def _lost(key: Key, use: ProcessUse) -> float:
-    """How much a process uses at most."""
+    """Return the maximum that a process may use."""
     if key.quantity == "memory":
         return use.memory_mib
     return ALL_CORES_PERCENT if use.cores_percent is None else use.cores_percent
 
 
 def _largest(key: Key, use: ContainerUse | None) -> Process | None:
-    """The process that uses most of the quantity; of equal ones the one that started last."""
+    """Return the process that uses the most; of several, the one that started last."""
     if use is None or not use.processes:
         return None
 

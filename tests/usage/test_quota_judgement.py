@@ -7,7 +7,8 @@ import pytest
 
 from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.vgpu_profiles import Quota
-from criproxy.usage.quota import Judgement, Key, Over, Within
+from criproxy.usage.quota_judgement import Judgement
+from criproxy.usage.quota_verdicts import Key, Over, Within
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse
 
 MEMORY = Key("c-1", "GPU-a", "memory")
