@@ -12,8 +12,8 @@ from math import isfinite
 from typing import Any
 
 from criproxy.control.controller import Controller
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import NOTHING, Holdings
-from criproxy.devices.rules import DeviceRules
 from criproxy.engine.excesses import MAY_BE_STOPPED
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.bounded import bounded

@@ -1,7 +1,7 @@
 """Hiding every card in a create, for the case that the rule about devices itself has failed.
 
 It shares nothing with the rule but the names of variables and mounts, so that what is wrong there is not wrong here.
-CDI devices and device nodes stay: only device plugins put them into a create. The rule itself is `devices.may_see`.
+CDI devices and device nodes stay: only device plugins put them into a create. The rule itself is in `devices.boundary`.
 """
 
 from collections.abc import MutableSequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 
 
 def hide_all(request: api.CreateContainerRequest, rules: DeviceRules, runtime: str = "") -> None:

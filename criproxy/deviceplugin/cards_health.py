@@ -14,7 +14,7 @@ from criproxy.devices.health import (
     began,
     call_failed,
     call_works,
-    command_says_good,
+    command_healthy,
     ended,
     new,
     node_back,
@@ -110,7 +110,7 @@ class CardsHealth:
         """Have cards of these classes judged by health commands: new ones are not healthy before that."""
         former, self._commanded = self._commanded, frozenset(classes)
         for kind in former - self._commanded:
-            self.judge(kind, dict.fromkeys(self.of(kind), command_says_good()))
+            self.judge(kind, dict.fromkeys(self.of(kind), command_healthy()))
 
     def awaited(self) -> frozenset[str]:
         """The classes that have cards which no health command has judged yet."""

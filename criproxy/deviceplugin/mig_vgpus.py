@@ -7,7 +7,7 @@ from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.offering import Said
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cutting import choose
+from criproxy.devices.card_division import choose
 from criproxy.devices.instances import Instance, assign
 from criproxy.devices.offers import Offers
 from criproxy.devices.vgpu_profiles import CardSize, Profile

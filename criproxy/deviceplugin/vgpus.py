@@ -11,8 +11,8 @@ from criproxy.deviceplugin.offering import Configuration, Said, card_id
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
-from criproxy.devices.cutting import cut
-from criproxy.devices.enforcement import Makers, Missing, enforced_by, with_enforcement
+from criproxy.devices.card_division import cut
+from criproxy.devices.enforcement import EnforcementBuilder, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
 from criproxy.devices.vgpu_profiles import CardSize, Profile, Vgpu, annotations_of
@@ -143,7 +143,7 @@ class VgpuAllocator:
     """Answers Allocate for the vGPUs of one profile: a container gets one, with its quota in annotations."""
 
     profile: Profile
-    makers: Makers
+    makers: EnforcementBuilder
     host: VgpuHost
     offered: Mapping[str, Offered]
     whole: Allocator

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from criproxy.devices.texts import ClassName, Text
+from criproxy.devices.option_types import ClassName, Text
 from criproxy.devices.vgpu_profiles import CardChoice, Enforcement, Profile, WhenMissing
 
 MAX_COUNT = 1000
@@ -58,7 +58,7 @@ class SelectOptions(BaseModel):
     Only with enforce: [mig]."""
 
     def choice(self) -> CardChoice:
-        """The same as plain values."""
+        """Convert to plain values."""
         return CardChoice(
             models=self.models,
             indexes=self.indexes,
@@ -97,7 +97,7 @@ class ProfileOptions(BaseModel):
     (refuse)."""
 
     def profile(self) -> Profile:
-        """The same as plain values."""
+        """Convert to plain values."""
         memory = self.memory or "0Mi"
         amount = int(memory.rstrip("%GMi"))
         return Profile(

@@ -1,7 +1,7 @@
-"""Parts of cards with a quota of memory and cores: profiles, as the policy file has them, and the vGPUs made of them.
+"""The profiles of the policy file, and vGPUs: parts of cards with a quota of memory, of cores, or of both.
 
-A vGPU is a count with two limits that everybody knows: the kubelet counts its id, the container's annotations name the
-limits, and what enforces them is chosen by the profile.
+The kubelet allocates the id of a vGPU, the container's annotations contain its quotas, and the profile selects what
+enforces them.
 """
 
 import re
@@ -10,60 +10,60 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DOMAIN = "criproxy.io"
-"""Of the resources as which profiles are offered."""
+"""The domain of the profiles' resources."""
 SEPARATOR = "/"
-"""Between the id of a card, the name of a profile, and a number."""
+"""The separator in the id of a vGPU: between the id of the card, the name of the profile, and a number."""
 PROFILE_ANNOTATION = "devices.criproxy.io/profile"
 MEMORY_ANNOTATION = "devices.criproxy.io/memory-mib"
 CORES_ANNOTATION = "devices.criproxy.io/cores-percent"
-"""Of a container, beside the one with its id: the quota at the time of its Allocate, which the kubelet repeats."""
+"""The annotations of a container with the quota at the time of Allocate; the kubelet repeats them."""
 
 Enforcement = Literal["watch", "mps", "hami-core", "nvidia-memory-limit", "mig"]
-"""What holds a container to its quota: criproxy's watcher afterwards, or one of the others while it runs."""
+"""What enforces a quota: criproxy's watcher afterwards, or one of the others while the container runs."""
 MIG: Enforcement = "mig"
-"""The vGPUs are MIG devices that exist, and no parts that criproxy cuts: see `instances`."""
+"""The vGPUs are existing MIG devices, not parts that criproxy defines: see `instances`."""
 WhenMissing = Literal["next", "refuse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardChoice:
-    """Which cards of a class are cut: those that each of the given conditions lets through."""
+    """The cards of a class that a profile divides: those that meet all conditions."""
 
     models: tuple[str, ...] = ()
-    """Patterns with ``*`` and ``?``, of which one matches the product's name; empty: every model."""
+    """Patterns with ``*`` and ``?``, one of which must match the name of the product; empty: every model."""
     indexes: tuple[int, ...] = ()
     ids: tuple[str, ...] = ()
     share_percent: int = 100
-    """So many of the cards that are left, the first ones, rounded down."""
+    """The share of the remaining cards, the first ones, rounded down."""
     mig: tuple[str, ...] = ()
-    """Patterns of MIG profiles, of which one matches; empty: every MIG device of the cards. Of profiles with MIG."""
+    """Only with MIG: patterns of MIG profiles, one of which must match; empty: every MIG device of the cards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A quota that vGPUs have in common: of memory, of computing units, or of both."""
+    """The quotas of vGPUs: of memory, of computing units, or of both."""
 
     name: str
     kind: str
     """The name of the class."""
     memory_mib: int = 0
     memory_percent: int = 0
-    """Of the card's memory, where `memory_mib` is 0; 0: there is no quota of memory."""
+    """In percent of the card's memory, if `memory_mib` is 0; 0: there is no memory quota."""
     cores_percent: int = 0
-    """Of the card's computing units; 0: there is no quota of them."""
+    """In percent of the card's computing units; 0: there is no such quota."""
     count: int | None = None
-    """Of each card; None: as many as both quotas allow on what other profiles leave."""
+    """The number of vGPUs of each card; None: as many as fit beside those of other profiles."""
     select: CardChoice = CardChoice()
     enforce: tuple[Enforcement, ...] = ("watch",)
-    """All that are there, in this order."""
+    """The enforcements; those that the node has are used, in this order."""
     env: tuple[tuple[str, str], ...] = ()
-    """Variables of the container: ``{memory_mib}``, ``{cores_percent}`` and ``{card}`` stand for its vGPU's."""
+    """Variables of the container, with the placeholders ``{memory_mib}``, ``{cores_percent}`` and ``{card}``."""
     when_missing: WhenMissing = "refuse"
-    """What happens where one of them is not there: the others must do (next), or the container is refused."""
+    """What happens if the node lacks an enforcement: the others are used (next), or the container is refused."""
 
     @property
     def resource(self) -> str:
-        """As which its vGPUs are offered."""
+        """The resource of its vGPUs."""
         return f"{DOMAIN}/{self.name}"
 
     @property
@@ -81,30 +81,30 @@ class Vgpu:
     card: str
     profile: str
     memory_mib: int
-    """0: there is no quota of memory."""
+    """0: there is no memory quota."""
     cores_percent: int
     """0: there is no quota of computing units."""
 
     @property
     def file_name(self) -> str:
-        """Its id, where a file is named after it."""
+        """The id, as the name of a file."""
         return self.id.replace(SEPARATOR, "_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSize:
-    """What a card has to be cut."""
+    """The properties of a card that determine how it is divided."""
 
     id: str
     index: int
     model: str
     memory_mib: int
-    """0 where it is not known."""
+    """0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What one container may use of one card, as its annotations say it."""
+    """The quota of one container on one card, according to its annotations."""
 
     profile: str
     memory_mib: int
@@ -118,23 +118,23 @@ _ID = re.compile(r"([^/]+)/([a-z][a-z0-9.-]*)/(?:0|[1-9][0-9]{0,4})")
 
 
 def vgpu_id(card: str, profile: str, number: int) -> str:
-    """The id of one vGPU."""
+    """Return the id of a vGPU."""
     return f"{card}{SEPARATOR}{profile}{SEPARATOR}{number}"
 
 
 def card_of_vgpu(id: str) -> str:
-    """The id of the card in the id of a vGPU; any other id as it is, such as the path of a node."""
+    """Return the id of a vGPU's card; any other id unchanged, such as the path of a device node."""
     found = _ID.fullmatch(id) if SEPARATOR in id else None
     return found[1] if found else id
 
 
 def is_vgpu(id: str) -> bool:
-    """Whether *id* has the form of a vGPU's."""
+    """Whether *id* has the format of a vGPU's id."""
     return SEPARATOR in id and _ID.fullmatch(id) is not None
 
 
 def annotations_of(vgpu: Vgpu) -> dict[str, str]:
-    """What a container's annotations say of the quota of its vGPU."""
+    """Return the annotations of a container with the quota of its vGPU."""
     return {
         PROFILE_ANNOTATION: vgpu.profile,
         MEMORY_ANNOTATION: str(vgpu.memory_mib),
@@ -143,7 +143,7 @@ def annotations_of(vgpu: Vgpu) -> dict[str, str]:
 
 
 def quota_in(annotations: Mapping[str, str]) -> Quota | None:
-    """The quota that *annotations* of a container say; None where they say none, or none that can be read."""
+    """Return the quota in a container's *annotations*; None if there is none, or it is invalid."""
     memory, cores = annotations.get(MEMORY_ANNOTATION, ""), annotations.get(CORES_ANNOTATION, "")
     profile = annotations.get(PROFILE_ANNOTATION, "")
     if profile and memory.isascii() and memory.isdecimal() and cores.isascii() and cores.isdecimal():
@@ -153,19 +153,19 @@ def quota_in(annotations: Mapping[str, str]) -> Quota | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """How the cards of a class are cut."""
+    """The division of the cards of a class."""
 
     vgpus: Mapping[str, tuple[Vgpu, ...]] = field(default_factory=dict)
-    """By profile."""
+    """The vGPUs, by profile."""
     whole: tuple[str, ...] = ()
-    """The ids of cards that no profile chooses."""
+    """The ids of the cards that no profile selects."""
     problems: tuple[str, ...] = ()
-    """What the profiles and the cards contradict each other in: sentences with the arithmetic. A card in one of them
-    has no vGPUs."""
+    """The contradictions between profiles and cards, as sentences with the calculation. A card in one of them has no
+    vGPUs."""
     undecided: tuple[str, ...] = ()
-    """Those of them that are none on a card with enough memory: how much it has is not known."""
+    """The problems that exist only because the memory of a card is unknown."""
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The ids of the cards that are cut."""
+        """The ids of the cards that are divided."""
         return tuple(dict.fromkeys(each.card for parts in self.vgpus.values() for each in parts))

@@ -24,7 +24,7 @@ _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
 
 DRIVER_TIMEOUT_S = 0.5
 """How long all files of a driver may take together: the kernel has what they say at hand."""
-Whereabouts = tuple[str, Sequence[str]]
+CardLocation = tuple[str, Sequence[str]]
 """The PCI address of a card, empty where it is not known, and the paths of its nodes."""
 _NO_CARDS: Mapping[Path, str] = {}
 
@@ -65,7 +65,7 @@ class DriverFiles:
             self._set[kind.name] = self.patience.ask(f"the CDI specifications of {kind.name}", work, self.timeout_s)
         return self._set.get(kind.name, {})
 
-    def places(self, host_root: Path, cards: Mapping[str, Whereabouts]) -> list[Place]:
+    def places(self, host_root: Path, cards: Mapping[str, CardLocation]) -> list[Place]:
         """Where *cards*, by a name for people, are: a card whose files hang is in no NUMA node that is known."""
         folders = [folder_of(host_root, address, nodes) for address, nodes in cards.values()]
         owners = {path: name for name, folder in zip(cards, folders, strict=True) if folder for path in folder.files}

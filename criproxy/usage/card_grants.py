@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from criproxy.devices.boundary import Word
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import EVERY_CLASS, NOTHING, Facts, Holdings, alive, allocated_of, quota_of, words_of
-from criproxy.devices.may_see import Word
 from criproxy.devices.offers import card_of, unique
-from criproxy.devices.rules import DeviceRules
 from criproxy.devices.vgpu_profiles import is_vgpu
 from criproxy.model.node import Node
 from criproxy.model.workload import Container

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import Holdings, has_cards
-from criproxy.devices.rules import DeviceRules
 from criproxy.model.incident import Incident, Quantity
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp

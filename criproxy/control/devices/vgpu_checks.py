@@ -12,11 +12,11 @@ from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.asked import Asked
+from criproxy.devices.boundary import Refusal
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.enforcement import as_enforced, enforcement_in, lost_mounts
 from criproxy.devices.evidence import Subject
 from criproxy.devices.holdings import Holdings, vgpus_of
-from criproxy.devices.may_see import Refusal
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.model.workload import Container
@@ -59,7 +59,7 @@ class Vgpus:
                     return _refused(f"container {holder.title} still has its vGPU {vgpu}")
         return None
 
-    async def limited(self, asked: Asked) -> Asked | Refusal:
+    async def limited(self, asked: DeviceRequest) -> DeviceRequest | Refusal:
         """The create with what enforces the quota, or why it does not go on.
 
         Not earlier: what enforces it may have been removed since Allocate, which is called once for all restarts of a

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from criproxy.control.context import Context
 from criproxy.control.usage.reported import CardUsage
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import Holdings
-from criproxy.devices.rules import DeviceRules
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.model.node import Node
 from criproxy.model.notices import Values

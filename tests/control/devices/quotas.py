@@ -11,7 +11,7 @@ import pytest
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.vgpu_profiles import Enforcement
 from criproxy.emulator.containers import Containers
 from criproxy.emulator.kubelet import PodSpec

@@ -9,9 +9,9 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.allocation import Response, joined
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.enforcement import HAMI, Makers, enforced_by, with_enforcement
+from criproxy.devices.device_rules import DeviceRules
+from criproxy.devices.enforcement import HAMI, EnforcementBuilder, enforced_by, with_enforcement
 from criproxy.devices.holdings import quota_of
-from criproxy.devices.rules import DeviceRules
 from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.errors import StatusCode
@@ -33,7 +33,7 @@ def allocated(vgpu: str, *enforce: Enforcement) -> Response:
     """What our Allocate answers for a vGPU, on a host that has every file."""
     part = Vgpu(id=vgpu, card=vgpu.partition("/")[0], profile="gpu-8g", memory_mib=8192, cores_percent=25)
     found = enforced_by(
-        replace(PROFILE, enforce=enforce or ("watch",)), part, Makers(resource=RESOURCE), lambda _: True
+        replace(PROFILE, enforce=enforce or ("watch",)), part, EnforcementBuilder(resource=RESOURCE), lambda _: True
     )
     response = joined(Response(), RESOURCE, [vgpu])
     response = replace(response, annotations={**response.annotations, **annotations_of(part)})

@@ -15,7 +15,7 @@ from criproxy.api.quota_commands import QuotaCommands
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.model.incident import Action, Incident
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options

@@ -1,4 +1,4 @@
-"""What cannot be meant about a class of devices: one that does nothing, too much, or stands in another's way."""
+"""Mistakes in the definition of a device class: it has no effect, affects too much, or conflicts with another one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -9,22 +9,22 @@ NEEDED = (
     *("PATH", "HOME", "USER", "SHELL", "PWD", "HOSTNAME", "LANG", "TERM", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD"),
     *("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "GOMAXPROCS", "OMP_NUM_THREADS"),
 )
-"""Variables that are no vendor's."""
+"""Variables that do not belong to a vendor."""
 NOT_SHARED = ("/dev/mem", "/dev/kmsg", "/dev/port", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/loop0", "/dev/dm-0")
-"""Nodes by which a container gets the host, or its disks."""
+"""Device nodes that give a container access to the host, or to its disks."""
 RESERVED = frozenset({"container"})
-"""Names of classes that findings use for something else."""
+"""Names that findings use for something other than classes."""
 
 Mistake = tuple[tuple[str | int, ...], str]
-"""A path from the class, and what is wrong there."""
+"""A path that starts at the class, and what is wrong there."""
 
 
 def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[Mistake]:
-    """What is wrong with *kind*.
+    """Yield the mistakes in *kind*.
 
     Args:
-        kind: the class, with all that is built in.
-        others: the classes before it, by name.
+        kind: the class, including its built-in values.
+        others: the previous classes, by name.
     """
     if kind.name in RESERVED:
         yield ("name",), f"{kind.name!r} is reserved in criproxy's device records: choose another name"
@@ -62,10 +62,10 @@ def _of_variables(kind: DeviceClass) -> Iterator[Mistake]:
 
 
 def _overlap(resource: str, patterns: Sequence[str]) -> bool:
-    """Whether one resource may be meant by both."""
+    """Whether one resource may match both."""
     return any(_means(resource, pattern) or _means(pattern, resource) for pattern in patterns)
 
 
 def _means(one: str, pattern: str) -> bool:
-    """Whether *pattern* means something that *one*, itself a pattern, does, with anything or nothing for its ``*``."""
+    """Whether *pattern* matches a string that *one*, itself a pattern, matches, with any or no text for its ``*``."""
     return any(fnmatchcase(one.replace("*", some).replace("?", "x"), pattern) for some in ("", "x"))

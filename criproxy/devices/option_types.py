@@ -1,4 +1,4 @@
-"""The texts in the section ``devices`` of a policy file: what each may say, and what is said where it does not."""
+"""The types of strings in the section ``devices`` of a policy file, with the messages about invalid ones."""
 
 from dataclasses import dataclass
 from posixpath import normpath
@@ -14,17 +14,17 @@ from criproxy.devices.classes import PLACEHOLDER
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Makes a text of which all has to match a pattern."""
+    """A string that must match a pattern as a whole."""
 
     pattern: str
     meaning: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
-        """The text, checked."""
+        """Return the schema of the string, with the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The text with the pattern."""
+        """Return the JSON schema of the string, with the pattern."""
         return handler(schema) | {"pattern": f"^({self.pattern})$"}
 
     def _check(self, value: str) -> str:
@@ -88,6 +88,6 @@ Period = Annotated[str, Text(r"[1-9][0-9]{0,6}(ms|s|m|h)", "a time such as 30s, 
 
 
 def seconds(duration: str) -> float:
-    """A `Duration` or `Period` as a number."""
+    """Convert a `Duration` or `Period` to seconds."""
     number = duration.rstrip("hms")
     return int(number) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[duration[len(number) :]]

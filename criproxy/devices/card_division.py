@@ -1,11 +1,11 @@
-"""Cuts cards into vGPUs: which profiles choose which card, and how many parts of each fit.
+"""Divides cards into vGPUs: which profiles apply to which card, and how many vGPUs of each fit.
 
-A card is cut in the same way as long as the policy file and the machine are the same. Profiles with a number come
-first; one profile with ``count: auto`` can have what they leave, which by both quotas is ::
+A card is divided in the same way as long as the policy file and the machine stay the same. Profiles with a fixed count
+come first; one profile with ``count: auto`` gets the rest, which allows this number of vGPUs::
 
     min(floor(memory left / its memory), floor(cores left / its cores))
 
-(devices.md H.2). Nothing is rounded up: a card never promises more memory or cores than it has.
+(devices.md H.2). Nothing is rounded up: the vGPUs of a card never have more memory or cores than the card.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,16 @@ ALL_CORES_PERCENT = ALL_MEMORY_PERCENT = 100
 
 
 class _Contradiction(ValueError):
-    """Profiles that cannot all be on one card."""
+    """The profiles cannot all apply to one card."""
 
 
 class _Undecided(_Contradiction):
-    """Whether they can, its memory would decide, which is not known."""
+    """Whether the profiles can apply depends on the memory of the card, which is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Vgpus of one profile on one card."""
+    """The vGPUs of one profile on one card."""
 
     profile: Profile
     memory_mib: int
@@ -35,7 +35,7 @@ class _Parts:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """A description for messages."""
         share = self.profile.memory_percent
         one = [f"{self.memory_mib} MiB"] if self.memory_mib else [f"{share} % of the memory"] if share else []
         one += [f"{self.profile.cores_percent} % of the cores"] if self.profile.cores_percent else []
@@ -43,7 +43,7 @@ class _Parts:
 
 
 def cut(cards: Sequence[CardSize], profiles: Sequence[Profile]) -> Cut:
-    """Cut the *cards* of one class as its *profiles* say; the result names what is wrong instead of raising it."""
+    """Divide the *cards* of one class by its *profiles*; the result contains the problems, none is raised."""
     chosen = {profile.name: [card.id for card in choose(cards, profile.select)] for profile in profiles}
     vgpus: dict[str, list[Vgpu]] = {profile.name: [] for profile in profiles}
     problems = [_nothing(profile) for profile in profiles if cards and not chosen[profile.name]]
@@ -71,7 +71,7 @@ def cut(cards: Sequence[CardSize], profiles: Sequence[Profile]) -> Cut:
 
 
 def choose(cards: Sequence[CardSize], choice: CardChoice) -> Sequence[CardSize]:
-    """Those of *cards* that *choice* means, in their order."""
+    """Return those of *cards* that *choice* selects, in order."""
     found = [
         card
         for card in cards
@@ -83,7 +83,7 @@ def choose(cards: Sequence[CardSize], choice: CardChoice) -> Sequence[CardSize]:
 
 
 def _word(model: str) -> str:
-    """As labels have it, since people copy it from there."""
+    """Return the model as labels contain it, because users copy it from there."""
     return model.replace(" ", "-")
 
 
@@ -92,11 +92,11 @@ def _nothing(profile: Profile) -> str:
 
 
 def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:
-    """How often each of *profiles* is on *card*.
+    """Return how many vGPUs of each profile *card* has.
 
     Raises:
-        _Contradiction: they do not fit, or more than one wants what is left.
-        _Undecided: they contradict each other in nothing that is known.
+        _Contradiction: the profiles do not fit, or several have ``count: auto``.
+        _Undecided: whether they fit is unknown.
     """
     fixed = [_Parts(each, _memory_mib(card, each), each.count) for each in profiles if each.count is not None]
     rest = [each for each in profiles if each.count is None]
@@ -117,7 +117,7 @@ def _memory_mib(card: CardSize, profile: Profile) -> int:
 
 
 def _check_decided(card: CardSize, profiles: Sequence[Profile]) -> None:
-    """Refuse, for a *card* of unknown memory, what cannot be computed without it."""
+    """Raise `_Undecided` if the memory of *card* is unknown, and the profiles cannot be computed without it."""
     for each in profiles:
         if each.memory_percent and not each.memory_mib:
             raise _Undecided(
@@ -132,7 +132,7 @@ def _check_decided(card: CardSize, profiles: Sequence[Profile]) -> None:
 
 
 def _used(parts: Sequence[_Parts]) -> tuple[int, int]:
-    """Memory in MiB, and cores in percent."""
+    """Return the used memory in MiB, and the used cores in percent."""
     return (
         sum(each.count * each.memory_mib for each in parts),
         sum(each.count * each.profile.cores_percent for each in parts),
@@ -140,7 +140,7 @@ def _used(parts: Sequence[_Parts]) -> tuple[int, int]:
 
 
 def _shares_percent(parts: Sequence[_Parts]) -> int:
-    """The memory of those that have a share of it."""
+    """Return the sum of the memory quotas that are shares, in percent."""
     return sum(each.count * each.profile.memory_percent for each in parts if not each.profile.memory_mib)
 
 
@@ -159,7 +159,7 @@ def _sum(parts: Sequence[_Parts]) -> str:
 
 
 def _fitting(card: CardSize, fixed: Sequence[_Parts], profile: Profile) -> _Parts:
-    """What *fixed* parts leave for a profile with ``count: auto``: at most that, where the memory is not known."""
+    """Return the vGPUs of a profile with ``count: auto`` beside *fixed*; the maximum if the memory is unknown."""
     each_mib = _memory_mib(card, profile)
     used_mib, used_percent = _used(fixed)
     bounds = [(card.memory_mib - used_mib) // each_mib] if each_mib and card.memory_mib else []

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from criproxy.devices.builtin import ASCEND, HABANA, NVIDIA
+from criproxy.devices.card_locality import hints, locate_cards
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Known, weigh
-from criproxy.devices.nearness import hints, whereabouts
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import NumaNode, Topology
 from criproxy.simulate.machines import machine
@@ -37,7 +37,7 @@ def near(
     create = asked(devices=devices, cdi=(cdi,) if cdi else ())
     stocks = {"nvidia": GPUS, **OTHERS}
     evidence = weigh((kind,), create, known, stocks)
-    found = whereabouts((kind,), create, evidence, known, stocks, topology)
+    found = locate_cards((kind,), create, evidence, known, stocks, topology)
     return [format_cpuset(hint) for hint in hints(found)]
 
 
@@ -97,7 +97,7 @@ def test_memory_of_a_card_is_no_place_for_cpus() -> None:
     known, stocks = given(nvidia_com__gpu="GPU-a"), {"nvidia": Stock((card,))}
     evidence = weigh((NVIDIA,), asked(), [known], stocks)
 
-    found = whereabouts((NVIDIA,), asked(), evidence, [known], stocks, with_lone)
+    found = locate_cards((NVIDIA,), asked(), evidence, [known], stocks, with_lone)
 
     assert hints(found) == (frozenset({1}),)
 
@@ -114,6 +114,6 @@ def test_sentences(ids: str, expected: str) -> None:
     known = given(nvidia_com__gpu=ids)
     evidence = weigh((NVIDIA,), asked(), [known], {"nvidia": GPUS})
 
-    (card,) = whereabouts((NVIDIA,), asked(), evidence, [known], {"nvidia": GPUS}, TWO)
+    (card,) = locate_cards((NVIDIA,), asked(), evidence, [known], {"nvidia": GPUS}, TWO)
 
     assert card.sentence == expected

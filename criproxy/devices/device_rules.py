@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from criproxy.devices.asked import Who
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import Requester
 
 HideUnallocated = Literal["off", "report", "enforce"]
 UserOverride = Literal["keep", "report", "strip"]
@@ -15,19 +15,19 @@ OnNoEvidence = Literal["keep", "hide", "fail"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletFiles:
-    """The files with the kubelet's allocations; criproxy does not read an empty path."""
+    """The files with the kubelet's allocations; an empty path is not read."""
 
     socket: str = ""
-    """That of podresources."""
+    """The socket of podresources."""
     checkpoint: str = ""
-    """The file of its device manager."""
+    """The file of the device manager."""
     timeout_s: float = 1.0
-    """How long a create waits for both together."""
+    """How long a create waits for both files together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRules:
-    """How containers and accelerators are kept apart on one node."""
+    """The rules that determine which containers of a node see which accelerators."""
 
     classes: tuple[DeviceClass, ...]
     hide_unallocated: HideUnallocated = "enforce"
@@ -40,8 +40,8 @@ class DeviceRules:
     exempt_images: tuple[str, ...] = ()
     kubelet: KubeletFiles = KubeletFiles()
 
-    def exempt(self, who: Who) -> str:
-        """Why *who*, a container, is exempt; empty where it is not."""
+    def exempt(self, who: Requester) -> str:
+        """Return why a container is exempt; empty if it is not."""
         if self.is_exempt_namespace(who.namespace):
             return f"its namespace {who.namespace} is exempt"
         if any(fnmatchcase(image, pattern) for image in who.images for pattern in self.exempt_images):

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
-from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+from criproxy.devices.boundary import Word, boundary
 from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU, NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import Known, weigh
-from criproxy.devices.may_see import Word, boundary
-from criproxy.devices.rules import DeviceRules
 from criproxy.errors import StatusCode
 from tests.devices.fixture import ALI, NOTHING, SHARED, STOCKS, asked, at_create, envs, given, paths, rules, words
 
@@ -22,12 +22,12 @@ VOLUMES = "/var/run/nvidia-container-devices"
 @pytest.mark.parametrize(
     "who",
     [
-        pytest.param(Who(namespace="kube-system"), id="namespace"),
-        pytest.param(Who(namespace="nvidia-dcgm"), id="pattern"),
-        pytest.param(Who(namespace="default", images=("sha256:1", "nvcr.io/nvidia/dcgm:4")), id="image"),
+        pytest.param(Requester(namespace="kube-system"), id="namespace"),
+        pytest.param(Requester(namespace="nvidia-dcgm"), id="pattern"),
+        pytest.param(Requester(namespace="default", images=("sha256:1", "nvcr.io/nvidia/dcgm:4")), id="image"),
     ],
 )
-def test_who_is_exempt_is_left_alone(who: Who) -> None:
+def test_who_is_exempt_is_left_alone(who: Requester) -> None:
     """By namespace or image, patterns included; the history says why."""
     exempt = rules(exempt_namespaces=("kube-system", "nvidia-*"), exempt_images=("nvcr.io/nvidia/*",))
 
@@ -40,7 +40,7 @@ def test_who_is_exempt_is_left_alone(who: Who) -> None:
 
 def test_privileged_containers() -> None:
     """They are left alone, treated like all others and told of, or refused; who is exempt is not refused."""
-    who = Who(namespace="default", privileged=True)
+    who = Requester(namespace="default", privileged=True)
 
     allowed = at_create(asked(ALL), NOTHING, of=rules(privileged="allow"), who=who)
     reported = at_create(asked(ALL), NOTHING, of=rules(), who=who)
@@ -196,7 +196,7 @@ def test_classes_of_nodes_only_have_nothing_to_hide() -> None:
 
 def test_values_are_compared_as_bytes() -> None:
     """A value that is no text is another value, and not shown."""
-    create = Asked(envs=(EnvVar("NVIDIA_VISIBLE_DEVICES", b"void\xff"), EnvVar("B", b"\xff")))
+    create = DeviceRequest(envs=(EnvVar("NVIDIA_VISIBLE_DEVICES", b"void\xff"), EnvVar("B", b"\xff")))
 
     done = at_create(create, NOTHING)
 
@@ -220,7 +220,7 @@ NODES = st.sampled_from(PATHS).map(lambda path: DeviceNode(path, path, "rw"))
 IDS = st.lists(st.sampled_from(["GPU-a", "GPU-b::1", "MIG-1", "1", "card1-0", "Ascend910-2", "npu0"]), max_size=2)
 RESOURCES = ["nvidia.com/gpu", "huawei.com/Ascend910", "amd.com/gpu", "aliyun.com/npu", "habana.ai/gaudi", "x.org/y"]
 CREATES = st.builds(
-    Asked,
+    DeviceRequest,
     envs=st.lists(st.builds(EnvVar, st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=5).map(tuple),
     devices=st.lists(st.builds(lambda path: DeviceNode(path, path, "rw"), st.sampled_from(PATHS)), max_size=3).map(
         tuple
@@ -249,11 +249,11 @@ RULES = st.builds(
     on_no_evidence=st.sampled_from(["keep", "hide"]),
     keep_access_on_update=st.booleans(),
 )
-SOMEBODY = Who(namespace="default", runtime="ascend")
+SOMEBODY = Requester(namespace="default", runtime="ascend")
 
 
 @generated(CREATES, KNOWN, RULES)
-def test_its_own_output_passes_unchanged(create: Asked, known: list[Known], of: DeviceRules) -> None:
+def test_its_own_output_passes_unchanged(create: DeviceRequest, known: list[Known], of: DeviceRules) -> None:
     """Whatever is asked, a second time changes nothing: a repeated create gets the same."""
     done = at_create(create, *known, of=of, who=SOMEBODY)
 
@@ -261,7 +261,7 @@ def test_its_own_output_passes_unchanged(create: Asked, known: list[Known], of: 
 
 
 @generated(CREATES, KNOWN)
-def test_what_is_enforced(create: Asked, known: list[Known]) -> None:
+def test_what_is_enforced(create: DeviceRequest, known: list[Known]) -> None:
     """Managed variables come once; what nobody manages keeps order and bytes; nodes of no other card are added."""
     of = DeviceRules(classes=CLASSES, on_no_evidence="hide")
     evidence = weigh(CLASSES, create, known, STOCKS)

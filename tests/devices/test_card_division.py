@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.devices.cutting import ALL_CORES_PERCENT, choose, cut
+from criproxy.devices.card_division import ALL_CORES_PERCENT, choose, cut
 from criproxy.devices.offers import card_of
 from criproxy.devices.vgpu_profiles import CardChoice, CardSize, Profile
 
