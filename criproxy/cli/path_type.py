@@ -1,4 +1,4 @@
-"""The type of options that name a file or folder of ours."""
+"""The type of options that name one of criproxy's files or directories."""
 
 from pathlib import Path
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 
-class Place(click.Path):
-    """A path that need not be there. Whether it may be read is asked of who reads it, and who may not is told why."""
+class PathOption(click.Path):
+    """A path that need not exist. Whether it is readable is checked when it is read, which gives a better error."""
 
     def __init__(self, *, folder: bool = False) -> None:
         super().__init__(file_okay=not folder, readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
-        """A path; empty is a script's variable that is not set, and not the working directory."""
+        """Convert to a path; an empty value is an unset variable in a script, and not the working directory."""
         if value == "":
             self.fail("must not be empty", param, ctx)
         return super().convert(value, param, ctx)

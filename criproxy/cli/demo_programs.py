@@ -1,4 +1,4 @@
-"""Starts and ends criproxy's own programs for the demo, which wait for them as systemd does."""
+"""Starts criproxy's programs for the demo, waits until they are ready as systemd does, and stops them."""
 
 import asyncio
 import os
@@ -15,20 +15,20 @@ END_TIMEOUT_S = 10.0
 
 
 def log_file(directory: Path, command: str) -> Path:
-    """Where a program writes its log, after that of its earlier runs."""
+    """Return the file to which all runs of a program append their log."""
     return directory / f"{command}.log"
 
 
 async def start(directory: Path, command: str, *arguments: str) -> asyncio.subprocess.Process:
-    """Start one of criproxy's programs that serve, and wait until it says that it is ready.
+    """Start one of criproxy's programs that serve, and wait until it is ready.
 
     Args:
-        directory: of the demo, in which its log is.
+        directory: the directory of the demo, which contains the log.
         command: the program, such as ``serve``.
-        arguments: for it.
+        arguments: its arguments.
 
     Raises:
-        CriproxyError: if it ends or is not ready in time; the text has its log.
+        CriproxyError: the program ends, or is not ready in time; the text contains its log.
     """
     path = directory / "notify.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, log_file(directory, command).open("ab") as log:
@@ -40,7 +40,7 @@ async def start(directory: Path, command: str, *arguments: str) -> asyncio.subpr
             env={**_environ(), "NOTIFY_SOCKET": str(path)},
             stdout=log,
             stderr=log,
-            start_new_session=True,  # an interrupt at the terminal is for us: we end it in order
+            start_new_session=True,  # an interrupt at the terminal is only for the demo, which then stops the program
         )
         try:
             if not await _ready(notify, process):
@@ -67,13 +67,13 @@ async def end(process: asyncio.subprocess.Process | None, how: signal.Signals) -
 
 
 def _environ() -> dict[str, str]:
-    """Ours, without the variables of NVIDIA's device plugin, which ours reads: they are about another kubelet."""
+    """Return our environment without the variables of NVIDIA's device plugin, which are for another kubelet."""
     others = {name for flag in PLUGIN for name in flag.variables}
     return {name: value for name, value in os.environ.items() if name not in others}
 
 
 async def _ready(notify: socket.socket, process: asyncio.subprocess.Process) -> bool:
-    """Whether READY=1 comes before the process ends and in time."""
+    """Wait for READY=1; return whether it arrives in time and before the process ends."""
     loop = asyncio.get_running_loop()
     ended = asyncio.create_task(process.wait())
     try:

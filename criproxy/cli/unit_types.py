@@ -6,12 +6,12 @@ import click
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, written such as ``10m``."""
+    """A number of seconds, written like ``10m``."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """The number of seconds."""
+        """Convert to seconds."""
         from criproxy.model.amounts import parse_seconds
 
         try:
@@ -21,12 +21,12 @@ class Duration(click.ParamType[float]):
 
 
 class Size(click.ParamType[int]):
-    """Bytes, written such as ``64Mi``."""
+    """A number of bytes, written like ``64Mi``."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
-        """The number of bytes."""
+        """Convert to bytes."""
         from criproxy.model.amounts import parse_bytes
 
         try:

@@ -1,4 +1,4 @@
-"""Showing an answer again and again, until the user has seen enough."""
+"""Shows an answer once, or repeatedly until the user interrupts."""
 
 import json
 import math
@@ -12,24 +12,24 @@ import click
 
 from criproxy.errors import CriproxyError
 
-if TYPE_CHECKING:  # JSON needs none of it
+if TYPE_CHECKING:  # not needed for JSON
     from rich.console import RenderableType
 
 F = TypeVar("F", bound=Callable[..., Any])
 Values = dict[str, Any]
 Ask = Callable[[], Values]
 Render = Callable[[Values, int, int | None], "RenderableType"]
-"""Puts an answer into so many columns and, where it matters, lines."""
+"""Renders an answer for a number of columns and, if it matters, of lines."""
 
 
 def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
-    if math.isnan(value):  # neither below the least nor above the most
+    if math.isnan(value):  # it passes the checks of minimum and maximum
         raise click.BadParameter("must be a number of seconds")
     return value
 
 
 def watch_options(command: F) -> F:
-    """The options of a command that shows an answer once or again and again; see `show_answer`."""
+    """Add the options of a command that shows an answer once or repeatedly; see `show_answer`."""
     for option in (
         click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True),
         click.option(
@@ -54,7 +54,7 @@ def watch_options(command: F) -> F:
 
 
 def show_answer(ask: Ask, output: str, renderer: Callable[[], Render], *, watch: bool, interval_s: float) -> None:
-    """Show what *ask* says, once or as `show_repeatedly` does."""
+    """Show the answer of *ask* once, or repeatedly with `show_repeatedly`."""
     if watch:
         show_repeatedly(ask, interval_s, output, renderer)
         return
@@ -68,15 +68,15 @@ def show_answer(ask: Ask, output: str, renderer: Callable[[], Render], *, watch:
 
 
 def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable[[], Render]) -> None:
-    """Show what *ask* says every *interval_s*; what cannot be asked now may be later.
+    """Show the answer of *ask* every *interval_s*; errors are shown as well, since they may be temporary.
 
     Args:
-        ask: may raise CriproxyError.
+        ask: returns the answer; may raise CriproxyError.
         interval_s: the pause.
         output: ``json`` or ``table``.
-        renderer: imports what makes a table of an answer; an answer with the key ``error`` has nothing else.
+        renderer: imports and returns the renderer of tables; an answer with the key ``error`` has no other keys.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not without giving the screen back
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # restores the screen first
     try:
         if output == "json":
             while True:
@@ -88,7 +88,7 @@ def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable
 
 
 def _live(ask: Ask, interval_s: float, render: Render) -> None:
-    """On a screen of its own, for ever; what is no terminal gets one answer below the other."""
+    """Show answers on the alternate screen; if the output is not a terminal, one below the other."""
     from criproxy.cli.render.console import console, show
 
     screen = console()

@@ -1,4 +1,4 @@
-"""How the acts of `criproxy demo` tell what they do, and what they have checked."""
+"""The output of `criproxy demo`: what each part does, and the results of its checks."""
 
 from dataclasses import dataclass
 from io import StringIO
@@ -9,22 +9,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Teller:
-    """Prints on *console*, and counts what was not as it should be."""
+class DemoOutput:
+    """Prints to *console*, and counts failed checks."""
 
     console: "Console"
     failures: int = 0
 
     def title(self, text: str) -> None:
-        """Begin an act."""
+        """Print the title of a part."""
         self.console.print(f"\n[bold]{text}[/bold]", highlight=False)
 
     def line(self, text: str) -> None:
-        """Print a line as it is."""
+        """Print a line without markup."""
         self.console.print(f"  {text}".rstrip(), markup=False, highlight=False, soft_wrap=True)
 
     def show(self, what: "RenderableType") -> None:
-        """Print a table, in plain letters as a command prints it into a pipe."""
+        """Print a table without colors, as commands print to a pipe."""
         from criproxy.cli.render.console import console
 
         text = StringIO()
@@ -33,7 +33,7 @@ class Teller:
             self.line(line)
 
     def check(self, what: str, right: bool) -> None:
-        """Say that *what* is true, or that it is not."""
+        """Print whether *what* is true, and count it if it is not."""
         self.failures += not right
         self.console.print(
             f"  [green]✓[/green] {what}" if right else f"  [red]✗ not true: {what}[/red]", highlight=False

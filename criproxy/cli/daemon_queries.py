@@ -1,4 +1,4 @@
-"""How things are: asked of the daemon, else read from the state that it left. Also the options that say where."""
+"""Queries to the daemon, or to its state on disk if it does not answer; with the options for their paths."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,32 +8,32 @@ from typing import Any, TypeVar
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, NoDaemon, ask
-from criproxy.cli.place import Place
+from criproxy.cli.path_type import PathOption
 from criproxy.errors import CriproxyError
 
 DEFAULT_STATE_DIR = Path("/var/lib/criproxy")
 PATIENCE_S = 5.0
-"""A daemon that does not answer for so long is stuck: what is on disk says more then."""
+"""A daemon that does not answer for so long hangs; then the state on disk is more useful."""
 PROMPT_S = 0.4
-"""What completion may take: somebody sits at the prompt."""
+"""The time limit for completion at the prompt."""
 
 Values = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where to ask, and where to read if nobody answers."""
+class DaemonQueries:
+    """The queries, with the paths of the daemon's socket and of its state on disk."""
 
     control_socket: str = DEFAULT_CONTROL_SOCKET
     state_dir: Path = DEFAULT_STATE_DIR
     host_root: Path = Path("/")
 
     def status(self, *, namespace: str = "", pod: str = "", exclusive: bool = False, check: bool = False) -> Values:
-        """The answer of the control socket's `status`; with ``source`` ``store`` where the daemon did not give it.
+        """Return the answer to `status`; ``source`` is ``store`` if it does not come from the daemon.
 
         Raises:
-            CriproxyError: neither the daemon nor its state can be asked.
+            CriproxyError: neither the daemon nor its state is available.
         """
         wanted = {"namespace": namespace, "pod": pod, "exclusive": exclusive}
         try:
@@ -47,10 +47,10 @@ class Places:
         return answer
 
     def explain(self, container: str) -> Values:
-        """The answer of the control socket's `explain`.
+        """Return the answer to `explain`.
 
         Raises:
-            CriproxyError: nobody is meant, or more than one; or neither the daemon nor its state can be asked.
+            CriproxyError: no container matches, or several do; or neither the daemon nor its state is available.
         """
         try:
             answer: Values = ask(self.control_socket, "explain", {"container": container}, PATIENCE_S)
@@ -61,13 +61,13 @@ class Places:
         return answer
 
     def devices(self, config: Path | None = None) -> Values:
-        """The answer of the control socket's `devices`; where the daemon gives none, what machine and state tell.
+        """Return the answer to `devices`, from the machine and the state on disk if the daemon does not answer.
 
         Args:
-            config: the policy file or directory that names classes of devices, for where no daemon answers.
+            config: the policy file or directory with the device classes, used if no daemon answers.
 
         Raises:
-            CriproxyError: the daemon's answer is no.
+            CriproxyError: the daemon refuses the request.
         """
         try:
             answer: Values = ask(self.control_socket, "devices", {}, PATIENCE_S)
@@ -78,7 +78,7 @@ class Places:
         return answer
 
     def names(self) -> list[str]:
-        """NAMESPACE/POD/CONTAINER of all containers that are known; none where nobody answers quickly."""
+        """Return NAMESPACE/POD/CONTAINER of all known containers; none if there is no quick answer."""
         try:
             found: list[str] = ask(self.control_socket, "names", timeout_s=PROMPT_S)
         except CriproxyError:
@@ -93,7 +93,7 @@ class Places:
 
 
 def _given(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """The *value*; an empty one is a script's variable that is not set."""
+    """Refuse an empty *value*, which comes from an unset variable in a script."""
     if not value:
         raise click.BadParameter("must not be empty", ctx, param)
     return value
@@ -107,21 +107,21 @@ control_socket_option = click.option(
     metavar="PATH",
     help="Control socket of the daemon.",
 )
-"""For commands that ask the daemon; those that can do without it have all of `places_options`."""
+"""For commands that need the daemon; commands that do not have all of `places_options`."""
 
 
 def state_dir_option(text: str) -> Callable[[F], F]:
-    """The option that says where the daemon's state is; *text* tells what for."""
-    kind = Place(folder=True)
+    """Return the option for the daemon's state directory, with *text* as its help."""
+    kind = PathOption(folder=True)
     return click.option("--state-dir", type=kind, default=DEFAULT_STATE_DIR, show_default=True, help=text)
 
 
 def places_options(command: F) -> F:
-    """The options that say where to ask."""
+    """Add the options of `DaemonQueries`."""
     for option in (
         click.option(
             "--host-root",
-            type=Place(folder=True),
+            type=PathOption(folder=True),
             default="/",
             show_default=True,
             help="Directory that contains /sys and the cgroup tree, used if no daemon answers.",

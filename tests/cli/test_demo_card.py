@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.cli import stage_card
-from criproxy.cli.stage_card import CARD, HOST, made_card
+from criproxy.cli import demo_card
+from criproxy.cli.demo_card import CARD, HOST, create_card
 from criproxy.config.load import load
 from criproxy.discovery.cards import find_cards
 
 
 def test_the_card_is_found_and_removed(tmp_path: Path) -> None:
     """The policy file describes it, below / as below the folder that stands for it, and its node is harmless."""
-    with made_card(tmp_path) as card:
+    with create_card(tmp_path) as card:
         assert card is not None
         policy = tmp_path / "policy.yaml"
         policy.write_text("policy: none\n" + card.policy(tmp_path / HOST))
@@ -39,22 +39,22 @@ def test_a_link_where_no_node_can_be_made(tmp_path: Path, monkeypatch: pytest.Mo
         raise PermissionError
 
     monkeypatch.setattr(os, "mknod", refuse)
-    with made_card(tmp_path) as card:
+    with create_card(tmp_path) as card:
         assert card is not None
         assert card.node.readlink() == Path("/dev/null")
 
 
 def test_no_card_where_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose /dev nobody may write to has none."""
-    monkeypatch.setattr(stage_card, "_PARENTS", (str(tmp_path / "missing"),))
+    monkeypatch.setattr(demo_card, "_PARENTS", (str(tmp_path / "missing"),))
 
-    with made_card(tmp_path) as card:
+    with create_card(tmp_path) as card:
         assert card is None
 
 
 def test_what_processes_use(tmp_path: Path) -> None:
     """The file is a reading with the total of the card."""
-    with made_card(tmp_path) as card:
+    with create_card(tmp_path) as card:
         assert card is not None
         card.use({7: 100, 8: 200})
 

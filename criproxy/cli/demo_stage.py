@@ -1,6 +1,6 @@
-"""What the demo is played on: a runtime of its own, the real ``criproxy serve`` in front of it, and its device plugin.
+"""The environment of the demo: a private runtime, the real ``criproxy serve`` in front of it, and its device plugin.
 
-The runtime is a private containerd, or the embedded one where there is no root or no containerd.
+The runtime is a private containerd, or the embedded one without root or containerd.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from criproxy.cli.asking import PATIENCE_S
 from criproxy.cli.client import ask
-from criproxy.cli.stage_card import HOST, Card, made_card
-from criproxy.cli.stage_program import end, log_file, start
+from criproxy.cli.daemon_queries import PATIENCE_S
+from criproxy.cli.demo_card import HOST, Card, create_card
+from criproxy.cli.demo_programs import end, log_file, start
 from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
@@ -38,42 +38,42 @@ class Runtime:
     name: str
     endpoint: str
     image: str
-    """For containers; its default command sleeps."""
+    """The image of the containers; its default command sleeps."""
     read_from: str
-    """Where `Stage.read_back` finds what it tells."""
+    """The source of the sets that `Stage.read_back` returns, for users."""
     host_root: Path
-    """Below which ``/proc`` has the processes of its containers."""
+    """The directory whose ``/proc`` has the processes of its containers."""
     cgroups: PodCgroups | None = None
 
     @property
     def has_processes(self) -> bool:
-        """Whether something runs in its containers."""
+        """Whether its containers have processes."""
         return self.cgroups is not None
 
 
 @dataclass(slots=True)
 class Stage:
-    """A running runtime, and criproxy in front of it. Make one with `open_stage`."""
+    """A running runtime, and criproxy in front of it; see `open_stage`."""
 
     directory: Path
     topology: Topology
     runtime: Runtime
     through: RuntimeClient
-    """Talks to criproxy."""
+    """A client of criproxy."""
     kubelet: MiniKubelet
-    """Does so, too."""
+    """A kubelet that uses it."""
     kernel: Cgroups
-    """Looks at containers past criproxy."""
+    """Reads the cgroups of containers, without criproxy."""
     card: Card | None
-    """None where none can be made."""
+    """None if none can be created."""
     process: asyncio.subprocess.Process | None = None
     device_plugin: asyncio.subprocess.Process | None = None
 
     async def start_criproxy(self) -> None:
-        """Start ``criproxy serve`` and wait until it says that it is ready.
+        """Start ``criproxy serve`` and wait until it is ready.
 
         Raises:
-            CriproxyError: if it ends or is not ready in time; the text has its log.
+            CriproxyError: it ends, or is not ready in time; the text contains its log.
         """
         self.process = await start(self.directory, "serve", *self._arguments())
 
@@ -82,7 +82,7 @@ class Stage:
         await end(self.process, how)
 
     async def start_device_plugin(self) -> None:
-        """Start ``criproxy device-plugin``, which offers the card, and wait until it says that it is ready.
+        """Start ``criproxy device-plugin``, which offers the card, and wait until it is ready.
 
         Raises:
             CriproxyError: as for `start_criproxy`.
@@ -96,15 +96,15 @@ class Stage:
         )
 
     async def end_device_plugin(self) -> None:
-        """End it in order, if it runs."""
+        """Stop the device plugin with SIGTERM, if it runs."""
         await end(self.device_plugin, signal.SIGTERM)
 
     async def query(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
-        """What the daemon answers to a command on its control socket."""
+        """Return the daemon's answer to a command on its control socket."""
         return await asyncio.to_thread(ask, self._control, command, arguments, PATIENCE_S)
 
-    async def ask(self, *arguments: str, width: int) -> tuple[int, str]:
-        """Run one of criproxy's commands that ask the daemon; its exit status, and what it says in *width* columns."""
+    async def run_command(self, *arguments: str, width: int) -> tuple[int, str]:
+        """Run a command that asks the daemon; return its exit status, and its output for *width* columns."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "criproxy", *arguments, "--control-socket", self._control),
             env={**os.environ, "COLUMNS": str(width)},
@@ -112,15 +112,15 @@ class Stage:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said, _ = await process.communicate()
-        return process.returncode or 0, said.decode()
+        output, _ = await process.communicate()
+        return process.returncode or 0, output.decode()
 
     async def read_back(self, container_id: str) -> Applied | None:
-        """The sets in the cgroup of a running container; None for one that does not run."""
+        """Return the sets in the cgroup of a container; None if it does not run."""
         return (await self.kernel.read(container_id)).applied
 
     def reasons(self, container: str) -> Iterator[list[str]]:
-        """The reasons of each decision about *container* (its title) in criproxy's log, oldest first."""
+        """Yield the reasons of each decision about *container* (its title) in criproxy's log, the oldest first."""
         for line in self.log("serve").splitlines():
             logged = json.loads(line) if line.startswith("{") else {}
             if logged.get("container") == container and "reasons" in logged:
@@ -131,7 +131,7 @@ class Stage:
         return f"{self.directory}/run/control.sock"
 
     def log(self, command: str) -> str:
-        """What one of criproxy's programs has written since its first start."""
+        """Return the log of one of criproxy's programs since its first start."""
         return log_file(self.directory, command).read_text()
 
     def _arguments(self) -> list[str]:
@@ -144,16 +144,16 @@ class Stage:
 
 
 async def open_stage(stack: AsyncExitStack) -> Stage:
-    """Set everything up; closing *stack* takes it down again, whatever has happened.
+    """Start everything; closing *stack* stops and removes it in any case.
 
     Raises:
-        CriproxyError: if this machine has no two CPUs to show anything with, or a part does not start.
+        CriproxyError: the machine has fewer than two CPUs, or something does not start.
     """
     topology = discover()
     if len(topology.cpus) < 2:
         raise CriproxyError(f"the demo needs two CPUs, but pods may use {format_cpuset(topology.cpus)} only")
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="criproxy-demo-")))
-    card = stack.enter_context(made_card(directory))
+    card = stack.enter_context(create_card(directory))
     behind = await _start_runtime(stack, directory, topology)
     policy = directory / "policy.yaml"
     devices = card.policy(behind.host_root) if card else ""

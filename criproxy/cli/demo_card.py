@@ -1,4 +1,4 @@
-"""The made-up card of the demo: its device node, what the policy file says of it, and how much of it processes use."""
+"""The simulated card of the demo: its device node, its section of the policy file, and its use by processes."""
 
 import json
 import os
@@ -12,23 +12,23 @@ from pathlib import Path
 from criproxy.emulator.device_kubelet import CHECKPOINT, PODRESOURCES_SOCKET
 
 CARD = "card0"
-"""Its id: the name of its device node."""
+"""The id of the card: the name of its device node."""
 CARD_MIB = 8192
 PROFILE = "half-card"
 RESOURCE = f"criproxy.io/{PROFILE}"
 ALLOWED_MIB = CARD_MIB // 2
 CORES_PERCENT = 40
-"""Of all of them, what each process uses."""
+"""The computing units that each process uses, in percent of the card."""
 PERIOD_S = 0.5
-"""How often its use is read."""
+"""The period of readings of its use."""
 AGE_S = 3 * PERIOD_S
-"""What is older counts for nothing, and the next reading is the first again."""
+"""An older reading is outdated, and the next one is the first again."""
 HOST = "host"
-"""Below the demo's folder: in place of / where containers have no processes, with a /proc of its own, and our /dev."""
+"""The root directory, below that of the demo, if containers have no processes: with its own /proc, and our /dev."""
 _PARENTS = ("/dev", "/dev/shm")  # noqa: S108 (the name below it is a new one)
-"""Where the node can be: a policy file names no others. Without root, only in the second."""
+"""The possible directories of the node, since a policy file allows no others. Without root, only the second one."""
 _NULL = (1, 3)
-"""Numbers of /dev/null."""
+"""The major and minor number of /dev/null."""
 _POLICY = """\
 devices:
   podresources: {{socket: "{kubelet}/{podresources}"}}
@@ -45,19 +45,19 @@ devices:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The card; `made_card` makes it."""
+    """The card; `create_card` creates it."""
 
     node: Path
     directory: Path
-    """Of the demo."""
+    """The directory of the demo."""
 
     @property
     def kubelet(self) -> Path:
-        """In place of /var/lib/kubelet."""
+        """The replacement of /var/lib/kubelet."""
         return self.directory / "kubelet"
 
     def policy(self, host_root: Path) -> str:
-        """The section of the policy file; *host_root* is what the device plugin takes for /."""
+        """Return the section of the policy file; *host_root* is the root directory of the device plugin."""
         return _POLICY.format(
             kubelet=self.kubelet,
             podresources=PODRESOURCES_SOCKET,
@@ -70,7 +70,7 @@ class Card:
         )
 
     def use(self, used_mib: Mapping[int, int]) -> None:
-        """Say how much memory of the card each process uses, as a program of its vendor would."""
+        """Report how much memory of the card each process uses, as a vendor's program would."""
         processes = [
             {"pid": pid, "card": CARD, "memory_mib": mib, "cores_percent": CORES_PERCENT}
             for pid, mib in used_mib.items()
@@ -87,11 +87,11 @@ class Card:
 
 
 @contextmanager
-def made_card(directory: Path) -> Iterator[Card | None]:
-    """Make the card's device node, which does what /dev/null does, and remove it; None where /dev is not for us.
+def create_card(directory: Path) -> Iterator[Card | None]:
+    """Create the card's device node, a copy of /dev/null, and remove it afterwards; None if /dev is not writable.
 
     Args:
-        directory: of the demo.
+        directory: the directory of the demo.
     """
     parent = next((each for each in _PARENTS if os.access(each, os.W_OK)), None)
     if parent is None:
@@ -104,5 +104,5 @@ def made_card(directory: Path) -> Iterator[Card | None]:
         try:
             os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(*_NULL))
         except PermissionError:
-            node.symlink_to("/dev/null")  # runtimes follow it
+            node.symlink_to("/dev/null")  # runtimes follow the link
         yield Card(node, directory)
