@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,8 @@ class Labelling:
     """How often the file was written."""
     _loaded: Loaded | None = None
     _loaded_s: float = 0.0
+    _target: Path | None = None
+    """The file that is written, or will be."""
     _file: Path | None = None
     """The one that was written."""
     _held: int | None = None
@@ -92,8 +95,9 @@ class Labelling:
         if loaded is not self._loaded:
             self._loaded, self._loaded_s = loaded, self.now()
         file = below(self.host_root, loaded.plan.labels.file) if loaded.plan.labels else None
-        if file != self._file:
+        if file != self._target:
             await self._remove()
+            self._target = file
         if file is None:
             return
         try:
@@ -124,14 +128,19 @@ class Labelling:
         return is_new, f"NVIDIA's cards have no labels: {problem}" if problem else ""
 
     async def _remove(self) -> None:
-        file, held = self._file, self._held
-        self._file = self._held = None
-        if file is None:
+        """Remove the file. A write that is under way has to end first: it would put the file back."""
+        target, self._target = self._target, None
+        if target is None:
             return
         try:
-            await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
+            with suppress(OSError):  # the write's: whoever wanted it has gone
+                await self._patience.wait(str(target), _nothing, WRITE_S)
+            file, held = self._file, self._held
+            self._file = self._held = None
+            if file is not None:
+                await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
         except (OSError, Hangs) as error:
-            self.log.warning("the labels of the node cannot be removed", file=str(file), reason=str(error))
+            self.log.warning("the labels of the node cannot be removed", file=str(target), reason=str(error))
 
     def _let_go(self) -> None:
         held, self._held = self._held, None
@@ -154,3 +163,7 @@ class Labelling:
         if problem and problem != self.problem:
             self.log.warning("the labels of the node cannot be written", reason=problem)
         self.problem = problem
+
+
+def _nothing() -> None:
+    """Stand in for a write where none is under way."""

@@ -113,7 +113,7 @@ def test_a_recording_that_cannot_begin_leaves_no_file(tmp_path: Path, force: lis
     for _ in range(2):
         result = record(tmp_path, str(file), *force)
         assert result.exit_code == 1
-        assert "is there already" not in result.output
+        assert "already exists" not in result.output
         assert not file.exists()
 
 

@@ -200,7 +200,7 @@ async def test_a_loop_that_fails_as_it_is_ended_does_not_begin_again() -> None:
 
     assert times == 1
     (failure,) = failures.recent()
-    assert "started it again" not in failure.text
+    assert "restarted it" not in failure.text
     assert "watch it" in failure.text
 
 

@@ -1,6 +1,10 @@
 """Who keeps the feature file, and what is said of it."""
 
+import asyncio
+import os
 from pathlib import Path
+
+import pytest
 
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.label_file import write
@@ -21,7 +25,7 @@ async def nobody() -> InUse | None:
     return None
 
 
-def labelling(file: Path, log: RecordingLog) -> Labelling:
+def labelling(file: Path, log: RecordingLog, host_root: Path = Path("/")) -> Labelling:
     """The part of a program that offers two cards, which are shared."""
     plan = of_ali(SharedCards(name="aliyun.com/npu", replicas=2)).plan
     loaded = Loaded(
@@ -33,7 +37,7 @@ def labelling(file: Path, log: RecordingLog) -> Labelling:
     )
     plugins = Plugins(Place(kubelet_dir=file.parent), nobody, Tasks(log, Failures()))
     publisher = Publisher(loaded, plugins, dict, dict, log)
-    return Labelling(Path("/"), publisher, log)
+    return Labelling(host_root, publisher, log)
 
 
 async def written(one: Labelling) -> None:
@@ -81,3 +85,37 @@ async def test_a_file_of_a_program_that_was_killed_is_taken_over(tmp_path: Path)
     write(file, "somebody=else\n")
     await third.stop()
     assert file.exists()
+
+
+async def keep(one: Labelling, model: Path, text: str) -> None:
+    """Let it look at the file once, on a machine that calls itself *text*."""
+    keeping = asyncio.create_task(one._keep())
+    pipe = await asyncio.to_thread(model.open, "w")  # opens when the write reads the model
+    pipe.write(text)
+    pipe.close()
+    await keeping
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first-write", "later-write"])
+async def test_a_program_ends_while_the_file_is_being_written(tmp_path: Path, is_first: bool) -> None:
+    """The write that is under way ends first, so that it does not put the file back."""
+    file = tmp_path / "criproxy"
+    model = tmp_path / "sys/class/dmi/id/product_name"
+    model.parent.mkdir(parents=True)
+    os.mkfifo(model)
+    one = labelling(Path("/criproxy"), RecordingLog(), tmp_path)
+    if not is_first:
+        await keep(one, model, "Big Machine")
+    keeping = asyncio.create_task(one._keep())
+    pipe = await asyncio.to_thread(model.open, "w")
+    keeping.cancel()
+    await asyncio.wait({keeping})
+
+    stopping = asyncio.create_task(one.stop())
+    await asyncio.sleep(0)  # it has begun
+    pipe.write("Bigger Machine")
+    pipe.close()
+    await stopping
+    await one._patience.wait(str(file), lambda: None, 5.0)
+
+    assert not file.exists()

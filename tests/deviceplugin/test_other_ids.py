@@ -173,8 +173,8 @@ async def test_a_start_with_another_file(node: Node) -> None:
 async def test_the_kubelet_does_not_say_what_is_in_use(node: Node) -> None:
     """Cards whose ids went are offered when it has not said it; what it said before counts on."""
     await started(node, "a", "b")
+    await node.kubelet.podresources.stop()  # before the pod: the plugin may ask at any moment
     await node.kubelet.admit(WEB, {GPU: 1})
-    await node.kubelet.podresources.stop()
     node.plugins.publish(offer("a::0", "b::0"))
     await node.kubelet.until_capacity(GPU, 4, healthy=2)
 

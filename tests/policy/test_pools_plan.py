@@ -202,7 +202,7 @@ def test_what_a_machine_has_not(pool: dict[str, object], said: str | None) -> No
         pytest.param([{"name": "x"}], "pools.0: pool 'x' has no size", id="no-size"),
         pytest.param([{"name": "x", "cpu": 0}], "pools.0.cpu: must be at least one CPU", id="no-cpu"),
         pytest.param(
-            [{"name": "x", "cpu": 1, "cpuLists": [{"cpuset": 1}]}], "pools.0.cpu: says the same", id="two-sizes"
+            [{"name": "x", "cpu": 1, "cpuLists": [{"cpuset": 1}]}], "pools.0.cpu: means the same", id="two-sizes"
         ),
         pytest.param(
             [{"name": "x", "cpuLists": [{"cpuset": "1-3"}]}, {"name": "y", "cpuLists": [{"cpuset": "3-4"}]}],
