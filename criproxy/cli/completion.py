@@ -26,5 +26,5 @@ def command(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all that the argument takes"
     script = kind(main, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
-    # Not `source()`: it looks for the shell, which another machine may have.
+    # Not `source()`: it requires the shell, which may be on another machine.
     click.echo(script.source_template % script.source_vars())

@@ -1,4 +1,4 @@
-"""Types of options whose values have a unit."""
+"""The types of options with values that have a unit."""
 
 from typing import Any
 

@@ -54,12 +54,12 @@ def locate_cards(
         stocks: the machine's cards.
         topology: the machine.
     """
-    told = {each: nodes for source in reversed(known) for each, nodes in source.near.items()}
+    reported = {each: nodes for source in reversed(known) for each, nodes in source.near.items()}
     found: list[CardLocation] = []
     for kind in classes:
         allocation = evidence.get(kind.name, UNKNOWN_ALLOCATION)
         if allocation.given is Given.CARDS:
-            found += _of_class(kind, asked, allocation.ids, told, stocks.get(kind.name, Stock()), topology)
+            found += _of_class(kind, asked, allocation.ids, reported, stocks.get(kind.name, Stock()), topology)
     return tuple(found)
 
 
@@ -72,7 +72,7 @@ def _of_class(
     kind: DeviceClass,
     asked: DeviceRequest,
     ids: Sequence[str],
-    told: Mapping[str, CpuSet],
+    reported: Mapping[str, CpuSet],
     stock: Stock,
     topology: Topology,
 ) -> Iterator[CardLocation]:
@@ -83,7 +83,7 @@ def _of_class(
         if len(numbers) >= len(ids) and all(number in by_number for number in numbers):
             ids = [*ids, *[""] * (len(numbers) - len(ids))]
             cards = [by_number[number] for number in numbers]
-    by_plugin = {card: nodes for each, nodes in told.items() for card in (card_of(each), *kind.physical((each,)))}
+    by_plugin = {card: nodes for each, nodes in reported.items() for card in (card_of(each), *kind.physical((each,)))}
     for each, card in zip(ids, cards, strict=True):
         nodes = _with_cpus(topology, _next_to(topology, card) or by_plugin.get(each, frozenset()))
         yield CardLocation(kind.name, each, card.pci if card else "", nodes)

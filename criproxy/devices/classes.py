@@ -83,7 +83,7 @@ class DeviceClass:
             if prefix.rpartition("/")[2] not in container_path:
                 continue  # however the path is written, it contains the last component
             path = clean_path(container_path)
-            if path.startswith(prefix):  # as NVIDIA's toolkit compares: …-devicesall asks for all
+            if path.startswith(prefix):  # as NVIDIA's toolkit compares: …-devicesall requests all cards
                 return path[len(prefix) :].lstrip("/")
         return None
 

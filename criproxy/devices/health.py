@@ -143,9 +143,9 @@ def call_works(call: str) -> Change:
 
 def command_unhealthy(output: str) -> Change:
     """Return the change for a card that the health command reports as unhealthy, with the reason in *output*."""
-    said = " ".join(output.split())[:MAX_OUTPUT]
+    text = " ".join(output.split())[:MAX_OUTPUT]
     return began(
-        "command", f"the health command reports: {said}" if said else "the health command reports it as unhealthy"
+        "command", f"the health command reports: {text}" if text else "the health command reports it as unhealthy"
     )
 
 

@@ -1,4 +1,4 @@
-"""The list ``devices.plugin.profiles`` of a policy file: quotas of memory and cores, by which cards are cut."""
+"""The list ``devices.plugin.profiles`` of a policy file: quotas of memory and cores, by which cards are divided."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from criproxy.devices.vgpu_profiles import CardChoice, Enforcement, Profile, Whe
 
 MAX_COUNT = 1000
 MAX_PROFILE_NAME = 18
-"""With it, the UUID of a card and a number an id has at most 63 characters."""
+"""The maximum length of a name: with a UUID and a number, an id then has at most 63 characters."""
 
 Percent = Annotated[int, Field(ge=1, le=100)]
 ProfileName = Annotated[

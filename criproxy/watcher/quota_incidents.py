@@ -1,4 +1,4 @@
-"""Reports containers over their quota to the daemon, and kills a process if the daemon's answer says so.
+"""Reports containers over their quota to the daemon, and kills a process if the daemon's answer requests it.
 
 The daemon stores an incident before anything happens to a container. A report that the daemon does not accept is sent
 again. But an incident that has ended before the daemon can have received its report is not reported at all.
@@ -33,7 +33,7 @@ class _Pending:
 
     arguments: Mapping[str, Any]
     target: Process | None = None
-    """The process to kill if the daemon's answer says so."""
+    """The process to kill if the daemon's answer requests it."""
     tried: bool = False
     """Whether the daemon may have received the report."""
     unanswered: bool = False

@@ -19,7 +19,7 @@ Values = dict[str, Any]
 WIDE = 120
 """The minimum width for complete ids and device nodes."""
 MOST_NAMES = 10
-"""Of those about whom there is nothing to tell."""
+"""The maximum number of names of containers whose cards are unknown."""
 MEANINGS = {
     Distance.PIX.name: "within one PCIe switch",
     Distance.PXB.name: "across several PCIe switches",
@@ -120,9 +120,9 @@ def _others(values: Values) -> Iterator[Text]:
     for why in sorted({word for seen in everything for word in seen["findings"]}):
         names = [words.title(seen) for seen in everything if why in seen["findings"]]
         yield Text(f"{why}, so nothing is hidden: {', '.join(names)}", style=NOTE)
-    untold = values["untold"]
-    if untold and values["guarded"] is not False:  # else a notice says that about all containers
-        names = [words.title(one) for one in untold[:MOST_NAMES]]
-        more = [f"{len(untold) - len(names)} more"] if len(untold) > len(names) else []
-        text = f"the cards of {count(len(untold), 'container')} are unknown"
+    unknown = values["untold"]
+    if unknown and values["guarded"] is not False:  # else a notice says that about all containers
+        names = [words.title(one) for one in unknown[:MOST_NAMES]]
+        more = [f"{len(unknown) - len(names)} more"] if len(unknown) > len(names) else []
+        text = f"the cards of {count(len(unknown), 'container')} are unknown"
         yield Text(f"{text}: {', '.join([*names, *more])}", style=QUIET)

@@ -137,9 +137,9 @@ def _charts(load: Load, outcomes: Sequence[Outcome]) -> Iterator[str]:
             continue
         same = len(lines) > 1 and all(line == lines[0] for line in lines)
         note = " The lines coincide: all policies do the same." if same else ""
-        told = f"{title}, over {clock(load.duration_s)}. Means: {means}.{note}"
+        text = f"{title}, over {clock(load.duration_s)}. Means: {means}.{note}"
         caption = f"<figcaption>{escape(title)}<small>Means: {escape(means)}.{note}</small></figcaption>"
-        yield f'<figure>{caption}<div class="wide" tabindex="0">{chart(told, lines, load.duration_s)}</div></figure>'
+        yield f'<figure>{caption}<div class="wide" tabindex="0">{chart(text, lines, load.duration_s)}</div></figure>'
 
 
 def _picture(load: Load, outcome: Outcome) -> str:

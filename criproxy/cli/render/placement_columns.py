@@ -30,7 +30,7 @@ class Span:
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The right end of the span."""
         return self.x + self.width
 
 

@@ -76,12 +76,12 @@ def render(
 
 def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
     """Render the containers that cannot be created, the newest first, as far as there is room."""
-    told = values["refusals"]
-    most = len(told) if every else MOST_FAILURES
-    for refusal in told if every else _of_each_namespace(told)[:most]:
+    refusals = values["refusals"]
+    most = len(refusals) if every else MOST_FAILURES
+    for refusal in refusals if every else _of_each_namespace(refusals)[:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
-    shown_later = len(told[most:])
+    shown_later = len(refusals[most:])
     omitted = values.get("refusals_omitted", 0)  # missing in answers of earlier versions
     if missing := shown_later + omitted:
         how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
@@ -124,9 +124,9 @@ _SETS = (
 
 
 def _sets(values: Values) -> Iterator[Text]:
-    for name, said in _SETS:
+    for name, text in _SETS:
         pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has a part of these CPUs
-        meaning = "not exclusive" if pooled else said
+        meaning = "not exclusive" if pooled else text
         if cpus := values["cpus"][name]:
             yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
 
