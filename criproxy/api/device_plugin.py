@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.api.quota import QuotaCommands
+from criproxy.api.quota_commands import QuotaCommands
 from criproxy.control.controller import Controller
 from criproxy.devices.published import BadReport, read_report
 from criproxy.engine.free import free_milli

@@ -13,7 +13,7 @@ from criproxy.control.controller import Controller
 from criproxy.errors import UsageError
 from criproxy.model.notices import Values, timestamp
 from criproxy.observe.control_socket import Command, Encoded
-from criproxy.usage.report import BadUsage, read_usage, stale_after_s
+from criproxy.usage.report_validation import BadUsage, read_usage, stale_after_s
 from criproxy.usage.rows import CardRow, rows
 from criproxy.views import usage as view
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 
 
 class OnError(Enum):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from typing import Any, TypeVar
 
 from criproxy.cri import api_pb2 as api
-from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
 from criproxy.devices.evidence import Subject
 
 CDI_ANNOTATIONS = "cdi.k8s.io/"
@@ -16,11 +16,11 @@ CDI_ANNOTATIONS = "cdi.k8s.io/"
 T = TypeVar("T")
 
 
-def read(request: api.CreateContainerRequest) -> Asked:
+def read(request: api.CreateContainerRequest) -> DeviceRequest:
     """Read the parts of *request* about devices."""
     config = request.config
     cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *_annotated(config.annotations)])
-    return Asked(
+    return DeviceRequest(
         envs=tuple([EnvVar(env.key, env.value) for env in config.envs]),
         devices=tuple(map(_device, config.devices)),
         mounts=tuple(map(_mount, config.mounts)),
@@ -29,9 +29,9 @@ def read(request: api.CreateContainerRequest) -> Asked:
     )
 
 
-def listed(item: api.Container) -> Asked:
+def listed(item: api.Container) -> DeviceRequest:
     """Read the annotations of a listed container: the only part of its create that lists contain."""
-    return Asked(cdi=tuple(dict.fromkeys(_annotated(item.annotations))), annotations=dict(item.annotations))
+    return DeviceRequest(cdi=tuple(dict.fromkeys(_annotated(item.annotations))), annotations=dict(item.annotations))
 
 
 def subject(item: api.Container) -> Subject:
@@ -57,10 +57,10 @@ def _annotated(annotations: Mapping[str, str]) -> Iterator[str]:
             yield from filter(None, (name.strip() for name in value.split(",")))
 
 
-def identity(request: api.CreateContainerRequest, runtime: str = "") -> Who:
+def identity(request: api.CreateContainerRequest, runtime: str = "") -> Requester:
     """Return the identity of the container of *request*; *runtime* is the runtime handler of its pod."""
     image, sandbox = request.config.image, request.sandbox_config
-    return Who(
+    return Requester(
         namespace=sandbox.metadata.namespace,
         images=tuple(dict.fromkeys(filter(None, (image.image, image.user_specified_image)))),
         privileged=request.config.linux.security_context.privileged,
@@ -68,15 +68,15 @@ def identity(request: api.CreateContainerRequest, runtime: str = "") -> Who:
     )
 
 
-def listed_identity(item: api.Container, *, privileged: bool = False) -> Who:
+def listed_identity(item: api.Container, *, privileged: bool = False) -> Requester:
     """Return the identity of a listed container, as far as lists contain it."""
     images = dict.fromkeys(filter(None, (item.image.image, item.image.user_specified_image)))
-    return Who(
+    return Requester(
         namespace=item.labels.get("io.kubernetes.pod.namespace", ""), images=tuple(images), privileged=privileged
     )
 
 
-def write(request: api.CreateContainerRequest, before: Asked, after: Asked) -> None:
+def write(request: api.CreateContainerRequest, before: DeviceRequest, after: DeviceRequest) -> None:
     """Write *after* into *request*.
 
     Args:

@@ -1,7 +1,7 @@
 """Hides every card in a create after the device rules have failed.
 
 It shares only the names of variables and mounts with the rules, so that a defect there does not affect it. CDI devices
-and device nodes stay: only device plugins put them into a create. The rules are in `devices.may_see`.
+and device nodes stay: only device plugins put them into a create. The rules are in `devices.boundary`.
 """
 
 from collections.abc import MutableSequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 
 
 def hide_all(request: api.CreateContainerRequest, rules: DeviceRules, runtime: str = "") -> None:

@@ -14,7 +14,7 @@ from criproxy.devices.health import (
     began,
     call_failed,
     call_works,
-    command_says_good,
+    command_healthy,
     ended,
     new,
     node_back,
@@ -110,7 +110,7 @@ class CardsHealth:
         """Make health commands judge the cards of *classes*: until then, new cards are not healthy."""
         former, self._judged_classes = self._judged_classes, frozenset(classes)
         for kind in former - self._judged_classes:
-            self.apply_verdict(kind, dict.fromkeys(self.of(kind), command_says_good()))
+            self.apply_verdict(kind, dict.fromkeys(self.of(kind), command_healthy()))
 
     def unjudged_classes(self) -> frozenset[str]:
         """Return the classes with cards that no health command has judged yet."""

@@ -1,4 +1,4 @@
-"""Supervises the program that reports NVML events: starts it, restarts it if it exits or hangs, parses its output."""
+"""NVML's events, from a program that waits for them: it is started, and started again whenever it exits or hangs."""
 
 import asyncio
 import json
@@ -10,12 +10,13 @@ from criproxy.model.plain import from_plain
 from criproxy.nvidia.xids import Event
 from criproxy.observe.backoff import Backoff
 from criproxy.observe.children import Child
+from criproxy.observe.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.observe.logger import Log
 
 SILENCE_TIMEOUT_S = 30.0
-"""The program prints a line at least every 5 s."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Pauses before the program is restarted."""
+"""The program prints something every 5 s."""
+TITLE = "the program that watches events of cards"
+INVALID_LINE = "an invalid line"
 
 
 @dataclass(slots=True, repr=False)
@@ -23,10 +24,10 @@ class EventsWatch:
     """Watches the events of the machine's GPUs.
 
     Args:
-        command: The program.
-        on_registered: Called with the GPUs whose events are watched.
-        on_event: Called with each event.
-        log: Gets one line for each reason why there are no events.
+        command: the program.
+        on_registered: called when it is known which GPUs are watched.
+        on_event: called with each event.
+        log: gets each reason why there are no events once.
     """
 
     command: Sequence[str]
@@ -38,7 +39,7 @@ class EventsWatch:
     """Why no events are received at the moment."""
     _gpus: tuple[str, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
+    _backoff: Backoff = field(default_factory=restart_backoff)
     _child: Child = field(default_factory=Child)
 
     def use(self, gpus: Sequence[str]) -> None:
@@ -48,7 +49,7 @@ class EventsWatch:
             self._changed.set()
 
     async def run(self) -> None:
-        """Watch forever."""
+        """Watch the GPUs that `use` names."""
         try:
             while True:
                 self._changed.clear()
@@ -61,8 +62,16 @@ class EventsWatch:
             await self._child.end()
 
     async def _run_program(self) -> None:
-        """Run the program until it exits or the GPUs to watch change; pause after an exit."""
-        reading = asyncio.create_task(self._read_events(), name="follow events of cards")
+        """Run the program until it ends, or other GPUs are to be watched; after its end there is a pause."""
+        program = LineProgram(
+            self.command,
+            TITLE,
+            "NVML has not answered",
+            self.silence_timeout_s,
+            unreadable=INVALID_LINE,
+            child=self._child,
+        )
+        reading = asyncio.create_task(program.follow(self._take), name="follow events of cards")
         changed = asyncio.create_task(self._changed.wait())
         try:
             await asyncio.wait({reading, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -75,38 +84,28 @@ class EventsWatch:
             await asyncio.gather(reading, changed, return_exceptions=True)
             await self._child.end()
 
-    async def _read_events(self) -> str:
-        """Read the program's output until it ends; return the reason."""
+    def _take(self, line: bytes) -> str:
+        """Pass the event of a line on; return the problem that the line reports."""
         try:
-            lines = await self._child.start(self.command)
-        except OSError as error:
-            return f"{self.command[0]} cannot be run: {error.strerror}"
-        problem = "the program that watches events of cards has exited"
-        while True:
-            try:
-                async with asyncio.timeout(self.silence_timeout_s):
-                    line = await lines.readline()
-                if not line:
-                    return problem
-                problem = self._process(json.loads(line)) or problem
-            except TimeoutError:
-                return f"NVML has not answered for {self.silence_timeout_s:g} s"
-            except ValueError as error:
-                return f"the program that watches events of cards printed an invalid line: {error}"
-
-    def _process(self, line: object) -> str:
-        """Process one line; return the problem that it reports, or an empty string."""
-        match line:
-            case {"registered": found}:
-                self.on_registered(from_plain(Registered, found))
-            case {"event": event}:
-                self.on_event(from_plain(Event, event))
-            case {"problem": str(problem)}:
-                return problem
+            problem = self._pass_on(json.loads(line))
+        except ValueError as error:
+            raise BadLine(f"{INVALID_LINE}: {error}") from error
+        if problem:
+            return problem
         if self.problem:
             self.log.info("NVML events are received again")
         self.problem = ""
         self._backoff.reset()
+        return ""
+
+    def _pass_on(self, value: object) -> str:
+        match value:
+            case {"registered": gpus}:
+                self.on_registered(from_plain(Registered, gpus))
+            case {"event": event}:
+                self.on_event(from_plain(Event, event))
+            case {"problem": str(problem)}:
+                return problem
         return ""
 
     def _log_problem(self, problem: str) -> None:

@@ -14,8 +14,8 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.health import (
     call_failed,
     call_works,
-    command_says_bad,
-    command_says_good,
+    command_healthy,
+    command_unhealthy,
     happened,
     xid_event,
 )
@@ -97,12 +97,12 @@ class HealthMonitor:
     def _on_verdict(self, kind: str, verdict: Mapping[str, str] | str) -> None:
         """Apply the verdict of the health command of a class."""
         if isinstance(verdict, str):
-            self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), command_says_bad(verdict)))
+            self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), command_unhealthy(verdict)))
             return
-        changes = dict.fromkeys(self.health.of(kind), command_says_good())
+        changes = dict.fromkeys(self.health.of(kind), command_healthy())
         for name, reason in verdict.items():
             keys = self.health.of(kind, [name])
-            changes |= dict.fromkeys(keys, command_says_bad(reason))
+            changes |= dict.fromkeys(keys, command_unhealthy(reason))
             if not keys:
                 self._log_unknown(kind, name)
         self.health.apply_verdict(kind, changes)

@@ -12,7 +12,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.feature_file import FILE_MODE, feature_file
 from criproxy.devices.labels import advertised, resource_labels, vgpu_labels
 from criproxy.devices.offers import Offered
-from criproxy.devices.vgpus import Vgpu
+from criproxy.devices.vgpu_profiles import Vgpu
 from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, undescribed_models
 from criproxy.nvidia.options import PluginConfig
 

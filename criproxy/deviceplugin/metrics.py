@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from criproxy import __version__
 from criproxy.deviceplugin.settings import State, Status
-from criproxy.watcher.watch import Watched
+from criproxy.watcher.watcher import Watched
 
 _PREFIX = "criproxy_device_plugin"
 _COUNTS = {

@@ -7,10 +7,10 @@ from criproxy.deviceplugin.card_offers import WarningList
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cutting import choose
+from criproxy.devices.card_division import choose
 from criproxy.devices.instances import Instance, assign
 from criproxy.devices.offers import Offers
-from criproxy.devices.vgpus import CardSize, Profile
+from criproxy.devices.vgpu_profiles import CardSize, Profile
 from criproxy.nvidia.gpus import Gpu, MigDevice
 from criproxy.nvidia.mig import compute_slices, is_whole_instance
 from criproxy.nvidia.options import PluginConfig

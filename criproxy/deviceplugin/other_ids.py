@@ -13,7 +13,7 @@ from criproxy.deviceplugin.detected_cards import CardKey
 from criproxy.deviceplugin.resource import Resource
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, unique
-from criproxy.devices.vgpus import DOMAIN
+from criproxy.devices.vgpu_profiles import DOMAIN
 
 Ids = Mapping[str, Collection[str]]
 """IDs by resource."""

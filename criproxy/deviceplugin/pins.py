@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from criproxy.devices.offers import PART, Offered, Offers
 from criproxy.devices.plan import SharedCards
-from criproxy.devices.vgpus import CardSize
+from criproxy.devices.vgpu_profiles import CardSize
 from criproxy.nvidia.options import SharedResource
 
 E = TypeVar("E", bound=SharedCards | SharedResource)

@@ -1,9 +1,8 @@
-"""Reports what is offered, and cards that fail and recover, to the daemon, which may be absent for any time."""
+"""Reports to the daemon: cards that fail or recover, and what is offered; the daemon may be absent for any time."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,28 @@ from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.plain import to_plain
-from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
+from criproxy.observe.asking import DaemonRefuses, NoDaemon, report
+from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
+from criproxy.observe.pending import PendingReports
 
 INTERVAL_S = 10.0
-TIMEOUT_S = 2.0
-"""Timeout for one report."""
 RETRY_S = 1.0
-"""How often to check for a daemon that did not answer."""
+"""How often to check whether a daemon that did not answer is back."""
 SOON_S = 0.05
 """Changes within this time are reported together."""
 MOST_PENDING = 1024
-"""Limit for cards whose last change the daemon has not received yet."""
+"""Cards whose last change has not been reported yet."""
 
 
 @dataclass(slots=True, repr=False)
 class Reports:
-    """Reports to the daemon.
+    """Sends the reports, each until the daemon has accepted it.
 
     Args:
-        socket: Path of the daemon's control socket.
-        published: Returns what is offered now.
-        log: Gets one line for each reason why reports are not accepted.
+        socket: the daemon's control socket.
+        published: returns what is offered now.
+        log: gets each reason for which the daemon does not accept reports once.
     """
 
     socket: str
@@ -48,43 +47,43 @@ class Reports:
     action: OnUnhealthy = "none"
     """What to do with containers that use a card that fails."""
     reachable: bool = False
-    """Whether the daemon answered the last report."""
-    _pending: dict[CardKey, Mapping[str, Any]] = field(default_factory=dict)
+    """Whether the daemon has answered the last report."""
+    _pending: PendingReports[CardKey, Mapping[str, Any]] = field(default_factory=lambda: PendingReports(MOST_PENDING))
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    _logged: str = ""
+    _problems: LogOnce = field(init=False)
     _last_socket: Identity | None = None
-    """The socket to which the last report was sent."""
+    """The socket to which the last report went."""
+
+    def __post_init__(self) -> None:
+        self._problems = LogOnce(self.log)
 
     @property
     def pending(self) -> int:
-        """Number of cards whose last change the daemon has not received yet."""
+        """How many cards have a change that the daemon has not accepted yet."""
         return len(self._pending)
 
     def enqueue(self, key: CardKey, known: CardState) -> None:
-        """Enqueue a report: a card has become unhealthy or healthy."""
+        """Report a card that has become unhealthy or healthy."""
         kind, card = key
-        self._pending.pop(key, None)
-        if len(self._pending) >= MOST_PENDING:
-            del self._pending[next(iter(self._pending))]
-        report: dict[str, Any] = {"device_class": kind, "card": card, "healthy": known.health.healthy}
+        change: dict[str, Any] = {"device_class": kind, "card": card, "healthy": known.health.healthy}
         if not known.health.healthy:
-            report |= {"since_s": known.unhealthy_since_s, "reason": known.reason, "action": self.action}
-        self._pending[key] = report
+            change |= {"since_s": known.unhealthy_since_s, "reason": known.reason, "action": self.action}
+        self._pending.add(key, change)
         self.request()
 
     def request(self) -> None:
-        """Report changes soon."""
+        """Send the reports soon: something has changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Report forever."""
+        """Send reports whenever something has changed, and regularly."""
         while True:
             await self._until_due()
             self._wanted.clear()
-            await self._send_all()
+            await self._report_all()
 
     async def _until_due(self) -> None:
-        """Return when there is something to report, when a report is due, or when the daemon may be back."""
+        """Return when there is something to report, when the interval has passed, or when the daemon may be back."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self.interval_s
         while (left_s := until_s - loop.time()) > 0:
@@ -99,41 +98,37 @@ class Reports:
                 return
 
     def _is_retry_due(self) -> bool:
-        """Whether to try before a report is due: there are changes that the daemon missed, or another daemon."""
+        """Whether to try before the interval has passed: the daemon has missed a change, or it is another daemon."""
         found = identity(Path(self.socket))
         return found is not None and (bool(self._pending) or found != self._last_socket)
 
-    async def _send_all(self) -> None:
-        """Report everything; what the daemon does not accept now is reported again later."""
+    async def _report_all(self) -> None:
+        """Send all reports; those that the daemon does not accept now are sent again later."""
         self._last_socket = await asyncio.to_thread(identity, Path(self.socket))
-        for key, report in [*self._pending.items()]:
-            accepted = await self._send("device-incident", report)
-            if not accepted and not self.reachable:
+        for key, change in self._pending.snapshot():
+            is_done = await self._report("device-incident", change)
+            if is_done:
+                self._pending.remove(key, change)
+            elif not self.reachable:
                 return
-            if accepted and self._pending.get(key) is report:
-                del self._pending[key]
-        await self._send("device-inventory", to_plain(self.published()))
+        await self._report("device-inventory", to_plain(self.published()))
 
-    async def _send(self, command: str, arguments: Mapping[str, Any]) -> bool:
-        """Send a report; return whether it is done: the daemon accepted it, or would reject it again."""
+    async def _report(self, command: str, arguments: Mapping[str, Any]) -> bool:
+        """Send one report; return whether it need not be sent again."""
         try:
-            await asyncio.to_thread(partial(ask, self.socket, command, arguments, TIMEOUT_S))
+            await report(self.socket, command, arguments)
         except NoDaemon as error:
-            if self.reachable or (self._pending and not self._logged):
-                self._log_once("the daemon gets no reports about cards until it answers", str(error))
+            if self.reachable or (self._pending and not self._problems.reason):
+                self._problems.warning("the daemon gets no reports about cards until it answers", str(error))
             self.reachable = False
             return False
         except DaemonRefuses as error:
             self.reachable = True
-            self._log_once("the daemon rejects a report about cards", str(error))
+            self._problems.warning("the daemon rejects a report about cards", str(error))
             return error.wrong
-        self.reachable, self._logged = True, ""
+        self.reachable = True
+        self._problems.clear()
         return True
-
-    def _log_once(self, event: str, reason: str) -> None:
-        if reason != self._logged:
-            self._logged = reason
-            self.log.warning(event, reason=reason)
 
 
 def published(
@@ -143,7 +138,7 @@ def published(
     elsewhere: Mapping[CardKey, str],
     interval_s: float,
 ) -> Published:
-    """Return what is offered, for the daemon; cards *elsewhere* are in use under IDs that are not offered."""
+    """Return the report of all that is offered; containers have ids of cards *elsewhere* that are not offered."""
     replicas: dict[CardKey, dict[str, int]] = {key: {} for key in known}
     for resource, offered in served.offers.items():
         for each in offered.values():
@@ -196,7 +191,7 @@ def _resource(status: Status, served: Served) -> Advertised:
 
 
 def _quota(offered: Mapping[str, Offered]) -> dict[str, Any]:
-    """Return the quota of a vGPU of a resource."""
+    """Return the quotas of a resource's vGPUs; empty if it has none."""
     vgpu = next((each.vgpu for each in offered.values() if each.vgpu), None)
     if vgpu is None:
         return {}

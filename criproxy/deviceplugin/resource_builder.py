@@ -22,7 +22,7 @@ from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
 from criproxy.devices.cards import Card, Stock
-from criproxy.devices.enforcement import MPS_ROOT, Makers
+from criproxy.devices.enforcement import MPS_ROOT, EnforcementBuilder
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
 from criproxy.devices.preference import Spread
@@ -175,7 +175,7 @@ class _Builder:
             return self.allocator(name, offered)
         return VgpuAllocator(
             profile=profile,
-            makers=Makers(
+            makers=EnforcementBuilder(
                 resource=name,
                 hami=self.config.plan.hami,
                 mps_root=self.config.nvidia.flags.mps_root or MPS_ROOT,

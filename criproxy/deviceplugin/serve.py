@@ -38,7 +38,7 @@ from criproxy.observe.systemd import Notifier
 from criproxy.observe.tasks import Tasks
 from criproxy.observe.writer import LineWriter
 from criproxy.watcher import nvml_usage
-from criproxy.watcher.watch import Watcher
+from criproxy.watcher.watcher import Watcher
 
 if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample
@@ -210,7 +210,7 @@ class DevicePlugin:
         """Update all parts: cards have appeared or disappeared."""
         before, self._publisher.inventory = self._publisher.inventory, inventory
         self._health_monitor.update_cards(self._publisher.loaded, inventory)
-        self._watcher.found(
+        self._watcher.set_cards(
             names_of({key: each.seen for key, each in self._health.known.items()}),
             has_nvml=bool(inventory.driver_version and inventory.gpus),
             nvml_problem=nvml_problem(inventory),

@@ -11,11 +11,11 @@ from criproxy.deviceplugin.mig_vgpus import Parts, mig_vgpus, size_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
-from criproxy.devices.cutting import cut
-from criproxy.devices.enforcement import Makers, Missing, enforced_by, with_enforcement
+from criproxy.devices.card_division import cut
+from criproxy.devices.enforcement import EnforcementBuilder, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
-from criproxy.devices.vgpus import CardSize, Profile, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import CardSize, Profile, Vgpu, annotations_of
 from criproxy.nvidia.nodes import gpu_paths
 from criproxy.nvidia.resources import ResourceError, counted_gpus
 
@@ -147,7 +147,7 @@ class VgpuAllocator:
     """Allocator for the vGPUs of one profile: a container gets one, with its quota in annotations."""
 
     profile: Profile
-    makers: Makers
+    makers: EnforcementBuilder
     host: VgpuHost
     offered: Mapping[str, Offered]
     whole: Allocator

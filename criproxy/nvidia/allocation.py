@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from posixpath import join, normpath
 
 from criproxy.devices.allocation import InvalidRequest, Mount, Response
-from criproxy.devices.asked import DeviceNode
+from criproxy.devices.device_request import DeviceNode
 from criproxy.devices.offers import Offered, is_replica, unique
 from criproxy.nvidia import mps
 from criproxy.nvidia.nodes import IMEX_CHANNELS, SHARED_NODES, Platform

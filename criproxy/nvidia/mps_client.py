@@ -5,7 +5,7 @@ Our device plugin writes it, and the kubelet copies it before the pod's own vari
 
 from dataclasses import dataclass, replace
 
-from criproxy.devices.asked import Asked
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.paths import clean_path
 from criproxy.nvidia.mps import ROOT, SHARED_MEMORY, shared_memory_directory
 
@@ -22,7 +22,7 @@ class MpsClient:
     """The shared memory of all daemons."""
 
 
-def mps_client(asked: Asked) -> MpsClient | None:
+def mps_client(asked: DeviceRequest) -> MpsClient | None:
     """Return what the device plugin wrote into a create; None if the container is not an MPS client."""
     for path in (env.value.decode(errors="replace") for env in asked.envs if env.name == PIPE_DIRECTORY):
         below = path.removeprefix(ROOT)  # as on the host, with another root
@@ -32,7 +32,7 @@ def mps_client(asked: Asked) -> MpsClient | None:
     return None
 
 
-def with_shared_memory(asked: Asked, client: MpsClient) -> Asked:
+def with_shared_memory(asked: DeviceRequest, client: MpsClient) -> DeviceRequest:
     """Return *asked* with the daemon's shared memory only, if the kubelet or the pod mounts another one over it."""
     mounts, source = asked.mounts, clean_path(client.shared_memory)
     places = [number for number, mount in enumerate(mounts) if clean_path(mount.container_path) == SHARED_MEMORY]

@@ -1,8 +1,10 @@
 """The client of the control socket, for threads; the daemon may be absent, slow or of another version."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -11,6 +13,8 @@ from criproxy.errors import CriproxyError
 WRONG_USE = 2
 """The exit status in the answer to an invalid request."""
 LONGEST_ANSWER_BYTES = 1 << 20
+REPORT_TIMEOUT_S = 2.0
+"""How long the daemon may take to answer one report."""
 _CHUNK_BYTES = 65_536
 
 
@@ -25,6 +29,16 @@ class DaemonRefuses(CriproxyError):
         super().__init__(text)
         self.wrong = wrong
         """Whether the request is invalid, so that it must not be repeated."""
+
+
+async def report(path: str, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """Return the answer of the daemon on *path*; waits for it in a thread, at most `REPORT_TIMEOUT_S`.
+
+    Raises:
+        NoDaemon: there is no answer in time.
+        DaemonRefuses: the answer is an error.
+    """
+    return await asyncio.to_thread(partial(ask, path, command, arguments, REPORT_TIMEOUT_S))
 
 
 def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:  # noqa: ANN401 - JSON

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from criproxy.devices.boundary import Word
 from criproxy.devices.cards import Card, Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import (
@@ -22,7 +23,6 @@ from criproxy.devices.holdings import (
     words_of,
 )
 from criproxy.devices.links import Peers, links
-from criproxy.devices.may_see import Word
 from criproxy.devices.offers import card_of
 from criproxy.devices.published import Advertised, Published, PublishedCard
 from criproxy.model.node import Node

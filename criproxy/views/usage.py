@@ -8,7 +8,7 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.usage.history import MINUTE_S, Point, SeriesKey
-from criproxy.usage.report import stale_after_s
+from criproxy.usage.report_validation import stale_after_s
 from criproxy.usage.rows import CardRow, Uses
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse

@@ -16,7 +16,7 @@ from criproxy.control.devices import cards as scanning
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.evidence import EvidenceGatherer
 from criproxy.control.devices.kubelet import Kubelet
-from criproxy.devices.rules import KubeletFiles
+from criproxy.devices.device_rules import KubeletFiles
 from criproxy.discovery.cards import find_cards
 from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import RULES, VOID, Podresources, create, envs, host, knows, world

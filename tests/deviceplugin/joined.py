@@ -17,8 +17,8 @@ from criproxy.deviceplugin.resource_builder import Served, build_resources
 from criproxy.deviceplugin.settings import Times
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
-from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.emulator.device_endpoint import Given, add
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.nvidia.gpus import Gpu

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.cards_health import MISSING_KEPT_S, CardsHealth
 from criproxy.deviceplugin.detected_cards import CardKey, DetectedCard
-from criproxy.devices.health import command_says_bad, command_says_good, xid_event
+from criproxy.devices.health import command_healthy, command_unhealthy, xid_event
 from tests.control.world import RecordingLog
 
 A, B = ("npu", "npu0"), ("npu", "npu1")
@@ -128,10 +128,10 @@ async def test_several_causes_count_each() -> None:
     """A command that says good again does not end what an error began."""
     rig = Rig()
     rig.update_cards(BOTH)
-    rig.health.apply({A: command_says_bad("hot")})
+    rig.health.apply({A: command_unhealthy("hot")})
     rig.at_s += 60
     rig.health.apply({A: xid_event(48)})
-    rig.health.apply({A: command_says_good()})
+    rig.health.apply({A: command_healthy()})
 
     assert rig.update_cards(BOTH, after_s=20) == {"npu": ["npu0"]}
     assert rig.update_cards(BOTH, after_s=11) == {}
@@ -166,7 +166,7 @@ async def test_cards_that_no_health_command_has_judged_yet_are_not_healthy() -> 
     assert rig.health.known[A].shown_reason.startswith("its health is unknown")
     assert rig.health.unjudged_classes() == {"npu"}
     assert rig.update_cards(BOTH, after_s=60) == {"npu": ["npu0", "npu1"]}
-    rig.health.apply_verdict("npu", {A: command_says_bad("hot"), B: command_says_good()})
+    rig.health.apply_verdict("npu", {A: command_unhealthy("hot"), B: command_healthy()})
 
     assert rig.health.unhealthy() == {"npu": ["npu0"]}
     assert rig.health_changed == [("npu0", False, "the health command reports: hot")]
@@ -178,7 +178,7 @@ async def test_good_cards_are_healthy_with_the_first_word_of_their_health_comman
     rig = Rig()
     rig.health.expect_verdicts(["npu"])
     rig.update_cards(BOTH)
-    rig.health.apply_verdict("npu", {A: command_says_good(), B: command_says_good()})
+    rig.health.apply_verdict("npu", {A: command_healthy(), B: command_healthy()})
 
     assert (rig.health.unhealthy(), rig.health_changed, rig.changes) == ({}, [], 1)
 

@@ -11,7 +11,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.enforcement import enforced_quota_in
 from criproxy.devices.labels import vgpu_labels
-from criproxy.devices.vgpus import CardChoice, Profile, Quota
+from criproxy.devices.vgpu_profiles import CardChoice, Profile, Quota
 from criproxy.nvidia.gpus import Gpu, MigDevice
 from criproxy.nvidia.resources import ResourceError
 from tests.deviceplugin.hosts import a100, part, t4

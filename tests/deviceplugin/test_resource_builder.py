@@ -12,10 +12,10 @@ from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.resource_builder import Served, build_resources
 from criproxy.devices.allocation import InvalidRequest, Mount
-from criproxy.devices.asked import Asked, DeviceNode
 from criproxy.devices.builtin import BUILTIN, NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import DeviceNode, DeviceRequest
 from criproxy.devices.evidence import Given, weigh
 from criproxy.devices.links import NvLinks, Peers
 from criproxy.devices.plan import NVIDIA_ALONE, Advertised, PluginPlan, SharedCards
@@ -231,7 +231,7 @@ def test_every_class_that_is_built_in(tmp_path: Path, name: str) -> None:
     served = build_resources(config, stocks).resources[resource]
     second = next(each for each in served.devices if each.endswith("1::1"))
     envs, nodes, annotations = ask(served, second)
-    asked = Asked(annotations=annotations, envs=(), devices=(), mounts=())
+    asked = DeviceRequest(annotations=annotations, envs=(), devices=(), mounts=())
     evidence = weigh([kind], asked, [], stocks.stocks)[kind.name]
     card = stocks.stock(kind).card(kind, evidence.ids[0])
 

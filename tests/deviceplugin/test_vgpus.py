@@ -13,7 +13,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import NVIDIA_ALONE, Advertised, PluginPlan, SharedCards
-from criproxy.devices.vgpus import CardChoice, Profile, Quota, quota_in
+from criproxy.devices.vgpu_profiles import CardChoice, Profile, Quota, quota_in
 from criproxy.nvidia.load import load
 from criproxy.nvidia.resources import ResourceError
 from tests.deviceplugin.hosts import a100, t4

@@ -24,7 +24,7 @@ from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, translate
 from criproxy.deviceplugin import resource_builder
-from criproxy.devices import may_see
+from criproxy.devices import boundary
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
 from criproxy.engine import log_line, step
@@ -232,7 +232,7 @@ def who_is_found_has_no_cards(patch: pytest.MonkeyPatch) -> None:
 
 def the_image_shows_all_beside_cdi(patch: pytest.MonkeyPatch) -> None:
     """What an image says of cards stands beside a CDI specification that does not speak of it."""
-    plant(patch, may_see._Case, "_beside_cdi", lambda self, asked: None)
+    plant(patch, boundary._Case, "_beside_cdi", lambda self, asked: None)
 
 
 def mps_serves_any_number(patch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.devices.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
-from criproxy.watcher.watch import Watcher
+from criproxy.watcher.watcher import Watcher
 from tests.api.test_usage import Asked, asked
-from tests.control.devices.test_vgpus import pod_with
+from tests.control.devices.test_vgpu_checks import pod_with
 from tests.deviceplugin.kubelet import PATIENT_S
 
 QUOTA = QuotaPlan(period_s=0.05, grace_s=0.1, samples=2, actions=QuotaActions(memory="annotate"))

@@ -9,13 +9,13 @@ from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.control.devices.pod_names import PodNames
-from criproxy.devices.asked import Asked
+from criproxy.devices.card_locality import CardLocation, locate_cards
+from criproxy.devices.device_request import DeviceRequest
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.enforcement import enforced_quota_in
 from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
 from criproxy.devices.holdings import vgpus_of
-from criproxy.devices.nearness import Whereabouts, whereabouts
-from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.discovery.patience import Patience
 from criproxy.model.workload import Pod
 
@@ -25,7 +25,7 @@ class Gathered:
     """The evidence about the cards of one container."""
 
     evidence: Evidence
-    cards: tuple[Whereabouts, ...] = ()
+    cards: tuple[CardLocation, ...] = ()
     is_known: bool = False
     """Whether the kubelet knows the container."""
     quota: Quota | None = None
@@ -66,7 +66,9 @@ class EvidenceGatherer:
         """Remember the names of the pods on the node."""
         self.names.update()
 
-    async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked, *, runs: bool = False) -> Gathered:
+    async def gather(
+        self, rules: DeviceRules, subject: Subject, asked: DeviceRequest, *, runs: bool = False
+    ) -> Gathered:
         """Return the cards allocated to *subject*, according to the source and to its create.
 
         The limit of the source is `DeviceLimits.source_s`; a scan of the machine's cards has another one. Not earlier:
@@ -89,14 +91,14 @@ class EvidenceGatherer:
             given = self.weighed(rules, asked, known)
         return given
 
-    def weighed(self, rules: DeviceRules, asked: Asked, known: Known | None = None) -> Gathered:
+    def weighed(self, rules: DeviceRules, asked: DeviceRequest, known: Known | None = None) -> Gathered:
         """Return the evidence from a create and what the source has *known*, with the location of the cards."""
         topology, stocks = self.context.state.node.topology, self.cards.found
         if known and not known.certain and rules.on_no_evidence != "keep":
             known = None  # uncertain: a pod with a reused name would see the cards of the former pod
         answers = [known] if known else []
         evidence = weigh(rules.classes, asked, answers, stocks)
-        cards = whereabouts(rules.classes, asked, evidence, answers, stocks, topology)
+        cards = locate_cards(rules.classes, asked, evidence, answers, stocks, topology)
         quota = enforced_quota_in(asked.annotations) if vgpus_of(evidence) else None
         return Gathered(evidence, cards, is_known=known is not None, quota=quota)
 

@@ -12,20 +12,20 @@ from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
 from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
-from criproxy.control.devices.vgpus import Vgpus
+from criproxy.control.devices.vgpu_checks import Vgpus
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
 from criproxy.cri.hide_all import hide_all
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.asked import Asked
+from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
+from criproxy.devices.card_locality import hints
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import DeviceRequest
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import without_nodes
 from criproxy.devices.holdings import Holdings, facts_of
-from criproxy.devices.may_see import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
-from criproxy.devices.nearness import hints
-from criproxy.devices.rules import DeviceRules
 from criproxy.devices.unhealthy import refusal, unhealthy_card
 from criproxy.discovery.patience import Patience
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
@@ -154,7 +154,7 @@ class DeviceGuard:
             return []
         node, now_s = self.context.state.node, asyncio.get_running_loop().time()
         self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
-        unknown = {key for key, container in node.containers.items() if self.holdings.is_untold(container)}
+        unknown = {key for key, container in node.containers.items() if self.holdings.is_unknown(container)}
         found = [item for item in items if item.id in unknown and item.id not in self._asked_s]
         self._asked_s |= dict.fromkeys((item.id for item in found), now_s)
         return found
@@ -227,7 +227,7 @@ class DeviceGuard:
         if not exempt:
             hide_all(request, rules, who.runtime)
         left = exempt or "it sees only the cards of the CDI devices and device nodes in its create"
-        done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
+        done = Boundary(DeviceRequest(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
         self._publisher.publish(rules, container, done, Gathered({}))
         return GuardResult(changed=request.SerializeToString(deterministic=True) != before)
 
@@ -327,7 +327,7 @@ class DeviceGuard:
         return self._runtimes.get(sandbox_id, "")
 
 
-def _checked(done: Boundary, checked: Asked | Refusal) -> Boundary:
+def _checked(done: Boundary, checked: DeviceRequest | Refusal) -> Boundary:
     """Return *done* with the result of another check: a changed create or a refusal."""
     return replace(done, refusal=checked) if isinstance(checked, Refusal) else replace(done, asked=checked)
 

@@ -15,8 +15,8 @@ from criproxy.control.devices.pod_names import PodNames
 from criproxy.control.settings import DeviceLimits
 from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
 from criproxy.devices.checkpoint import Checkpoint
+from criproxy.devices.device_rules import KubeletFiles
 from criproxy.devices.evidence import Known, Subject
-from criproxy.devices.rules import KubeletFiles
 from criproxy.discovery.checkpoint import CheckpointFile, Reading
 from criproxy.discovery.patience import Patience
 from criproxy.errors import StatusCode
@@ -196,7 +196,7 @@ class Kubelet:
         checkpoint = reading.checkpoint or Checkpoint()
         if devices is not None and name in devices:
             inquiry.doubted = self._is_ambiguous(subject, checkpoint, current=reading.current)
-            belied = checkpoint.belies(subject.pod_uid, name, devices[name], current=reading.current)
+            belied = checkpoint.contradicts(subject.pod_uid, name, devices[name], current=reading.current)
             if inquiry.doubted:
                 self.counters.device_evidence["podresources", "doubtful"] += 1
             if not belied:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
-from criproxy.devices.asked import Asked
-from criproxy.devices.may_see import Refusal
+from criproxy.devices.boundary import Refusal
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.nvidia.mps_client import mps_client, with_shared_memory
@@ -21,7 +21,7 @@ class MpsClients:
     context: Context
     patience: Patience
 
-    async def check(self, asked: Asked, given: Gathered) -> Asked | Refusal:
+    async def check(self, asked: DeviceRequest, given: Gathered) -> DeviceRequest | Refusal:
         """Return the create as it continues, or why it is refused.
 
         Not earlier: the daemon of a resource may start long after Allocate. Not later: the runtime creates every

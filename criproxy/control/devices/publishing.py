@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
-from criproxy.devices.asked import Asked
+from criproxy.devices.boundary import Boundary, Word
 from criproxy.devices.cards import SHOWN_IDS, ids_text
+from criproxy.devices.device_request import DeviceRequest
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import OWN, Evidence, Given
 from criproxy.devices.holdings import Holdings, by_kind, facts_of
-from criproxy.devices.may_see import Boundary, Word
-from criproxy.devices.rules import DeviceRules
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 
@@ -68,7 +68,7 @@ def _chain(evidence: Evidence) -> Iterator[str]:
                 yield f"{kind}: the device plugin has allocated {share.resource} to it: {ids_text(share.ids)}"
 
 
-def _nodes_of(rules: DeviceRules, asked: Asked) -> Mapping[str, Sequence[str]]:
+def _nodes_of(rules: DeviceRules, asked: DeviceRequest) -> Mapping[str, Sequence[str]]:
     """Return the device nodes of single cards in a create, by class; nodes that all cards need are omitted."""
     paths = [node.host_path for node in asked.devices]
     return {kind.name: [path for path in paths if kind.is_card_node(path)] for kind in rules.classes} if paths else {}

@@ -20,7 +20,7 @@ from criproxy.cri import translate
 from criproxy.cri.listed import pod_totals
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.cri.stamp import read_missed, read_stamp
-from criproxy.devices.may_see import Word
+from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from criproxy.control.context import Context
 from criproxy.control.usage.reported import CardUsage
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import Holdings
-from criproxy.devices.rules import DeviceRules
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.store.pod_files import NAME, write_pods
-from criproxy.usage.pod_files import PodFile, is_uid, pod_files
+from criproxy.usage.pod_file_content import PodFile, is_uid, pod_files
 from criproxy.usage.rows import CardRow, rows
 from criproxy.usage.totals import UsageReport
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 
 from criproxy.usage.history import UsageHistory
-from criproxy.usage.report import stale_after_s
+from criproxy.usage.report_validation import stale_after_s
 from criproxy.usage.totals import UsageReport
 
 

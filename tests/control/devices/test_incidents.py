@@ -13,7 +13,7 @@ from criproxy.control.devices import incidents
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.emulator.containers import Containers
 from criproxy.emulator.kubelet import PodSpec
 from criproxy.errors import CriproxyError, StatusCode, UsageError

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.quota import QuotaCommands
+from criproxy.api.quota_commands import QuotaCommands
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.model.incident import Action, Incident
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse, ContainerUse
 from tests.control.devices.test_hints import host
-from tests.control.devices.test_vgpus import RESOURCE, pod_with
+from tests.control.devices.test_vgpu_checks import RESOURCE, pod_with
 from tests.control.world import FAST, World, sharer
 from tests.disks import fill, free, remount, small_disk
 

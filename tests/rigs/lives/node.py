@@ -16,7 +16,7 @@ from criproxy.deviceplugin.plugin_manager import PluginManager
 from criproxy.deviceplugin.settings import Times
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from tests.control.devices.test_hints import AWARE, TWO
 from tests.control.world import FAST, RecordingLog, World
 from tests.deviceplugin.hosts import PATIENT

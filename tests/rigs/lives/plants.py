@@ -10,8 +10,8 @@ from criproxy.control.devices import guard
 from criproxy.deviceplugin import allocators, cards_health, plugin, plugin_manager, reload, sockets
 from criproxy.devices import health
 from criproxy.devices.allocation import Response, joined
+from criproxy.devices.boundary import Boundary
 from criproxy.devices.holdings import Holdings
-from criproxy.devices.may_see import Boundary
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from criproxy.api.usage import UsageCommands
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.observe.control_socket import ControlServer
 from criproxy.wire.sockets import listen
-from tests.control.devices.test_vgpus import RULES, pod_with
+from tests.control.devices.test_vgpu_checks import RULES, pod_with
 from tests.control.world import FAST, World
 from tests.rigs.bench.measure import no_garbage_collection
 from tests.rigs.usage.nvml import CARDS
