@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.devices.missing import Exists, missing_methods
 from criproxy.devices.published import Published
-from criproxy.devices.vgpus import Profile
+from criproxy.devices.vgpu_profiles import Profile
 from criproxy.observe.logger import Log
 
 LOOK_S = 10.0

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from posixpath import join
 
-from criproxy.devices.enforcement import Makers
+from criproxy.devices.enforcement import EnforcementBuilder
 from criproxy.devices.plan import PluginPlan
 from criproxy.devices.usage_options import unwatched
-from criproxy.devices.vgpus import Enforcement, Profile, Vgpu
+from criproxy.devices.vgpu_profiles import Enforcement, Profile, Vgpu
 
 Exists = Callable[[str], bool]
 """Whether a path is on the host."""
 
 
-def missing_methods(plan: PluginPlan, profile: Profile, makers: Makers, exists: Exists) -> dict[str, str]:
+def missing_methods(plan: PluginPlan, profile: Profile, makers: EnforcementBuilder, exists: Exists) -> dict[str, str]:
     """By method of a profile that cannot work on this node, why: a sentence."""
     found: dict[str, str] = {}
     for method in profile.enforce:
@@ -23,14 +23,14 @@ def missing_methods(plan: PluginPlan, profile: Profile, makers: Makers, exists: 
     return found
 
 
-def _needs(method: Enforcement, profile: Profile, makers: Makers) -> Iterator[str]:
+def _needs(method: Enforcement, profile: Profile, makers: EnforcementBuilder) -> Iterator[str]:
     """The files that the node must have, without those that criproxy makes for each vGPU."""
     vgpu = Vgpu(id=profile.name, card="", profile=profile.name, memory_mib=profile.memory_mib, cores_percent=0)
     made = {join(makers.hami.containers, vgpu.file_name), makers.hami.lock}
-    return (path for path in makers.make(method, vgpu).needs if path not in made)
+    return (path for path in makers.build(method, vgpu).needs if path not in made)
 
 
-def notes(plan: PluginPlan, makers_of: Callable[[str], Makers], exists: Exists) -> Iterator[str]:
+def notes(plan: PluginPlan, makers_of: Callable[[str], EnforcementBuilder], exists: Exists) -> Iterator[str]:
     """Sentences for people about all of it, before the device plugin runs: files may still come.
 
     Args:

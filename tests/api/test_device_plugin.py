@@ -19,17 +19,17 @@ from criproxy.cli.client import ask
 from criproxy.cli.render.device_plugin import vgpus
 from criproxy.cli.render.explain import render
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.errors import UsageError
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.usage.report import read_usage
+from criproxy.usage.report_validation import read_usage
 from criproxy.wire.sockets import listen
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_joined import allocated
-from tests.control.devices.test_vgpus import RESOURCE, RULES, pod_with
+from tests.control.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
 from tests.control.world import FAST, World, owner, sharer
 
 
@@ -221,7 +221,7 @@ class Clock:
         self.now_s = 0.0
         plugin, usage = world.controller.device_plugin, world.controller.card_usage
         plugin.clock = usage.clock = lambda: self.now_s
-        plugin.heard()
+        plugin.note_command()
         usage.__post_init__()
 
 

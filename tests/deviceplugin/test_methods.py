@@ -3,14 +3,14 @@
 import asyncio
 from dataclasses import replace
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.methods import Methods
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.devices.enforcement import HAMI
 from criproxy.devices.plan import PluginPlan
 from criproxy.devices.published import Advertised, Published
 from criproxy.devices.usage_options import NVML
-from criproxy.devices.vgpus import Profile, WhenMissing
+from criproxy.devices.vgpu_profiles import Profile, WhenMissing
 from tests.deviceplugin.kubelet import PATIENT_S
 from tests.deviceplugin.node import Log
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.devices.enforcement import CGROUP_V2, HAMI, Makers
+from criproxy.devices.enforcement import CGROUP_V2, HAMI, EnforcementBuilder
 from criproxy.devices.missing import missing_methods, notes
 from criproxy.devices.plan import PluginPlan, UsageSource
 from criproxy.devices.usage_options import NVML
-from criproxy.devices.vgpus import Enforcement, Profile
+from criproxy.devices.vgpu_profiles import Enforcement, Profile
 from tests.devices.test_enforcement import everything, without
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
@@ -35,10 +35,10 @@ def test_a_method_without_one_of_its_files(method: Enforcement, path: str) -> No
     plan = plan_of(method, "watch")
     (profile,) = plan.profiles
 
-    found = missing_methods(plan, profile, Makers(resource=profile.resource), without(path))
+    found = missing_methods(plan, profile, EnforcementBuilder(resource=profile.resource), without(path))
 
     assert found == {method: f"{method} needs {path}, which does not exist on this node"}
-    assert missing_methods(plan, profile, Makers(resource=profile.resource), everything) == {}
+    assert missing_methods(plan, profile, EnforcementBuilder(resource=profile.resource), everything) == {}
 
 
 def test_what_criproxy_makes_itself_is_not_missing() -> None:
@@ -46,14 +46,16 @@ def test_what_criproxy_makes_itself_is_not_missing() -> None:
     plan = plan_of("hami-core")
     made = [HAMI.lock, f"{HAMI.containers}/gpu-8g"]
 
-    assert missing_methods(plan, plan.profiles[0], Makers(resource="criproxy.io/gpu-8g"), without(*made)) == {}
+    assert (
+        missing_methods(plan, plan.profiles[0], EnforcementBuilder(resource="criproxy.io/gpu-8g"), without(*made)) == {}
+    )
 
 
 def test_watching_needs_a_source_of_usage() -> None:
     """Without an entry for the class nothing is watched."""
     plan = plan_of("watch", usage=())
 
-    assert missing_methods(plan, plan.profiles[0], Makers(resource="criproxy.io/gpu-8g"), everything) == {
+    assert missing_methods(plan, plan.profiles[0], EnforcementBuilder(resource="criproxy.io/gpu-8g"), everything) == {
         "watch": NO_ENTRY
     }
 
@@ -68,7 +70,7 @@ def test_all_of_it_for_people() -> None:
     def lacks(path: str) -> bool:
         return path not in (HAMI.library, PIPE, PIPE.replace("gpu-8g", "half"), "/bin/gpu-usage")
 
-    assert list(notes(both, lambda resource: Makers(resource=resource), lacks)) == [
+    assert list(notes(both, lambda resource: EnforcementBuilder(resource=resource), lacks)) == [
         f"profile gpu-8g: hami-core needs {HAMI.library}, which does not exist on this node: its pods are not admitted",
         f"profile gpu-8g: mps needs {PIPE}, which does not exist on this node: its pods are not admitted",
         (
