@@ -203,7 +203,7 @@ def test_the_files_for_nodes_with_accelerators(tmp_path: Path, name: str, nodes:
 
 
 def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
-    """It is fine as it comes, although only NVIDIA's driver knows how much memory the GPUs have: that is a note."""
+    """It is fine as it comes: the GPUs' memory, which only NVIDIA's driver knows, and missing files are notes."""
     made = Host(tmp_path)
     write_sysfs(made.root, shaped("2s/4n/8c/2t"))
     for index in range(2):
@@ -213,4 +213,8 @@ def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
 
     assert result.exit_code == 0, result.output
     note = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
-    assert [line for line in result.stdout.splitlines() if "note:" in line] == [f"  note: {note}"]
+    missing = "profile gpu-8g: hami-core needs /usr/local/vgpu/libvgpu.so, which does not exist on this node"
+    assert [line for line in result.stdout.splitlines() if "note:" in line] == [
+        f"  note: {note}",
+        f"  note: {missing}: ifMissing: next goes on without it",
+    ]
