@@ -90,4 +90,4 @@ lock: setup ## refresh .ci/requirements.lock and packaging/requirements.lock; AR
 
 clean: ## remove what was built, .venv included
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage *.egg-info
-	find criproxy tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find criproxy packaging tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The Debian package, written by dpkg-deb: a virtual environment, units, manual pages, completions and a policy file."""
+"""The Debian package, written by dpkg-deb: virtual environment, units, manual pages, completions, policy file."""
 
 import gzip
 import hashlib

@@ -24,14 +24,14 @@ def write(folder: Path) -> None:
 
 def pages() -> Iterator[tuple[str, str]]:
     """The name and the text of each page."""
-    with click.Context(main, info_name=PROGRAM) as context:
+    with main.make_context(PROGRAM, [], resilient_parsing=True) as context:
         yield PROGRAM, _page(context, tuple(_commands(context)))
         yield from _of_commands(context)
 
 
 def _of_commands(parent: click.Context) -> Iterator[tuple[str, str]]:
     for name, command in _commands(parent):
-        with click.Context(command, info_name=name, parent=parent) as context:
+        with command.make_context(name, [], parent, resilient_parsing=True) as context:
             yield context.command_path.replace(" ", "-"), _page(context, tuple(_commands(context)))
             yield from _of_commands(context)
 
@@ -55,9 +55,8 @@ def _page(context: click.Context, commands: tuple[tuple[str, click.Command], ...
     usage = " ".join(command.collect_usage_pieces(context))
     lines += [".SH SYNOPSIS", f".B {_escaped(context.command_path)}", _escaped(usage)]
     lines += [".SH DESCRIPTION", *_paragraphs(command.help or "")]
-    lines += _list(
-        "OPTIONS", (found for each in command.get_params(context) if (found := each.get_help_record(context)))
-    )
+    options = (each.get_help_record(context) for each in command.get_params(context))
+    lines += _list("OPTIONS", (option for option in options if option is not None))
     lines += _list("COMMANDS", ((f"{name}-{each}(1)", found.get_short_help_str(200)) for each, found in commands))
     if context.parent is not None:
         lines += [".SH SEE ALSO", f".BR {PROGRAM} (1)"]

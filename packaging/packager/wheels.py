@@ -1,7 +1,6 @@
 """The wheels of the libraries that the program needs, as the lock file has them; fetched once, then kept in build/."""
 
 import hashlib
-import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -47,7 +46,7 @@ def fetch() -> None:
 
 
 def install(site: Path, own: Path) -> None:
-    """Install the libraries, with their hashes checked, and our wheel *own* into the folder *site*; needs no network."""
+    """Install the libraries, whose hashes are checked, and our wheel *own* into the folder *site*, without network."""
     fetch()
     offline = (*_PIP, "install", "--no-index", "--no-deps", "--no-compile", "--target", site)
     run(*offline, "--find-links", WHEELS, *_options(), "--requirement", LOCK)
@@ -60,4 +59,4 @@ def _options() -> tuple[str, ...]:
 
 def files() -> dict[str, Path]:
     """Name of a library, as in wheels' names → its wheel."""
-    return {name.partition("-")[0]: WHEELS / name for name in sorted(os.listdir(WHEELS)) if name.endswith(".whl")}
+    return {path.name.partition("-")[0]: path for path in sorted(WHEELS.glob("*.whl"))}
