@@ -55,8 +55,8 @@ def _page(context: click.Context, commands: tuple[tuple[str, click.Command], ...
     usage = " ".join(command.collect_usage_pieces(context))
     lines += [".SH SYNOPSIS", f".B {_escaped(context.command_path)}", _escaped(usage)]
     lines += [".SH DESCRIPTION", *_paragraphs(command.help or "")]
-    options = (each.get_help_record(context) for each in command.get_params(context))
-    lines += _list("OPTIONS", (option for option in options if option is not None))
+    records = (each.get_help_record(context) for each in command.get_params(context) if isinstance(each, click.Option))
+    lines += _list("OPTIONS", (record for record in records if record is not None))
     lines += _list("COMMANDS", ((f"{name}-{each}(1)", found.get_short_help_str(200)) for each, found in commands))
     if context.parent is not None:
         lines += [".SH SEE ALSO", f".BR {PROGRAM} (1)"]
