@@ -34,7 +34,7 @@ def build(target: Path) -> Path:
     if shutil.which("dpkg-deb") is None:
         raise BuildError("dpkg-deb is missing: a Debian package is built on Debian or one of its relatives")
     architecture = _printed("dpkg", "--print-architecture")
-    package = target / f"criproxy_{debian_version()}_{architecture}.deb"
+    package = target / f"criproxy_{debian_version(version())}_{architecture}.deb"
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"
         _fill(root)
@@ -49,9 +49,9 @@ def pack(root: Path, package: Path) -> None:
     run("dpkg-deb", "--root-owner-group", *pressed, "--build", root, package, **{DATE_VARIABLE: str(date_s())})
 
 
-def debian_version() -> str:
-    """The version in Debian's order, where 1.0~rc1 is before 1.0."""
-    return re.sub(r"\.?(dev|a|b|rc)(\d+)", r"~\1\2", version())
+def debian_version(number: str) -> str:
+    """Our version *number* in Debian's order, where 1.0~rc1 is before 1.0."""
+    return re.sub(r"\.?(dev|a|b|rc)(\d+)", r"~\1\2", number)
 
 
 def _fill(root: Path) -> None:
@@ -81,7 +81,7 @@ def _control(root: Path, architecture: str) -> None:
     _place(folder / "md5sums", "".join(sums))
     _place(folder / "conffiles", "".join(f"/{name}\n" for name in _CONFFILES))
     fields = {
-        "version": debian_version(),
+        "version": debian_version(version()),
         "architecture": architecture,
         "python": wheels.distribution_python().name,
         "kib": sum(-(-path.stat().st_size // 1024) for path in files),

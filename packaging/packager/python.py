@@ -16,7 +16,7 @@ def wheel(target: Path) -> Path:
     """Write the wheel to the folder *target*."""
     with tempfile.TemporaryDirectory() as scratch:
         copy_to(Path(scratch) / "source")
-        _setuptools(Path(scratch), "build_wheel", target)
+        build(Path(scratch) / "source", "build_wheel", target)
     return target / f"criproxy-{version()}-py3-none-any.whl"
 
 
@@ -25,14 +25,15 @@ def sdist(target: Path) -> Path:
     name = f"criproxy-{version()}.tar.gz"
     with tempfile.TemporaryDirectory() as scratch:
         copy_to(Path(scratch) / "source")
-        _setuptools(Path(scratch), "build_sdist", Path(scratch))
+        build(Path(scratch) / "source", "build_sdist", Path(scratch))
         _normalise(Path(scratch) / name, target / name)
     return target / name
 
 
-def _setuptools(scratch: Path, hook: str, target: Path) -> None:
+def build(source: Path, hook: str, target: Path) -> None:
+    """Let setuptools build from the folder *source*; *hook* is its name in PEP 517."""
     when = {DATE_VARIABLE: str(date_s())}
-    run(sys.executable, "-c", _BACKEND, scratch / "source", hook, target.resolve(), **when)
+    run(sys.executable, "-c", _BACKEND, source, hook, target.resolve(), **when)
 
 
 def _normalise(source: Path, target: Path) -> None:

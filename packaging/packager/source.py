@@ -71,6 +71,7 @@ def run(*command: str | Path, **env: str) -> None:
     Raises:
         BuildError: it failed, with what it printed.
     """
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **env})
+    every = {**os.environ, **env}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=every, umask=0o022)
     if ended.returncode:
         raise BuildError(f"{' '.join(map(str, command))}: exit status {ended.returncode}\n{ended.stdout}{ended.stderr}")

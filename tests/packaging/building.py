@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+NEXT = "99.0"
+"""The version of the package that tests upgrade to."""
 KINDS = ("wheel", "sdist", "deb")
 
 

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.building import built, renumbered
-
-NEXT = "99.0"
+from tests.packaging.building import NEXT, built, renumbered
 
 
 @pytest.fixture(scope="session")

@@ -23,13 +23,20 @@ from criproxy.discovery.machine import discover
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import format_cpuset
-from tests.systemd.inside import LIMIT_S, MIB, PACE_S, SERVICE, SOCKET, Load, shown, systemctl
+from tests.systemd.inside import IMAGES, LIMIT_S, MIB, PACE_S, SERVICE, SOCKET, Load, shown, systemctl
 
 FIRST, NEXT = "/run/shared/first.deb", "/run/shared/next.deb"
 UNITS = ("criproxy.socket", SERVICE, "criproxy-image.socket", "criproxy-device-plugin.service")
-POLICY, OPTIONS, KUBELET = (
-    Path("/etc") / name for name in ("criproxy/policy.yaml", "default/criproxy", "default/kubelet")
-)
+POLICY, OPTIONS = Path("/etc/criproxy/policy.yaml"), Path("/etc/default/criproxy")
+KUBELET = Path("/etc/default/kubelet")
+CONFIGURED = {
+    str(KUBELET): f'KUBELET_EXTRA_ARGS="--container-runtime-endpoint={SOCKET}"\n',
+    "/var/lib/kubelet/config.yaml": f"containerRuntimeEndpoint: {SOCKET}\n",
+    "/etc/rancher/k3s/config.yaml": f"kubelet-arg:\n  - container-runtime-endpoint={SOCKET}\n",
+    "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/99.conf": f"imageServiceEndpoint: {IMAGES}\n",
+    "/etc/systemd/system/kubelet.service.d/crio.conf": "[Service]\nEnvironment=A=/run/criproxy/run/crio/crio.sock\n",
+}
+"""Where kubelets have the endpoint → a line with ours."""
 PLACES = (
     "/opt/criproxy",
     "/etc/criproxy",
@@ -71,10 +78,20 @@ def policy() -> str:
     return POLICY.read_text().partition("\n")[0]
 
 
-def kubelet_uses(socket: str) -> None:
-    """Configure the kubelet's runtime endpoint; criproxy's is in a comment at least."""
-    option = f'KUBELET_EXTRA_ARGS="--container-runtime-endpoint={socket}"\n' if socket else ""
-    KUBELET.write_text(f"# KUBELET_EXTRA_ARGS=--container-runtime-endpoint={SOCKET}\n{option}")
+def write(file: Path, text: str) -> None:
+    """Write a file in a folder that may be missing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def configured() -> dict[str, Facts]:
+    """Try to remove the package while the kubelet is configured to use criproxy, in each of its files."""
+    found: dict[str, Facts] = {}
+    for file, text in CONFIGURED.items():
+        write(Path(file), text)
+        found[file] = dpkg("--remove", "criproxy")
+        Path(file).unlink()
+    return found
 
 
 def connected() -> bool:
@@ -149,11 +166,10 @@ class Node:
         async with Load():
             await self._pod("last")
             self.facts["removal while connected"] = await asyncio.to_thread(dpkg, "--remove", "criproxy")
-        kubelet_uses(SOCKET)
         await self._disconnected()
-        self.facts["removal while configured"] = await asyncio.to_thread(dpkg, "--remove", "criproxy")
+        self.facts["removal while configured"] = await asyncio.to_thread(configured)
         self.facts["after refusals"] = {"units": units(), "cpus": await self._cpus()}
-        kubelet_uses("")
+        await asyncio.to_thread(write, KUBELET, f"# KUBELET_EXTRA_ARGS=--container-runtime-endpoint={SOCKET}\n")
 
     async def is_removed(self) -> None:
         """The kubelet uses the runtime's socket: the package is removed, then purged."""
