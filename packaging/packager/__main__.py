@@ -5,10 +5,15 @@ from pathlib import Path
 
 import click
 
-from packager import deb, python, wheels
+from packager import deb, python, sbom, wheels
 from packager.source import DIST, BuildError
 
-KINDS: dict[str, Callable[[Path], Path]] = {"wheel": python.wheel, "sdist": python.sdist, "deb": deb.build}
+KINDS: dict[str, Callable[[Path], Path]] = {
+    "wheel": python.wheel,
+    "sdist": python.sdist,
+    "deb": deb.build,
+    "sbom": sbom.build,
+}
 """Kind of package → what writes it to a folder, and returns its place."""
 
 

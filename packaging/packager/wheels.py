@@ -57,6 +57,6 @@ def _options() -> tuple[str, ...]:
     return ("--require-hashes", "--only-binary=:all:", "--python-version", minor())
 
 
-def files() -> dict[str, Path]:
-    """Name of a library, as in wheels' names → its wheel."""
-    return {path.name.partition("-")[0]: path for path in sorted(WHEELS.glob("*.whl"))}
+def files() -> tuple[Path, ...]:
+    """The wheels that were fetched."""
+    return tuple(sorted(WHEELS.glob("*.whl")))

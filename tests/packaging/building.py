@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NEXT = "99.0"
 """The version of the package that tests upgrade to."""
-KINDS = ("wheel", "sdist", "deb")
+KINDS = ("wheel", "sdist", "deb", "sbom")
 
 
 def built(target: Path, *kinds: str, umask: int = 0o022, **env: str) -> dict[str, Path]:
@@ -22,7 +22,7 @@ def built(target: Path, *kinds: str, umask: int = 0o022, **env: str) -> dict[str
         check=False,
         cwd=ROOT,
         umask=umask,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'packaging'}", **env},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'packaging'}:{os.environ.get('PYTHONPATH', '')}", **env},
     )
     assert run.returncode == 0, run.stdout + run.stderr
     return dict(zip(kinds, map(Path, run.stdout.splitlines()), strict=True))

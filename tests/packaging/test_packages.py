@@ -1,5 +1,6 @@
 """What is in the packages, and that two builds give the same bytes."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,9 +9,13 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import cyclonedx.schema
 import pytest
+from jsonschema import Draft7Validator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT7
 
 from criproxy import __version__
 from criproxy.cli import COMMANDS
@@ -25,6 +30,8 @@ PLACES = (
     "./usr/lib/systemd/system/criproxy",
     "./usr/share/",
 )
+ID = "http://cyclonedx.org/schema/"
+"""Of the schemas of CycloneDX, with which they refer to each other."""
 UNITS = sorted(path.name for path in (ROOT / "systemd").iterdir() if path.is_file())
 
 
@@ -105,6 +112,26 @@ def test_the_deb_does_not_name_the_machine_on_which_it_was_built(unpacked: Path)
     here = re.compile(b"|".join(re.escape(str(place).encode()) for place in (ROOT, sys.prefix, "/tmp/tmp")))
     files = [path for path in unpacked.rglob("*") if path.suffix in (".pyc", ".cfg") or path.parent.name == "bin"]
     assert [path for path in files if not path.is_symlink() and here.search(path.read_bytes())] == []
+
+
+def test_the_sbom_names_all_libraries_with_their_licences(packages: dict[str, Path]) -> None:
+    """Each library of the lock file, and whether it is there for criproxy or for another library."""
+    bill = json.loads(packages["sbom"].read_text())
+    locked = versions(ROOT / "packaging/requirements.lock")
+    assert {each["name"]: each["version"] for each in bill["components"]} == locked
+    assert [each["name"] for each in bill["components"] if not each["licenses"]] == []
+    needed = {entry["ref"]: entry.get("dependsOn", []) for entry in bill["dependencies"]}
+    assert f"pkg:pypi/grpcio@{locked['grpcio']}" in needed[f"pkg:pypi/criproxy@{__version__}"]
+    assert f"pkg:pypi/mdurl@{locked['mdurl']}" in needed[f"pkg:pypi/markdown-it-py@{locked['markdown-it-py']}"]
+
+
+def test_the_sbom_is_valid(packages: dict[str, Path]) -> None:
+    """It follows the schema of CycloneDX."""
+    folder = Path(cyclonedx.schema.__file__).parent / "_res"
+    known = {file.name: json.loads(file.read_text()) for file in folder.glob("*.schema.json")}
+    resources = [(f"{ID}{name}", Resource.from_contents(each, DRAFT7)) for name, each in known.items()]
+    judge = Draft7Validator(known["bom-1.6.SNAPSHOT.schema.json"], registry=Registry().with_resources(resources))
+    assert [error.message for error in judge.iter_errors(json.loads(packages["sbom"].read_text()))] == []
 
 
 @pytest.mark.parametrize(
