@@ -172,7 +172,11 @@ class Node:
         await asyncio.to_thread(write, KUBELET, f"# KUBELET_EXTRA_ARGS=--container-runtime-endpoint={SOCKET}\n")
 
     async def is_removed(self) -> None:
-        """The kubelet uses the runtime's socket: the package is removed, then purged."""
+        """The kubelet uses the runtime's socket, and criproxy is stopped: the package is removed, then purged."""
+        systemctl("stop", "criproxy.socket", SERVICE)
+        write(OPTIONS, 'CRIPROXY_OPTIONS="--runtime-endpoint unix:///run/nothing.sock"\n')
+        self.facts["removal without a runtime"] = await asyncio.to_thread(dpkg, "--remove", "criproxy")
+        write(OPTIONS, f'CRIPROXY_OPTIONS="--http 127.0.0.1:0 --runtime-endpoint={self._containerd.endpoint}"\n')
         removed = await asyncio.to_thread(dpkg, "--remove", "criproxy")
         self.facts["removal"] = removed | {"cpus": await self._cpus(), "left": left(), "units": units()}
         purged = await asyncio.to_thread(dpkg, "--purge", "criproxy")

@@ -103,6 +103,13 @@ def test_a_refused_removal_changes_nothing(node: dict[str, Any]) -> None:
     assert after["cpus"]["trader"] == format_cpuset(OWNED)
 
 
+def test_it_is_not_removed_while_containers_may_be_pinned(node: dict[str, Any]) -> None:
+    """Nobody would unpin them later."""
+    refusal = node["removal without a runtime"]
+    assert refusal["status"] == 1, refusal["said"]
+    assert "criproxy: some containers may still be pinned\n" in refusal["said"]
+
+
 def test_a_removal_unpins_all_containers_and_leaves_configuration_and_state(node: dict[str, Any]) -> None:
     """All pods run on, on all CPUs; nothing of criproxy runs."""
     removal = node["removal"]
