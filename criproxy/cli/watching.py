@@ -22,7 +22,8 @@ Render = Callable[[Values, int, int | None], "RenderableType"]
 """Puts an answer into so many columns and, where it matters, lines."""
 
 
-def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+def a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """The *value* of an option in seconds, unless it is no number."""
     if math.isnan(value):  # neither below the least nor above the most
         raise click.BadParameter("must be a number of seconds")
     return value
@@ -36,7 +37,7 @@ def watch_options(command: F) -> F:
             "--interval",
             "interval_s",
             type=click.FloatRange(min=0.2, max=86_400),
-            callback=_a_number,
+            callback=a_number,
             default=2.0,
             show_default=True,
             metavar="SECONDS",
