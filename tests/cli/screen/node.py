@@ -17,7 +17,6 @@ from typing import Any
 from criproxy.api import queries
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
-from criproxy.errors import UsageError
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Refusal
 from criproxy.model.topology import Topology
@@ -47,7 +46,9 @@ def container_id(number: int) -> str:
 def a_pod(number: int) -> Pod:
     """One pod for each two containers."""
     name = f"{NAMES[number % len(NAMES)]}-{number}"
-    return Pod(f"s{number}", f"uid{number}", name, NAMESPACES[number % 3], 0, QosClass.BURSTABLE, "")
+    return Pod(
+        key=f"s{number}", uid=f"uid{number}", name=name, namespace=NAMESPACES[number % 3], qos=QosClass.BURSTABLE
+    )
 
 
 def a_container(number: int, cpus: int = 0) -> Container:
@@ -199,7 +200,7 @@ def small(directory: Path) -> LiveNode:
     first, second = node.run(a_container(0, cpus=2)), node.run(a_container(1))
     node.settle()
     node.uses = {first: 1.5, second: 0.25}
-    node.loads = {cpu: 0.75 for cpu in node.node.grants[first].exclusive}
+    node.loads = dict.fromkeys(node.node.grants[first].exclusive, 0.75)
     return node
 
 
@@ -222,9 +223,10 @@ async def _serve(node: LiveNode) -> None:
         while True:
             await asyncio.sleep(0.5)
             now_s = time.monotonic()
-            for values in (node.loads, node.uses):
-                for key in values:
-                    values[key] = min(max(values[key] + chance.uniform(-0.1, 0.1), 0.01), 1.0)
+            for cpu, load in node.loads.items():
+                node.loads[cpu] = min(max(load + chance.uniform(-0.1, 0.1), 0.01), 1.0)
+            for key, use in node.uses.items():
+                node.uses[key] = max(use + chance.uniform(-0.05, 0.05), 0.0)
             node.advance(now_s - began_s)
             began_s = now_s
 

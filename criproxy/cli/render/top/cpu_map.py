@@ -29,11 +29,13 @@ COLOURS = ("green", "cyan", "magenta", "yellow", "bright_green", "bright_cyan", 
 """Of containers with exclusive CPUs, by their marks."""
 STYLES = {SHARED: "blue", RESERVED: "bright_black", KEPT: "white", FORBIDDEN: QUIET, OFFLINE: TROUBLE, UNKNOWN: QUIET}
 LEGEND = ((SHARED, "shared"), (RESERVED, "reserved"), (KEPT, "kept for a pod"), (FORBIDDEN, "not for pods"))
-GAUGE = 19
+GAUGE = 18
 """Columns of a small gauge, with a gap."""
 WIDE_GAUGE = 39
 """Columns of a gauge with the name of the owner."""
 _GAP = 2
+_LABEL = 8
+"""Columns at the left of small gauges."""
 
 
 def style_of(mark: str) -> str:
@@ -64,51 +66,65 @@ def legend(scene: Scene) -> Line:
     return tuple(pieces)
 
 
-def overview(scene: Scene, width: int, room: int) -> list[Line]:
-    """All CPUs in at most *room* lines, as large as possible."""
+def overview(scene: Scene, width: int, room: int, most: int) -> list[Line]:
+    """All CPUs as large as possible in *room* lines; where they cannot be so small, in *most* lines."""
     count = sum(len(block.cpus) for block in scene.blocks)
-    columns = max(1, (width + 1) // GAUGE)
+    columns = max(1, (width - _LABEL) // GAUGE)
     if sum(-(-len(block.cpus) // columns) for block in scene.blocks) <= min(room, 8) and count <= 32:
-        return gauges(scene, width, GAUGE)
+        return small_gauges(scene, columns)
     lines: list[Line] = []
     for with_marks, with_gaps in ((True, True), (True, False), (False, True), (False, False)):
         lines = _map(scene, width, with_marks=with_marks, with_gaps=with_gaps)
         if len(lines) <= room:
             return lines
-    missing = len(lines) - room + 1
-    return [*lines[: room - 1], line((f"… {missing} more lines; 2 shows all CPUs", NOTE))] if room > 0 else []
+    if len(lines) <= most:
+        return lines
+    missing = len(lines) - most + 1
+    return [*lines[: most - 1], line((f"… {missing} more lines; 2 shows all CPUs", NOTE))] if most > 0 else []
 
 
-def gauges(scene: Scene, width: int, size: int = WIDE_GAUGE) -> list[Line]:
-    """A gauge for each CPU, in columns from top to bottom, NUMA node by NUMA node."""
-    columns = max(1, (width + 1) // size)
+def small_gauges(scene: Scene, columns: int) -> list[Line]:
+    """A small gauge for each CPU, the NUMA node at the left."""
     lines: list[Line] = []
     for block in scene.blocks:
-        if size == WIDE_GAUGE and len(scene.blocks) > 1:
-            lines.append(line((_name(block, scene.blocks), HEADING)))
-        cpus = block.cpus
-        height = -(-len(cpus) // columns)
-        rows = (cpus[row::height] for row in range(height))
-        lines += [tuple(piece for cpu in row for piece in _gauge(scene, cpu, size)) for row in rows]
+        rows = [block.cpus[at : at + columns] for at in range(0, len(block.cpus), columns)]
+        for number, row in enumerate(rows):
+            label = fit(f"node {block.node}" if number == 0 and block.node >= 0 else "", _LABEL)
+            lines.append(((label, QUIET), *(piece for cpu in row for piece in _gauge(scene, cpu, 6))))
     return lines
 
 
-def _gauge(scene: Scene, cpu: int, size: int) -> Iterator[Piece]:
-    """Such as `` 12 ████▌     45% a shop/web-0/main``."""
+def gauges(scene: Scene, width: int) -> list[Line]:
+    """A gauge with the owner's name for each CPU, in columns from top to bottom, NUMA node by NUMA node."""
+    columns = max(1, (width + 1) // WIDE_GAUGE)
+    lines: list[Line] = []
+    for block in scene.blocks:
+        if len(scene.blocks) > 1:
+            lines.append(line((_name(block, scene.blocks), HEADING)))
+        height = -(-len(block.cpus) // columns)
+        rows = (block.cpus[at::height] for at in range(height))
+        lines += [tuple(piece for cpu in row for piece in _named_gauge(scene, cpu)) for row in rows]
+    return lines
+
+
+def _gauge(scene: Scene, cpu: int, bar: int) -> Iterator[Piece]:
+    """Such as `` 12 ████▌    45% a``, with *bar* columns for the bar."""
     mark, load = mark_of(scene, cpu), scene.rates.load.get(cpu)
-    bar = 7 if size == GAUGE else 8
     yield right(str(cpu), 4), QUIET
     yield " ", ""
     yield gauge(load, bar), style_of(mark)
-    yield right(percent(load), 4) + " ", ""
-    name = size - 4 - 1 - bar - 5 - 1
-    if size == GAUGE:
-        yield fit(mark, name), style_of(mark)
-    else:
-        owner = scene.owners.owner_of.get(cpu)
-        text = owner.title if owner else dict(LEGEND).get(mark, "")
-        yield f"{mark} ", style_of(mark)
-        yield middle(text, name - 2), "" if owner else QUIET
+    yield right(percent(load), 5), ""
+    yield f" {mark}", style_of(mark)
+
+
+def _named_gauge(scene: Scene, cpu: int) -> Iterator[Piece]:
+    """The same with the name of the owner, or what else the CPU is."""
+    pieces = list(_gauge(scene, cpu, 8))
+    owner = scene.owners.owner_of.get(cpu)
+    text = owner.title if owner else dict(LEGEND).get(mark_of(scene, cpu), "")
+    yield from pieces
+    yield " ", ""
+    yield middle(text, WIDE_GAUGE - sum(len(shown) for shown, _ in pieces) - 2), "" if owner else QUIET
     yield " ", ""
 
 

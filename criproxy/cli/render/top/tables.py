@@ -110,17 +110,17 @@ def card_lines(cards: Sequence[CardRow], width: int) -> list[Line]:
 def _card(card: CardRow, width: int) -> Iterator[Piece]:
     of_memory = card.memory_mib / card.total_mib if card.memory_mib is not None and card.total_mib else None
     cores = card.cores_percent / 100 if card.cores_percent is not None else None
-    name = max(12, min(48, width - 68))
+    name = max(12, min(48, width - 67))
     yield f"{fit(card.kind, 8)} {middle(card.id, name)} ", HEADING
     yield fit("" if card.numa_node is None else f"node {card.numa_node}", 8), QUIET
-    yield gauge(of_memory, 8), heat(of_memory)
-    yield f" {right(_of(card.memory_mib, card.total_mib), 18)} MiB ", "" if card.memory_mib is not None else QUIET
-    yield gauge(cores, 8), heat(cores)
+    yield gauge(of_memory, 6), heat(of_memory)
+    yield f" {right(_of(card.memory_mib, card.total_mib), 14)} MiB ", "" if card.memory_mib is not None else QUIET
+    yield gauge(cores, 6), heat(cores)
     yield f" {right(percent(cores), 4)} ", ""
     if card.healthy is False:
         yield "UNHEALTHY", TROUBLE
     elif card.shares is None:
-        yield "holders unknown", QUIET
+        yield "holders ?", QUIET
     elif not card.shares:
         yield "free", QUIET
 
