@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from criproxy.cli.asking import Places, places_options
-from criproxy.cli.watching import a_number
+from criproxy.cli.daemon_queries import Places, places_options
+from criproxy.cli.repeated_output import a_number
 
 
 @click.command(short_help="Show the load of CPUs, containers and devices on a screen.")

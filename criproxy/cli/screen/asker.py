@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from criproxy.cli.asking import Places
 from criproxy.cli.client import NoDaemon, ask
+from criproxy.cli.daemon_queries import Places
 from criproxy.errors import CriproxyError
 from criproxy.views.top.cards import CardRow, card_rows
 from criproxy.views.top.snapshot import Snapshot, snapshot

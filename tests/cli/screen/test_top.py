@@ -20,7 +20,7 @@ from typing import Self
 
 import pytest
 
-from criproxy.cli.asking import Places
+from criproxy.cli.daemon_queries import Places
 from criproxy.cli.render.top.frame import frame
 from criproxy.cli.render.top.view import View
 from criproxy.cli.screen.asker import Asker, answer_once
