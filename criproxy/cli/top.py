@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.daemon_queries import Places, places_options
+from criproxy.cli.daemon_queries import DaemonQueries, places_options
 from criproxy.cli.repeated_output import a_number
 
 
@@ -36,7 +36,7 @@ def command(*, interval_s: float, once: bool, text: str, **places: Any) -> None:
     Keys: 1 to 5 or Tab selects what fills the screen; c, m, n and x sort the containers by CPU use, memory, name and
     number of exclusive CPUs; / filters them; h shows all keys; q quits.
     """
-    asked = Places(**places)
+    asked = DaemonQueries(**places)
     if once:
         _print_once(asked, interval_s, text)
         return
@@ -45,7 +45,7 @@ def command(*, interval_s: float, once: bool, text: str, **places: Any) -> None:
     _run(asked, interval_s, text)
 
 
-def _run(places: Places, interval_s: float, text: str) -> None:
+def _run(places: DaemonQueries, interval_s: float, text: str) -> None:
     from criproxy.cli.render.top.view import View
     from criproxy.cli.screen.asker import Asker
     from criproxy.cli.screen.loop import Loop
@@ -61,7 +61,7 @@ def _run(places: Places, interval_s: float, text: str) -> None:
         return
 
 
-def _print_once(places: Places, interval_s: float, text: str) -> None:
+def _print_once(places: DaemonQueries, interval_s: float, text: str) -> None:
     """Two readings, and everything that they tell."""
     from criproxy.cli.render.console import console
     from criproxy.cli.render.top.frame import once

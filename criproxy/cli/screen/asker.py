@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from criproxy.cli.client import NoDaemon, ask
-from criproxy.cli.daemon_queries import Places
+from criproxy.cli.daemon_queries import DaemonQueries
 from criproxy.errors import CriproxyError
 from criproxy.views.top.cards import CardRow, card_rows
 from criproxy.views.top.snapshot import Snapshot, snapshot
@@ -34,7 +34,9 @@ class Told:
 class Asker:
     """Asks when it is told to, unless it is still waiting for an answer."""
 
-    def __init__(self, places: Places, wake: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, places: DaemonQueries, wake: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._places, self._wake, self._clock = places, wake, clock
         self._wanted = threading.Event()
         self._asked_s: float | None = None
@@ -101,7 +103,7 @@ class Asker:
         return tuple(card_rows(devices, usage))
 
 
-def answer_once(places: Places) -> Told:
+def answer_once(places: DaemonQueries) -> Told:
     """What the daemon answers now; it never raises because of what it says."""
     return Asker(places, lambda: None).answer()
 

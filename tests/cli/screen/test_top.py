@@ -20,7 +20,7 @@ from typing import Self
 
 import pytest
 
-from criproxy.cli.daemon_queries import Places
+from criproxy.cli.daemon_queries import DaemonQueries
 from criproxy.cli.render.top.frame import frame
 from criproxy.cli.render.top.view import View
 from criproxy.cli.screen.asker import Asker, answer_once
@@ -286,7 +286,7 @@ async def test_384_cpus_and_500_containers(tmp_path: Path) -> None:
             assert sum(line.count("node ") for line in lines) == 8
             screen.press("q")
             await screen.ended()
-        places = Places(str(tmp_path / "control.sock"), tmp_path / "state", node.host)
+        places = DaemonQueries(str(tmp_path / "control.sock"), tmp_path / "state", node.host)
         told = await asyncio.to_thread(answer_once, places)
     scenes = Scenes(node.host)
     scenes.read(told)
