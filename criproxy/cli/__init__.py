@@ -31,6 +31,7 @@ COMMANDS = {
     "serve": "criproxy.cli.serve",
     "simulate": "criproxy.cli.simulate",
     "status": "criproxy.cli.status",
+    "top": "criproxy.cli.top",
     "topology": "criproxy.cli.topology",
     "usage": "criproxy.cli.usage",
 }

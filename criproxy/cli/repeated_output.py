@@ -22,7 +22,12 @@ Render = Callable[[Values, int, int | None], "RenderableType"]
 """Renders an answer for a number of columns and, if it matters, of lines."""
 
 
-def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+def a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """The *value* of an option in seconds.
+
+    Raises:
+        click.BadParameter: it is not a number.
+    """
     if math.isnan(value):  # it passes the checks of minimum and maximum
         raise click.BadParameter("must be a number of seconds")
     return value
@@ -36,7 +41,7 @@ def watch_options(command: F) -> F:
             "--interval",
             "interval_s",
             type=click.FloatRange(min=0.2, max=86_400),
-            callback=_a_number,
+            callback=a_number,
             default=2.0,
             show_default=True,
             metavar="SECONDS",

@@ -1,0 +1,143 @@
+"""One frame of `criproxy top`: which part gets how many lines of the screen. Pure."""
+
+from collections.abc import Sequence
+
+from criproxy.cli.render.top import cpu_map, tables
+from criproxy.cli.render.top.head import head_lines
+from criproxy.cli.render.top.help import help_lines
+from criproxy.cli.render.top.lines import BAR, HEADING, NOTE, QUIET, Line, Piece, cropped, line, rule
+from criproxy.cli.render.top.view import Page, View, window
+from criproxy.model.amounts import counted
+from criproxy.views.top.scene import Scene, chosen
+
+LEAST_WIDTH, LEAST_HEIGHT = 40, 10
+LEAST_LIST = 7
+"""Lines that the list of containers has, with its two headings, before anything else gets more."""
+
+
+def frame(scene: Scene, view: View, width: int, height: int) -> list[Line]:
+    """The lines of a screen: exactly *height*, none wider than *width*."""
+    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+        text = f"criproxy top needs {LEAST_WIDTH}x{LEAST_HEIGHT}"
+        return [cropped(line(text), width), *[()] * (height - 1)][:height]
+    head = head_lines(scene, width)
+    room = height - len(head) - 1
+    body = help_lines(width) if view.helping else _page(scene, view, width, room)
+    body = [cropped(each, width) for each in body[:room]]
+    return [*head, *body, *[()] * (room - len(body)), _foot(scene, view, width)]
+
+
+def once(scene: Scene, view: View, width: int) -> list[Line]:
+    """Everything, in as many lines as it takes: for what is no screen."""
+    rows = chosen(scene, view.text, view.sort, reverse=view.reverse)
+    lines = [*head_lines(scene, width), *_cpus(scene, min(width, 160), 1000, 1000), rule("Containers", min(width, 80))]
+    lines += [tables.container_head(width, view.sort), *(tables.container_line(scene, row, width) for row in rows)]
+    if scene.cards:
+        lines += [rule("Devices", min(width, 80)), *tables.card_lines(scene.cards, min(width, 160))]
+    if scene.events:
+        lines += [rule("Events", min(width, 80)), *tables.event_lines(scene.events, width)]
+    return lines
+
+
+def list_room(scene: Scene, view: View, width: int, height: int) -> int:
+    """The lines of the list that scrolls, about: how far PgDn goes."""
+    return max(1, height - len(head_lines(scene, width)) - (12 if view.page is Page.ALL else 4))
+
+
+def _foot(scene: Scene, view: View, width: int) -> Line:
+    if view.typing:
+        return cropped(
+            line(("filter: ", HEADING), view.text, ("█", ""), ("   Enter keeps it, Esc clears it", QUIET)), width
+        )
+    names = {
+        Page.ALL: "all",
+        Page.CPUS: "CPUs",
+        Page.CONTAINERS: "containers",
+        Page.DEVICES: "devices",
+        Page.EVENTS: "events",
+    }
+    pieces: list[Piece | str] = []
+    for page, name in names.items():
+        pieces += [(f" {page.value} {name} ", BAR if page is view.page else QUIET)]
+    if view.frozen:
+        pieces += [(" FROZEN, space continues ", NOTE)]
+    pieces += [("  / filter  h help  q quit", QUIET)]
+    return cropped(line(*pieces), width)
+
+
+def _page(scene: Scene, view: View, width: int, room: int) -> list[Line]:
+    match view.page:
+        case Page.CPUS:
+            lines = [*_legend(scene), *cpu_map.gauges(scene, width)]
+            return _scrolled("CPUs", lines, view, width, room)
+        case Page.CONTAINERS:
+            return _containers(scene, view, width, room)
+        case Page.DEVICES:
+            lines = tables.card_lines(scene.cards, width) or [line(("no cards are known", QUIET))]
+            return _scrolled("Devices", lines, view, width, room)
+        case Page.EVENTS:
+            lines = tables.event_lines(scene.events, width) or [line(("nothing has happened yet", QUIET))]
+            return _scrolled("Events", lines, view, width, room)
+        case Page.ALL:
+            return _all(scene, view, width, room)
+
+
+def _all(scene: Scene, view: View, width: int, room: int) -> list[Line]:
+    """A bit of everything: CPUs at most half of the screen, then devices and events, the rest containers."""
+    cpus = _cpus(scene, width, max(2, room // 2 - 1), max(2, room - LEAST_LIST))
+    room -= len(cpus)
+    cards = tables.card_lines(scene.cards, width)
+    events = tables.event_lines(scene.events, width)
+    for_cards = min(len(cards), max(2, room // 4)) if cards else 0
+    for_events = min(len(events), max(2, room // 5)) if events else 0
+    below: list[Line] = []
+    if cards:
+        below += [rule("Devices", width, _more(for_cards, len(cards))), *cards[:for_cards]]
+    if events:
+        below += [rule("Events", width), *events[:for_events]]
+    if room - len(below) < LEAST_LIST:  # containers come first
+        below = below[: max(0, room - LEAST_LIST)]
+    return [*cpus, *_padded(_containers(scene, view, width, room - len(below)), room - len(below)), *below]
+
+
+def _padded(lines: list[Line], room: int) -> list[Line]:
+    return [*lines, *[()] * (room - len(lines))]
+
+
+def _cpus(scene: Scene, width: int, room: int, most: int) -> list[Line]:
+    return [*cpu_map.overview(scene, width, room - 1, most - 1), *_legend(scene)]
+
+
+def _legend(scene: Scene) -> list[Line]:
+    shown = cpu_map.legend(scene)
+    return [shown] if shown else []
+
+
+def _containers(scene: Scene, view: View, width: int, room: int) -> list[Line]:
+    rows = chosen(scene, view.text, view.sort, reverse=view.reverse)
+    first, end = window(len(rows), max(0, room - 2), view.skipped)
+    omitted = scene.told.omitted if scene.told else 0
+    about = f"{first + 1}-{end} of {counted(len(rows) + omitted, 'container')}" if rows else ""
+    order = f"by {view.sort.value}{', reversed' if view.reverse else ''}"
+    chosen_by = f", with “{view.text}”" if view.text else ""
+    head = [rule("Containers", width, f"{about} {order}{chosen_by}".strip()), tables.container_head(width, view.sort)]
+    body = [tables.container_line(scene, row, width) for row in rows[first:end]]
+    if not rows:
+        body = [line((_nobody(scene, view), QUIET))]
+    return [*head, *body][: max(0, room)]
+
+
+def _nobody(scene: Scene, view: View) -> str:
+    if scene.told is None:
+        return "waiting for the daemon" if not scene.problem else "no answer"
+    return f"no container has “{view.text}” in its name" if view.text else "no containers"
+
+
+def _scrolled(title: str, lines: Sequence[Line], view: View, width: int, room: int) -> list[Line]:
+    first, end = window(len(lines), room - 1, view.skipped)
+    about = f"lines {first + 1}-{end} of {len(lines)}" if end - first < len(lines) else ""
+    return [rule(title, width, about), *lines[first:end]]
+
+
+def _more(shown: int, count: int) -> str:
+    return f"{counted(count - shown, 'more line')}: 4" if shown < count else ""

@@ -1,0 +1,32 @@
+"""The keys and signs of `criproxy top`. Pure."""
+
+from criproxy.cli.render.top.lines import HEADING, QUIET, Line, line, rule
+
+KEYS = (
+    ("1 to 5, Tab", "everything, CPUs, containers, devices, events"),
+    ("c m n x", "sort by CPU use, memory, name, number of exclusive CPUs"),
+    ("r", "reverse the order"),
+    ("/", "show only containers with a text in their names; Esc: all"),
+    ("arrows, PgUp, PgDn", "scroll; also j, k, Home, End"),
+    ("space", "freeze the screen, or continue"),
+    ("q, Ctrl-C", "quit"),
+)
+SIGNS = (
+    ("bar", "the load of a CPU; its colour is that of its owner"),
+    ("a, b …", "exclusive to the container with this sign in the list"),
+    ("·", "shared"),
+    ("=", "reserved"),
+    ("~", "kept for a pod whose containers have ended"),
+    ("- x", "not for pods; offline"),
+    ("CPU", "CPUs that a container uses; 1.00 is one CPU all the time"),
+    ("USE", "that in percent of its exclusive CPUs or of its limit"),
+    ("MEMORY", "as the kubelet counts it, without what is easily reclaimed"),
+)
+
+
+def help_lines(width: int) -> list[Line]:
+    """Everything, in lines."""
+    size = max(len(keys) for keys, _ in KEYS) + 2
+    lines = [rule("Keys", width), *(line((keys.ljust(size), HEADING), text) for keys, text in KEYS)]
+    lines += [line(), rule("Signs", width), *(line((sign.ljust(size), HEADING), text) for sign, text in SIGNS)]
+    return [*lines, line(), line(("Any key goes back.", QUIET))]

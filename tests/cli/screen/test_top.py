@@ -1,0 +1,322 @@
+"""``criproxy top`` in a terminal: keys, sizes, a slow or absent daemon, and the terminal as it was at the end."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from criproxy.cli.daemon_queries import DaemonQueries
+from criproxy.cli.render.top.frame import frame
+from criproxy.cli.render.top.view import View
+from criproxy.cli.screen.asker import Asker, answer_once
+from criproxy.cli.screen.scenes import Scenes
+from tests.cli.screen.node import LiveNode, a_container, a_pod, large, small
+
+LIMIT_S = 60.0
+TOP = ("-m", "criproxy", "top", "--interval", "0.2")
+ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
+_MOVE = re.compile(r"\x1b\[(\d+);1H")
+_OTHER = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Screen:
+    """A pseudo-terminal with the command in it, and what it shows."""
+
+    def __init__(
+        self, options: Sequence[str] = (), columns: int = 80, lines: int = 24, program: Sequence[str] = TOP
+    ) -> None:
+        self.outer, self.inner = pty.openpty()
+        self.resize(columns, lines)
+        self.before = termios.tcgetattr(self.inner)
+        self.said = b""
+        environ = {**os.environ, "TERM": "xterm-256color"}
+        environ.pop("COLUMNS", None)
+        command = [sys.executable, *program, *options]
+        self.process = subprocess.Popen(
+            command, stdin=self.inner, stdout=self.inner, stderr=self.inner, env=environ, start_new_session=True
+        )
+
+    def __enter__(self) -> Self:
+        os.set_blocking(self.outer, False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.inner)
+        os.close(self.outer)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Give the terminal another size; the kernel tells only the processes of its session."""
+        fcntl.ioctl(self.outer, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        """Type *keys*."""
+        os.write(self.outer, keys.encode())
+
+    def lines(self) -> list[str]:
+        """What the screen shows, line by line."""
+        shown: dict[int, str] = {}
+        text = self.said.decode(errors="replace").rpartition("\x1b[2J")[2]
+        for row, content in zip(*[iter(_MOVE.split(text)[1:])] * 2, strict=True):
+            shown[int(row)] = _OTHER.sub("", content)
+        return [shown[number] for number in sorted(shown)]
+
+    async def until(self, is_true: Callable[[list[str]], bool]) -> list[str]:
+        """Wait until the screen shows what is wanted."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                await self.more()
+                if is_true(lines := self.lines()):
+                    return lines
+
+    async def until_text(self, text: str) -> list[str]:
+        """Wait until some line has *text*."""
+        return await self.until(lambda lines: any(text in line for line in lines))
+
+    async def more(self) -> None:
+        """Read what the command has written, and wait for it where there is nothing."""
+        readable, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_reader(self.outer, readable.set)
+        try:
+            await readable.wait()
+            self.said += os.read(self.outer, 1 << 16)
+        finally:
+            loop.remove_reader(self.outer)
+
+    async def ended(self) -> int:
+        """Wait until the command has ended; return its exit status."""
+        async with asyncio.timeout(LIMIT_S):
+            while BACK not in self.said:
+                await self.more()
+            return await asyncio.to_thread(self.process.wait)
+
+    def is_as_before(self) -> bool:
+        """Whether the terminal has its modes, its screen and its cursor again."""
+        modes = termios.tcgetattr(self.inner) == self.before
+        return modes and self.said.rindex(BACK) > self.said.rindex(ALTERNATE) and b"\x1b[?25h" in self.said
+
+
+@contextmanager
+def shown(node: LiveNode, columns: int = 80, lines: int = 24) -> Iterator[Screen]:
+    """The screen of *node*."""
+    with Screen(node.options, columns, lines) as screen:
+        yield screen
+
+
+async def test_the_screen_shows_the_node_and_q_gives_the_terminal_back(tmp_path: Path) -> None:
+    """80x24: CPUs with owners, containers by use; load and use follow the machine's counters."""
+    node = small(tmp_path)
+    async with node.answering():
+        with shown(node) as screen:
+            await screen.until_text("shop/web-0/sidecar")
+            node.advance(10)
+            lines = await screen.until(lambda lines: any("75%" in line for line in lines))
+            assert len(lines) == 24
+            first, second = [line for line in lines if "shop/web-0" in line]
+            assert first.startswith("a ")
+            assert "shared" in second
+            screen.press("q")
+            assert await screen.ended() == 0
+            assert screen.is_as_before()
+
+
+async def test_keys_sort_filter_and_turn_pages(tmp_path: Path) -> None:
+    """Also several at once, as over a slow line."""
+    node = small(tmp_path)
+    async with node.answering():
+        with shown(node) as screen:
+            await screen.until_text("shop/web-0/main")
+            screen.press("n")
+            await screen.until_text("by name")
+            screen.press("/sidec\r")
+            lines = await screen.until_text("with “sidec”")
+            assert sum("shop/" in line for line in lines) == 1
+            screen.press("\x1b2")
+            await screen.until_text("reserved")
+            screen.press("h")
+            await screen.until_text("Any key goes back")
+            screen.press(" 5\x1b[A")
+            await screen.until_text("Events")
+            screen.press("q")
+            assert await screen.ended() == 0
+
+
+async def test_another_size_is_another_frame(tmp_path: Path) -> None:
+    """Larger, smaller, and too small."""
+    node = small(tmp_path)
+    async with node.answering():
+        with shown(node) as screen:
+            await screen.until_text("shop/web-0/main")
+            for columns, lines in ((132, 43), (80, 24), (30, 5)):
+                screen.resize(columns, lines)
+                screen.process.send_signal(signal.SIGWINCH)
+                await screen.until(lambda found, lines=lines: len(found) == lines)  # type: ignore[misc]
+            assert "needs 40x10" in screen.lines()[0]
+            screen.press("q")
+            assert await screen.ended() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+async def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
+    """The exit status is that of other programs."""
+    with shown(small(tmp_path)) as screen:
+        await screen.until_text("no criproxy daemon listens")
+        screen.process.send_signal(number)
+        assert await screen.ended() == (0 if number is signal.SIGINT else 128 + number)
+        assert screen.is_as_before()
+
+
+async def test_while_it_is_stopped_the_terminal_is_the_shells(tmp_path: Path) -> None:
+    """As after Ctrl-Z; when it continues, it paints everything again."""
+    with shown(small(tmp_path)) as screen:
+        await screen.until_text("no criproxy daemon listens")
+        screen.process.send_signal(signal.SIGTSTP)
+        async with asyncio.timeout(LIMIT_S):
+            while BACK not in screen.said:
+                await screen.more()
+        _, status = await asyncio.to_thread(os.waitpid, screen.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        assert screen.is_as_before()
+        screen.said = b""
+        screen.process.send_signal(signal.SIGCONT)
+        await screen.until_text("no criproxy daemon listens")
+        screen.press("q")
+        assert await screen.ended() == 0
+
+
+async def test_an_exception_gives_the_terminal_back(tmp_path: Path) -> None:
+    """It is printed on the screen of the shell."""
+    node = small(tmp_path)
+    broken = "import criproxy.cli.screen.loop as l\ndef fail(*a): raise RuntimeError('planted')\nl.frame = fail\n"
+    program = f"{broken}from criproxy.cli import main\nmain(['top', *{node.options!r}])"
+    with Screen(program=["-c", program]) as screen:
+        assert await screen.ended() == 1
+        while b"planted" not in screen.said.rpartition(BACK)[2]:
+            await screen.more()
+        assert screen.is_as_before()
+
+
+async def test_a_daemon_that_does_not_answer_is_asked_once(tmp_path: Path) -> None:
+    """The screen says so and goes on with what it has; there is never more than one request outstanding."""
+    node = small(tmp_path)
+    async with node.answering():
+        with shown(node) as screen:
+            await screen.until_text("shop/web-0/main")
+            node.hold.clear()
+            await screen.until_text("the daemon has not answered for")
+            node.loads[2] = 0.5
+            node.advance(10)
+            await screen.until_text("50%")
+            node.hold.set()
+            await screen.until(lambda lines: not any("has not answered" in line for line in lines))
+            screen.press("q")
+            await screen.ended()
+    assert node.most_outstanding == 1
+
+
+async def test_the_daemon_may_go_and_come_back(tmp_path: Path) -> None:
+    """The containers stay on the screen with a message, until it answers again."""
+    node = small(tmp_path)
+    with shown(node) as screen:
+        async with node.answering():
+            await screen.until_text("shop/web-0/main")
+        lines = await screen.until_text("no criproxy daemon listens")
+        assert any("shop/web-0/main" in line for line in lines)
+        node.run(a_container(2))
+        async with node.answering():
+            await screen.until_text("cart-1/main")
+        screen.press("q")
+        await screen.ended()
+
+
+async def test_hostile_names_move_no_cursor(tmp_path: Path) -> None:
+    """Control characters of tenants are shown as text."""
+    node = small(tmp_path)
+    pod = replace(a_pod(9), name="\x1b[2J\x1b[31mevil\n\u202e")
+    node.run(replace(a_container(18), pod=pod.key, pod_name=pod.name), pod)
+    async with node.answering():
+        with shown(node, 132, 24) as screen:
+            lines = await screen.until_text("evil")
+            assert any("\\x1b[2J\\x1b[31mevil\\n\\u202e" in line for line in lines)
+            screen.press("q")
+            await screen.ended()
+    assert b"\x1b[31mevil" not in screen.said
+
+
+async def test_once_prints_one_frame(tmp_path: Path) -> None:
+    """Without a terminal; without --once, it says what to do."""
+    node = small(tmp_path)
+    async with node.answering():
+        command = [sys.executable, "-m", "criproxy", "top", *node.options, "--interval", "0.2"]
+        done = await asyncio.to_thread(subprocess.run, [*command, "--once"], capture_output=True, check=False)
+        plain = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)
+
+    assert done.returncode == 0
+    assert b"\x1b" not in done.stdout
+    assert b"shop/web-0/main" in done.stdout
+    assert plain.returncode == 2
+    assert b"--once" in plain.stderr
+
+
+async def test_384_cpus_and_500_containers(tmp_path: Path) -> None:
+    """They are shown on 80x24, and a frame takes a fraction of the interval."""
+    node = await asyncio.to_thread(large, tmp_path)
+    async with node.answering():
+        with shown(node) as screen:
+            lines = await screen.until_text("of 500 containers")
+            assert sum(line.count("node ") for line in lines) == 8
+            screen.press("q")
+            await screen.ended()
+        places = DaemonQueries(str(tmp_path / "control.sock"), tmp_path / "state", node.host)
+        told = await asyncio.to_thread(answer_once, places)
+    scenes = Scenes(node.host)
+    scenes.read(told)
+    scenes.scene(told)
+    began_s = time.process_time()
+    for _ in range(5):
+        scenes.read(told)
+        frame(scenes.scene(told), View(), 200, 60)
+    assert (time.process_time() - began_s) / 5 < 0.4  # 2 s is the usual interval; see docs/top.md for what was measured
+
+
+def test_other_commands_do_not_load_it() -> None:
+    """Their start takes as long as before."""
+    program = (
+        "import sys, criproxy.cli, criproxy.cli.status; print([m for m in sys.modules if 'top' in m or 'screen' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert [name for name in eval(done.stdout) if name.startswith("criproxy")] == []  # noqa: S307
+
+
+def test_an_answer_of_another_shape_is_a_problem(tmp_path: Path) -> None:
+    """It does not end the screen."""
+
+    class Odd:
+        control_socket = str(tmp_path / "none.sock")
+
+        def status(self) -> dict[str, int]:
+            return {"containers": 3}
+
+    told = Asker(Odd(), lambda: None).answer()  # type: ignore[arg-type]
+
+    assert "cannot be read" in told.problem
