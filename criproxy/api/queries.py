@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from criproxy import __version__
+from criproxy.api.front import Front
 from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
 from criproxy.engine.choice import Choice, choice_now
@@ -27,6 +28,7 @@ from criproxy.views import status as report
 from criproxy.views import status_check
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter
+from criproxy.wire.stats import Stats
 
 T = TypeVar("T")
 UNGUARDED = Notice(
@@ -45,6 +47,10 @@ class Answers:
     notices: Callable[[], Sequence[Notice]]
     """What the daemon knows and the controller does not: bypass, configuration."""
     started_s: float = field(default_factory=time.time)
+    stats: Sequence[Stats] = ()
+    """What the proxies have counted."""
+    socket: str = ""
+    """The runtime's."""
 
     def commands(self) -> dict[str, Command]:
         """By name, for the control socket."""
@@ -63,7 +69,8 @@ class Answers:
         )
         check = _argument(arguments, "check", False)
         situation = self.situations.now(self.notices())
-        return await asyncio.to_thread(status, situation, self._head(), wanted, check=check)
+        front = Front(self.situations.controller, self.stats, self.socket).values()
+        return await asyncio.to_thread(status, situation, {**self._head(), **front}, wanted, check=check)
 
     async def explain(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy explain``: argument ``container``.

@@ -45,7 +45,7 @@ class Stored:
         """
         with self._reader() as reader:
             situation, head = self._situation(reader), self._head(reader)
-        values = {**head, **summary(situation)}
+        values = {**head, "kubelet": None, "runtime": None, "configuration": None, **summary(situation)}
         if check:
             values |= problems(situation)
         return {**values, "omitted": 0, "containers": list(rows(situation, wanted))}

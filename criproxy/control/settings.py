@@ -117,6 +117,22 @@ class Settings:
     """Prefix of /proc and /sys/fs/cgroup."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The policy file in effect, for people who compare nodes."""
+
+    file: str = ""
+    """Empty where none is in effect."""
+    hash: str = ""
+    """The first `HASH_DIGITS` digits of the file's SHA-256 digest."""
+    at_s: float = 0.0
+    """When it came into effect, in seconds since the epoch."""
+
+
+HASH_DIGITS = 12
+"""Enough to tell the files of a cluster apart; ``sha256sum`` prints the same digits first."""
+
+
 @dataclass(slots=True)
 class InForce:
     """Which configuration is in force at this moment."""
@@ -126,3 +142,4 @@ class InForce:
     """Why the configuration in the file is not the one in force; None where it is."""
     instead: str = ""
     """What is in force in its place, in a sentence."""
+    loaded: Loaded = Loaded()

@@ -75,6 +75,8 @@ class RuntimeClient:
         self._channel: Channel | None = None
         self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
         self._package = PACKAGES[0]
+        self.answered = ("", "")
+        """Name and version that the runtime gave itself last; empty before its first answer."""
 
     async def version(self) -> api.VersionResponse:
         """What the runtime calls itself; settles which package of CRI it speaks.
@@ -186,7 +188,9 @@ class RuntimeClient:
     async def _version_in(self, package: str) -> api.VersionResponse:
         self._package = package
         self._calls.clear()
-        return await self.call("Version", api.VersionRequest(), api.VersionResponse)
+        reply = await self.call("Version", api.VersionRequest(), api.VersionResponse)
+        self.answered = (reply.runtime_name, reply.runtime_version)
+        return reply
 
     async def _list(self, chosen: api.ContainerFilter) -> Sequence[api.Container]:
         request = api.ListContainersRequest(filter=chosen)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -12,6 +12,7 @@ from criproxy.daemon.behind import Behind
 from criproxy.daemon.start import Started
 from criproxy.observe.bypass import Bypass
 from criproxy.observe.control_socket import Command
+from criproxy.wire.stats import Stats
 
 if TYPE_CHECKING:
     from criproxy.api.device_plugin import DevicePluginCommands
@@ -33,6 +34,8 @@ class Commands:
     started: Started
     bypass: Bypass
     behind: Behind
+    stats: Sequence[Stats] = ()
+    """What the proxies have counted."""
     started_s: float = field(default_factory=time.time)
     _recorder: "Recorder | None" = None
     _situations: "Situations | None" = None
@@ -55,7 +58,8 @@ class Commands:
         # `names` is asked by a prompt that waits for it.
         unreachable = await self.behind.unreachable() if command != "names" else ""
         self._situations = self._situations or Situations(self.started.controller)
-        answers = Answers(self._situations, partial(self._notices, unreachable), self.started_s)
+        runtime = self.behind.endpoints.runtime
+        answers = Answers(self._situations, partial(self._notices, unreachable), self.started_s, self.stats, runtime)
         return await answers.commands()[command](arguments)
 
     async def _of_device_plugin(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
