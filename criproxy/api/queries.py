@@ -25,7 +25,7 @@ from criproxy.observe.control_socket import Command, Encoded
 from criproxy.views import devices as inventory
 from criproxy.views import explain as story
 from criproxy.views import status as report
-from criproxy.views import status_check
+from criproxy.views import status_check, who
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter
 from criproxy.wire.stats import Stats
@@ -54,7 +54,9 @@ class Answers:
 
     def commands(self) -> dict[str, Command]:
         """By name, for the control socket."""
-        return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names}
+        return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names} | {
+            "who": self.who,
+        }
 
     async def status(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy status``: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
@@ -122,6 +124,17 @@ class Answers:
     def _plugin(self) -> inventory.Reported | None:
         plugin = self.situations.controller.device_plugin
         return inventory.Reported(plugin.report, plugin.reported_s, plugin.runs) if plugin.report else None
+
+    async def who(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy who``: argument ``cpus``, in kernel notation.
+
+        Raises:
+            UsageError: the argument is missing, or no list of CPUs.
+        """
+        cpus = who.read_cpus(_argument(arguments, "cpus", ""))
+        situation = self.situations.now(self.notices())
+        head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
+        return await _told(head, partial(who.tell, situation, cpus))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""

@@ -33,6 +33,7 @@ COMMANDS = {
     "status": "criproxy.cli.status",
     "topology": "criproxy.cli.topology",
     "usage": "criproxy.cli.usage",
+    "who": "criproxy.cli.who",
 }
 """Command → its module, which has it as `command`."""
 

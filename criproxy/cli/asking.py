@@ -77,6 +77,24 @@ class Places:
             return Stored(self.state_dir, self.host_root, error).devices(config)
         return answer
 
+    def who(self, cpus: str) -> Values:
+        """The answer of the control socket's `who`.
+
+        Raises:
+            UsageError: *cpus* is no list of CPUs.
+            CriproxyError: neither the daemon nor its state can be asked.
+        """
+        from criproxy.views.who import read_cpus
+
+        wanted = read_cpus(cpus)
+        try:
+            answer: Values = ask(self.control_socket, "who", {"cpus": cpus}, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.cli.stored import Stored
+
+            return Stored(self.state_dir, self.host_root, error).who(wanted)
+        return answer
+
     def names(self) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all containers that are known; none where nobody answers quickly."""
         try:

@@ -16,11 +16,13 @@ from criproxy.devices.holdings import Holdings
 from criproxy.discovery.cards import look_for_cards
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.notices import Notice, Refusal, timestamp
 from criproxy.model.record import Kind
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
+from criproxy.views import who
 from criproxy.views.explain import choose, tell
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
@@ -62,6 +64,16 @@ class Stored:
             records = reader.find(life.title)
         told = tell(situation, life, records)
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **told}
+
+    def who(self, cpus: CpuSet) -> Values:
+        """As the daemon's answer to `who`.
+
+        Raises:
+            CriproxyError: the state cannot be read, either.
+        """
+        with self._reader() as reader:
+            situation, head = self._situation(reader), self._head(reader)
+        return {**head, "notices": [notice.to_json() for notice in situation.notices], **who.tell(situation, cpus)}
 
     def devices(self, config: Path | None) -> Values:
         """As the daemon's answer to `devices`; what cannot be read is not told."""

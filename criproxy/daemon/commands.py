@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from criproxy.api.usage import UsageCommands
     from criproxy.model.notices import Notice
 
+QUERIES = ("status", "explain", "devices", "names", "who")
+"""How things are."""
 USAGE = ("device-usage", "usage")
 """What the watcher reports of the use of cards, and what is known of it."""
 DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
@@ -44,7 +46,7 @@ class Commands:
 
     def table(self) -> dict[str, Command]:
         """By name, for the control socket."""
-        asked = {command: partial(self._ask, command) for command in ("status", "explain", "devices", "names")}
+        asked = {command: partial(self._ask, command) for command in QUERIES}
         asked |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
         asked |= {command: partial(self._of_usage, command) for command in USAGE}
         switch = self.started.controller.policy_switch
