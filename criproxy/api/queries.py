@@ -23,9 +23,9 @@ from criproxy.errors import StoreError, UsageError
 from criproxy.model.notices import Notice, Values, timestamp
 from criproxy.observe.control_socket import Command, Encoded
 from criproxy.views import devices as inventory
+from criproxy.views import events, status_check, who
 from criproxy.views import explain as story
 from criproxy.views import status as report
-from criproxy.views import status_check, who
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter
 from criproxy.wire.stats import Stats
@@ -56,6 +56,7 @@ class Answers:
         """By name, for the control socket."""
         return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names} | {
             "who": self.who,
+            "events": self.events,
         }
 
     async def status(self, arguments: Mapping[str, Any]) -> Encoded:
@@ -135,6 +136,17 @@ class Answers:
         situation = self.situations.now(self.notices())
         head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
         return await _told(head, partial(who.tell, situation, cpus))
+
+    async def events(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy events``: arguments ``since_s`` (seconds since the epoch) and ``after`` (a number).
+
+        Raises:
+            UsageError: an argument is of another type.
+            StoreError: the history cannot be read.
+        """
+        since_s, after = _argument(arguments, "since_s", 0.0), _argument(arguments, "after", 0)
+        found = await self.situations.controller.context.state.history_since(after, events.LEFT_OUT)
+        return await _told({**self._head(), "notices": []}, partial(events.tell, *found, since_s))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""

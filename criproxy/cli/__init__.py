@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "criproxy.cli.demo",
     "device-plugin": "criproxy.cli.device_plugin",
     "devices": "criproxy.cli.devices",
+    "events": "criproxy.cli.events",
     "explain": "criproxy.cli.explain",
     "recommend": "criproxy.cli.recommend",
     "record": "criproxy.cli.record",

@@ -95,6 +95,20 @@ class Places:
             return Stored(self.state_dir, self.host_root, error).who(wanted)
         return answer
 
+    def events(self, since_s: float = 0.0, after: int = 0) -> Values:
+        """The answer of the control socket's `events`: what happened since a time, after the event with a number.
+
+        Raises:
+            CriproxyError: neither the daemon nor its state can be asked.
+        """
+        try:
+            answer: Values = ask(self.control_socket, "events", {"since_s": since_s, "after": after}, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.cli.stored import Stored
+
+            return Stored(self.state_dir, self.host_root, error).events(since_s, after)
+        return answer
+
     def names(self) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all containers that are known; none where nobody answers quickly."""
         try:

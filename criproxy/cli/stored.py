@@ -22,7 +22,7 @@ from criproxy.model.record import Kind
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
-from criproxy.views import who
+from criproxy.views import events, who
 from criproxy.views.explain import choose, tell
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
@@ -75,6 +75,17 @@ class Stored:
             situation, head = self._situation(reader), self._head(reader)
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **who.tell(situation, cpus)}
 
+    def events(self, since_s: float, after: int) -> Values:
+        """As the daemon's answer to `events`.
+
+        Raises:
+            CriproxyError: the state cannot be read, either.
+        """
+        with self._reader() as reader:
+            notices, head = [self._notice(reader).to_json()], self._head(reader)
+            found = reader.since(after, events.LEFT_OUT)
+        return {**head, "notices": notices, **events.tell(*found, since_s)}
+
     def devices(self, config: Path | None) -> Values:
         """As the daemon's answer to `devices`; what cannot be read is not told."""
         classes, notices = _classes(config)
@@ -104,13 +115,16 @@ class Stored:
             raise CriproxyError(f"{self._reason}; {error}") from error
 
     def _situation(self, reader: Reader) -> Situation:
-        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
-        text = f"{why}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Situation(
             node=reader.node(discover(self._host_root)),
-            notices=[Notice("daemon-down", text)],
+            notices=[self._notice(reader)],
             refusals=[Refusal(*row) for row in reader.refusals(reader.saved_s - REFUSAL_S)],
         )
+
+    def _notice(self, reader: Reader) -> Notice:
+        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
+        text = f"{why}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
+        return Notice("daemon-down", text)
 
     def _head(self, reader: Reader) -> Values:
         return {

@@ -88,14 +88,14 @@ def tell(situation: Situation, cpus: CpuSet) -> Values:
     places = {container.key: _Place.of(node, container) for container in ordered}
     sets = _sets(situation)
     known = cpus & (node.topology.online_cpus | node.topology.offline_cpus | node.topology.cpus)
-    alike = dict[_Said, list[int]]()
+    alike = dict[_Said, set[int]]()
     for cpu in sorted(known):
         kinds = tuple(word for word, members in sets.items() if cpu in members)
         here = tuple(found for place in places.values() if (found := place.on(cpu)))
         said = _Said(_numa_node(node, cpu), kinds, tuple(_kept_for(node, cpu)), here)
-        alike.setdefault(said, []).append(cpu)
+        alike.setdefault(said, set()).add(cpu)
     if absent := cpus - known:
-        alike[_Said(None, ("absent",))] = sorted(absent)
+        alike[_Said(None, ("absent",))] = {*absent}
     rows = [_row(places, said, format_cpuset(members)) for said, members in alike.items()]
     return {"asked_cpus": format_cpuset(cpus), "rows": rows}
 

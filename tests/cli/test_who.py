@@ -69,12 +69,23 @@ async def test_json_has_everything(tmp_path: Path, down: bool) -> None:
     assert values.keys() == {*head, "asked_cpus", "rows"}
     (row,) = values["rows"]
     assert row == {
-        **{"cpus": "1", "numa_node": 0, "kinds": ["exclusive"], "kept": []},
+        "cpus": "1",
+        "numa_node": 0,
+        "kinds": ["exclusive"],
+        "kept": [],
         "containers": [
             {
-                **{"id": trader, "namespace": "default", "pod": "trader", "container": "main", "state": "running"},
-                **{"exclusive": True, "desired": True, "applied": True, "watched": False},
-                **{"desired_cpus": "1", "applied_cpus": "1"},
+                "id": trader,
+                "namespace": "default",
+                "pod": "trader",
+                "container": "main",
+                "state": "running",
+                "exclusive": True,
+                "desired": True,
+                "applied": True,
+                "watched": False,
+                "desired_cpus": "1",
+                "applied_cpus": "1",
             }
         ],
     }
@@ -110,12 +121,21 @@ async def test_hostile_names_are_text(tmp_path: Path, text: str) -> None:
 
 
 CONTAINER: dict[str, Any] = {
-    **{"id": "1", "namespace": "shop", "pod": "web", "container": "main", "state": "running", "exclusive": False},
-    **{"desired": True, "applied": True, "watched": False, "desired_cpus": "0-1", "applied_cpus": "0-1"},
+    "id": "1",
+    "namespace": "shop",
+    "pod": "web",
+    "container": "main",
+    "state": "running",
+    "exclusive": False,
+    "desired": True,
+    "applied": True,
+    "watched": False,
+    "desired_cpus": "0-1",
+    "applied_cpus": "0-1",
 }
 
 
-def lines(*containers: dict[str, Any], **row: Any) -> list[str]:
+def lines(*containers: dict[str, Any], **row: Any) -> list[str]:  # noqa: ANN401 (an answer)
     """What is printed of one row."""
     here = {"cpus": "0-1", "numa_node": 0, "kinds": ["shared"], "kept": [], "containers": [*containers], **row}
     screen = console(StringIO(), 100)

@@ -24,9 +24,9 @@ NODE = node_with(3)
 OWNER, SHARER = f"{0:064x}", f"{1:064x}"
 
 
-def rows(node: Node, cpus: str, **situation: Any) -> list[dict[str, Any]]:
+def rows(node: Node, cpus: str, reserved: frozenset[int] = frozenset()) -> list[dict[str, Any]]:
     """What is said of *cpus*."""
-    return tell(Situation(node=node, **situation), parse_cpuset(cpus))["rows"]  # type: ignore[no-any-return]
+    return tell(Situation(node=node, reserved=reserved), parse_cpuset(cpus))["rows"]  # type: ignore[no-any-return]
 
 
 def names(row: dict[str, Any]) -> list[str]:
