@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from criproxy import __version__
+from criproxy.api.fit import Wanted, answer
 from criproxy.api.front import Front
 from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
@@ -57,6 +58,7 @@ class Answers:
         return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names} | {
             "who": self.who,
             "events": self.events,
+            "fit": self.fit,
         }
 
     async def status(self, arguments: Mapping[str, Any]) -> Encoded:
@@ -147,6 +149,18 @@ class Answers:
         since_s, after = _argument(arguments, "since_s", 0.0), _argument(arguments, "after", 0)
         found = await self.situations.controller.context.state.history_since(after, events.LEFT_OUT)
         return await _told({**self._head(), "notices": []}, partial(events.tell, *found, since_s))
+
+    async def fit(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy fit``: arguments as `Wanted.read` takes them.
+
+        Raises:
+            UsageError: an argument is wrong.
+            CriproxyError: the policy failed.
+        """
+        wanted, situation = Wanted.read(arguments), self.situations.now(self.notices())
+        policy = self.situations.controller.context.state.policy
+        head = {**self._head(), "policy": situation.policy}
+        return await _told(head, partial(answer, situation, policy, wanted))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""

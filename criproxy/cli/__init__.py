@@ -25,6 +25,7 @@ COMMANDS = {
     "devices": "criproxy.cli.devices",
     "events": "criproxy.cli.events",
     "explain": "criproxy.cli.explain",
+    "fit": "criproxy.cli.fit",
     "recommend": "criproxy.cli.recommend",
     "record": "criproxy.cli.record",
     "release": "criproxy.cli.release",

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from criproxy.cli.amounts import Duration
 from criproxy.cli.asking import Places, places_options
 from criproxy.cli.render.lines import say
 from criproxy.errors import CriproxyError
-from criproxy.model.amounts import parse_seconds
 from criproxy.model.bounded import bounded_text, printable
 
 PAUSE_S = 1.0
@@ -23,18 +23,11 @@ MAX_CHARS = 1_000
 _MORE = "there were more events than one answer has; name a shorter time with --since, or ask explain for a container"
 
 
-def _duration(_context: click.Context, _option: click.Parameter, value: str) -> float:
-    try:
-        return parse_seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(printable(str(error))) from error
-
-
 @click.command(short_help="Show what happened on the node.")
 @click.option(
     *("--since", "since_s"),
     default="1h",
-    callback=_duration,
+    type=Duration(),
     show_default=True,
     metavar="DURATION",
     help="Show events that are not older, such as 90s, 10m or 2h.",

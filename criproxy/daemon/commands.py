@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from criproxy.api.usage import UsageCommands
     from criproxy.model.notices import Notice
 
-QUERIES = ("status", "explain", "devices", "names", "who", "events")
+QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit")
 """How things are."""
 USAGE = ("device-usage", "usage")
 """What the watcher reports of the use of cards, and what is known of it."""

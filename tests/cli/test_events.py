@@ -64,7 +64,7 @@ async def test_json_is_one_object_in_a_line(tmp_path: Path) -> None:
 
     values = [json.loads(each) for each in result.stdout.splitlines()]
     assert [each["kind"] for each in values] == ["granted", "created", "started"]
-    assert values == sorted(values, key=lambda each: each["time"])  # type: ignore[no-any-return]
+    assert values == sorted(values, key=lambda each: each["time"])
     assert {each["container"] for each in values} == {"default/trader/main"}
     assert values[-1]["id"] == trader
     assert values[0].keys() == {"time", "kind", "container", "id", "sentences", "facts"}

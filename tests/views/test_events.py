@@ -16,8 +16,12 @@ def test_all_of_an_event() -> None:
     (event, unknown) = tell([record(1.5), record(2.0, "r-1")], 7)["events"]
 
     assert event == {
-        **{"time": "1970-01-01T00:00:01.500Z", "kind": "updated", "container": "shop/web/main", "id": "0a1b"},
-        **{"sentences": ["one", "two"], "facts": {"cpus": "0-3"}},
+        "time": "1970-01-01T00:00:01.500Z",
+        "kind": "updated",
+        "container": "shop/web/main",
+        "id": "0a1b",
+        "sentences": ["one", "two"],
+        "facts": {"cpus": "0-3"},
     }
     assert unknown["id"] == ""
 
