@@ -11,7 +11,7 @@ from criproxy.model.bounded import bounded_text
 from criproxy.model.notices import Values
 from criproxy.policy.api import Policy
 from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
-from criproxy.views.fit import tell
+from criproxy.views.fit import to_values
 from criproxy.views.situation import Situation
 from criproxy.views.status_check import notices_of_node
 
@@ -79,7 +79,7 @@ def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
     pod = plan.pod(KEY, plan.name)
     container = plan.containers[0].container(KEY, pod, node.topology.capacity_bytes)
     try:
-        return {"notices": notices, **tell(fit(node, policy, pod, container))}
+        return {"notices": notices, **to_values(fit(node, policy, pod, container))}
     except CriproxyError:
         raise
     except Exception as error:  # the policy may be an external one

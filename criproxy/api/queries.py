@@ -1,7 +1,7 @@
 """The commands `status`, `explain`, `devices` and `names` of the control socket.
 
-The state is read on the event loop, and put into words in a thread, piece by piece, so that a thousand containers
-hold up no call.
+The state is read on the event loop, and formatted in a thread, piece by piece, so that a thousand containers do not
+delay calls.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ UNGUARDED = Notice(
 
 @dataclass(slots=True)
 class Answers:
-    """The commands that ask how things are; none of them changes anything."""
+    """The handlers of the read-only commands."""
 
     situations: Situations
     notices: Callable[[], Sequence[Notice]]
-    """What the daemon knows and the controller does not: bypass, configuration."""
+    """Returns the notices of parts outside the controller: bypass, configuration."""
     started_s: float = field(default_factory=time.time)
     stats: Sequence[Stats] = ()
     """What the proxies have counted."""
@@ -54,7 +54,7 @@ class Answers:
     """The runtime's."""
 
     def commands(self) -> dict[str, Command]:
-        """By name, for the control socket."""
+        """Return the handlers by command name, for the control socket."""
         return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names} | {
             "who": self.who,
             "events": self.events,
@@ -65,7 +65,7 @@ class Answers:
         """Answer ``criproxy status``: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
 
         Raises:
-            UsageError: if an argument is of another type.
+            UsageError: an argument has the wrong type.
         """
         wanted = Filter(
             namespace=_argument(arguments, "namespace", ""),
@@ -81,7 +81,7 @@ class Answers:
         """Answer ``criproxy explain``: argument ``container``.
 
         Raises:
-            UsageError: if the argument is missing.
+            UsageError: the argument is missing.
             CriproxyError: it matches no container, or more than one.
         """
         text = _argument(arguments, "container", "")
@@ -95,21 +95,21 @@ class Answers:
             records = []
             notices.append(Notice("history", f"the history cannot be read: {error}"))
         life = await asyncio.to_thread(story.choose, situation.node, records, text)
-        if text != life.title:  # of others with its name nothing was read yet
+        if text != life.title:  # the history of other containers with its name was not read yet
             with suppress(StoreError):  # reported already
                 records = await state.find_history(life.title)
         waits_for = self.situations.blockers(life.id) if life.container else []
         now: Choice | None = None
-        if life.container and not life.is_considered:  # the history does not have what it was placed by
+        if life.container and not life.is_considered:  # the history does not have its candidates
             try:
                 now = await asyncio.to_thread(choice_now, state.node, state.policy, life.container.key)
-            except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
+            except Exception as error:  # noqa: BLE001 (the policy may be an external one; the rest of the answer is still useful)
                 notices.append(Notice("policy", f"the policy cannot say what it would choose from: {error!r}"))
         head = {**self._head(), "notices": [notice.to_json() for notice in notices]}
-        return await _told(head, partial(story.tell, situation, life, records, waits_for, now))
+        return await _encoded_in_thread(head, partial(story.to_values, situation, life, records, waits_for, now))
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
-        """Answer ``criproxy devices``, which has no arguments."""
+        """Answer ``criproxy devices``, without arguments."""
         guard, situation = self.situations.controller.devices, self.situations.now(self.notices())
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
         notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
@@ -120,8 +120,8 @@ class Answers:
             "holders_known": True,
         }
         stocks = await guard.stocks_now(classes)
-        return await _told(
-            head, partial(inventory.tell, classes, stocks, situation.node, guard.holdings, self._plugin())
+        return await _encoded_in_thread(
+            head, partial(inventory.to_values, classes, stocks, situation.node, guard.holdings, self._plugin())
         )
 
     def _plugin(self) -> inventory.Reported | None:
@@ -137,7 +137,7 @@ class Answers:
         cpus = who.read_cpus(_argument(arguments, "cpus", ""))
         situation = self.situations.now(self.notices())
         head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
-        return await _told(head, partial(who.tell, situation, cpus))
+        return await _encoded_in_thread(head, partial(who.to_values, situation, cpus))
 
     async def events(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy events``: arguments ``since_s`` (seconds since the epoch) and ``after`` (a number).
@@ -148,7 +148,7 @@ class Answers:
         """
         since_s, after = _argument(arguments, "since_s", 0.0), _argument(arguments, "after", 0)
         found = await self.situations.controller.context.state.history_since(after, events.LEFT_OUT)
-        return await _told({**self._head(), "notices": []}, partial(events.tell, *found, since_s))
+        return await _encoded_in_thread({**self._head(), "notices": []}, partial(events.to_values, *found, since_s))
 
     async def fit(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy fit``: arguments as `Wanted.read` takes them.
@@ -160,10 +160,10 @@ class Answers:
         wanted, situation = Wanted.read(arguments), self.situations.now(self.notices())
         policy = self.situations.controller.context.state.policy
         head = {**self._head(), "policy": situation.policy}
-        return await _told(head, partial(answer, situation, policy, wanted))
+        return await _encoded_in_thread(head, partial(answer, situation, policy, wanted))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
-        """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
+        """Answer ``names``: NAMESPACE/POD/CONTAINER of all known containers, for shell completion."""
         return sorted({container.title for container in self.situations.controller.node.containers.values()})
 
     def _head(self) -> Values:
@@ -177,7 +177,7 @@ class Answers:
 
 
 def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = False) -> Encoded:
-    """The answer of `status`, written as JSON row by row: so the interpreter is given to others between them."""
+    """Return the answer of `status`, encoded row by row, so that other threads can run between them."""
     values = {**head, **report.summary(situation)}
     if check:
         values |= status_check.problems(situation)
@@ -188,9 +188,9 @@ def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = 
     return Encoded(b'%b, "containers": [%b]}' % (_encoded(values)[:-1], listed))
 
 
-async def _told(head: Values, tell: Callable[[], Values]) -> Encoded:
-    """*head* with what *tell* returns, which is asked in a thread."""
-    return await asyncio.to_thread(lambda: _encoded({**head, **tell()}))
+async def _encoded_in_thread(head: Values, values: Callable[[], Values]) -> Encoded:
+    """Return *head* with the result of *values*, which is called in a thread."""
+    return await asyncio.to_thread(lambda: _encoded({**head, **values()}))
 
 
 def _encoded(values: Values) -> Encoded:

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from criproxy.cli.amounts import Duration
-from criproxy.cli.asking import Places, places_options
-from criproxy.cli.render.lines import say
+from criproxy.cli.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.render.lines import print_lines
+from criproxy.cli.unit_types import Duration
 from criproxy.errors import CriproxyError
 from criproxy.model.bounded import bounded_text, printable
 
@@ -42,7 +42,7 @@ def command(*, since_s: float, follow: bool, output: str, **places: Any) -> None
     changes of the whole node. With JSON, each line is an object. The history is limited; `criproxy explain` shows more
     of one container. The command asks the daemon. If no daemon answers, it reads the history that it left on disk.
     """
-    asked = Places(**places)
+    asked = DaemonQueries(**places)
     values = asked.events(time.time() - since_s)
     _show(values, output)
     if follow:
@@ -55,9 +55,9 @@ def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tu
     wrong = tuple(notice["kind"] for notice in values["notices"])
     for notice in values["notices"]:
         if notice["kind"] not in told:
-            say(f"WRONG: {bounded_text(notice['text'])}", err=True)
+            print_lines(f"WRONG: {bounded_text(notice['text'])}", err=True)
     if values["has_more"]:
-        say(f"Note: {_MORE}", err=True)
+        print_lines(f"Note: {_MORE}", err=True)
     for event in values["events"]:
         if output == "json":
             click.echo(json.dumps(event))
@@ -73,7 +73,7 @@ def line(event: dict[str, Any]) -> str:
     return printable(f"{event['time']}  {event['kind']:<9}  {text}")
 
 
-def _follow(asked: Places, values: dict[str, Any], output: str) -> None:
+def _follow(asked: DaemonQueries, values: dict[str, Any], output: str) -> None:
     """Print what happens from now on, for ever; what cannot be asked now may be later."""
     last, told = values["last"], tuple(notice["kind"] for notice in values["notices"])
     try:
@@ -84,7 +84,7 @@ def _follow(asked: Places, values: dict[str, Any], output: str) -> None:
                 values = asked.events(after=last)
             except CriproxyError as error:
                 if "error" not in told:
-                    say(f"WRONG: {bounded_text(str(error))}; trying again", err=True)
+                    print_lines(f"WRONG: {bounded_text(str(error))}; trying again", err=True)
                 told = ("error",)
             else:
                 told = _show(values, output, told)

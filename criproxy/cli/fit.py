@@ -4,9 +4,9 @@ import json
 
 import click
 
-from criproxy.cli.amounts import Cpu, Size
-from criproxy.cli.asking import control_socket_option
 from criproxy.cli.client import ask
+from criproxy.cli.daemon_queries import control_socket_option
+from criproxy.cli.unit_types import Cpu, Size
 from criproxy.model.bounded import printable
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.asking import Places, places_options
+from criproxy.cli.daemon_queries import DaemonQueries, places_options
 
 
 @click.command(short_help="Show which containers may run on a CPU.")
@@ -19,7 +19,7 @@ def command(*, cpus: tuple[str, ...], output: str, **places: Any) -> None:  # no
     A container is also listed if it belongs on a CPU and is not there yet, or is still there and belongs elsewhere. The
     command asks the daemon. If no daemon answers, it reads the state that the daemon left on disk.
     """
-    values = Places(**places).who(",".join(cpus))
+    values = DaemonQueries(**places).who(",".join(cpus))
     if output == "json":
         click.echo(json.dumps(values))
         return

@@ -11,7 +11,7 @@ MAX_EVENTS = 1_000
 """So many one answer has at most: the newest."""
 
 
-def tell(records: Sequence[Record], last: int, since_s: float = 0.0) -> Values:
+def to_values(records: Sequence[Record], last: int, since_s: float = 0.0) -> Values:
     """What is to be said of *records*, oldest first.
 
     Args:

@@ -10,7 +10,7 @@ from criproxy.model.notices import Values
 from criproxy.views import candidates
 
 
-def tell(found: Fit) -> Values:
+def to_values(found: Fit) -> Values:
     """Whether it fits; where, and who would move for it; else why not, and who would have to leave."""
     choice = candidates.values(found.choice, "") if found.choice else None
     result = found.result

@@ -80,7 +80,7 @@ def read_cpus(text: str) -> CpuSet:
     return cpus
 
 
-def tell(situation: Situation, cpus: CpuSet) -> Values:
+def to_values(situation: Situation, cpus: CpuSet) -> Values:
     """What is to be said of *cpus*, in rows of CPUs of which the same is to be said."""
     node = situation.node
     alive = (c for c in node.containers.values() if c.state is not ContainerState.EXITED)

@@ -109,7 +109,7 @@ async def test_an_annotation_counts(tmp_path: Path) -> None:
         unread = await fit(tmp_path, "--cpu", "1", "--annotation", "example.com/x=1")
 
     assert (shared.exit_code, wrong.exit_code, unread.exit_code) == (0, 1, 2)
-    assert "It fits: CPUs 0-3" in shared.output
+    assert "It fits: CPUs 1-3 on NUMA node 0, shared" in shared.output
     assert "It does not fit: container default/fit/main: annotation " in wrong.output
     assert "annotation 'example.com/x': no policy reads it" in unread.output
 

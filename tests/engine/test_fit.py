@@ -22,8 +22,16 @@ def made_up(cpus: int, key: str = "new") -> tuple[Pod, Container]:
     """A Guaranteed pod of one container."""
     pod = Pod(key=f"pod-{key}", uid=f"uid-{key}", name=key, namespace="default", qos=QosClass.GUARANTEED)
     milli = cpus * 1000
-    names = {"pod_name": key, "namespace": "default"}
-    made = Container(key=key, pod=pod.key, name="main", qos=pod.qos, cpu_milli=milli, cpu_limit_milli=milli, **names)
+    made = Container(
+        key=key,
+        pod=pod.key,
+        name="main",
+        pod_name=key,
+        namespace="default",
+        qos=pod.qos,
+        cpu_milli=milli,
+        cpu_limit_milli=milli,
+    )
     return pod, made
 
 

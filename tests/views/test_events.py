@@ -3,7 +3,7 @@
 import pytest
 
 from criproxy.model.record import Kind, Record
-from criproxy.views.events import MAX_EVENTS, tell
+from criproxy.views.events import MAX_EVENTS, to_values
 
 
 def record(at_s: float, key: str = "0a1b", life: str = "r-1") -> Record:
@@ -13,7 +13,7 @@ def record(at_s: float, key: str = "0a1b", life: str = "r-1") -> Record:
 
 def test_all_of_an_event() -> None:
     """The keys that docs/status.md documents; without an id where the runtime gave none."""
-    (event, unknown) = tell([record(1.5), record(2.0, "r-1")], 7)["events"]
+    (event, unknown) = to_values([record(1.5), record(2.0, "r-1")], 7)["events"]
 
     assert event == {
         "time": "1970-01-01T00:00:01.500Z",
@@ -37,7 +37,7 @@ def test_all_of_an_event() -> None:
 )
 def test_in_the_order_of_time(since_s: float, times_s: list[float], expected: list[str]) -> None:
     """A record that was written later than others of its time is at its place."""
-    values = tell([record(each) for each in times_s], 7, since_s)
+    values = to_values([record(each) for each in times_s], 7, since_s)
 
     assert [event["time"][17:19] for event in values["events"]] == expected
     assert (values["last"], values["has_more"]) == (7, False)
@@ -49,4 +49,4 @@ def test_in_the_order_of_time(since_s: float, times_s: list[float], expected: li
 )
 def test_whether_there_are_more(since_s: float, more: bool) -> None:
     """Only if the oldest that was found is wanted, too."""
-    assert tell([record(float(number)) for number in range(MAX_EVENTS)], 7, since_s)["has_more"] is more
+    assert to_values([record(float(number)) for number in range(MAX_EVENTS)], 7, since_s)["has_more"] is more

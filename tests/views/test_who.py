@@ -15,7 +15,7 @@ from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.simulate.machines import machine
 from criproxy.views.situation import Situation
-from criproxy.views.who import read_cpus, tell
+from criproxy.views.who import read_cpus, to_values
 from tests.cli.test_status import node_with
 from tests.control.world import STATIC
 
@@ -26,7 +26,7 @@ OWNER, SHARER = f"{0:064x}", f"{1:064x}"
 
 def rows(node: Node, cpus: str, reserved: frozenset[int] = frozenset()) -> list[dict[str, Any]]:
     """What is said of *cpus*."""
-    return tell(Situation(node=node, reserved=reserved), parse_cpuset(cpus))["rows"]  # type: ignore[no-any-return]
+    return to_values(Situation(node=node, reserved=reserved), parse_cpuset(cpus))["rows"]  # type: ignore[no-any-return]
 
 
 def names(row: dict[str, Any]) -> list[str]:
@@ -50,7 +50,7 @@ def test_exclusive_and_shared_cpus_are_rows_of_their_own() -> None:
     assert (container["exclusive"], container["desired"], container["applied"]) == (True, True, True)
 
 
-def test_where_desired_and_applied_differ_both_are_told() -> None:
+def test_where_desired_and_applied_differ_both_are_encoded_in_thread() -> None:
     """One that is still on its old CPU is listed there, and where it belongs."""
     owned = next(iter(NODE.grants[OWNER].exclusive))
     node = step(NODE, UpdateApplied(SHARER, frozenset({owned}), frozenset({0})), STATIC).node
@@ -134,7 +134,7 @@ def test_what_is_no_list_of_cpus(text: str, said: str) -> None:
 @given(st.frozensets(st.integers(0, 200), min_size=1))
 def test_every_cpu_that_is_asked_for_is_in_one_row(cpus: frozenset[int]) -> None:
     """No CPU is left out or told of twice, and absent ones are the last row."""
-    found = tell(Situation(node=NODE), cpus)["rows"]
+    found = to_values(Situation(node=NODE), cpus)["rows"]
     told = [cpu for row in found for cpu in parse_cpuset(row["cpus"])]
 
     assert sorted(told) == sorted(cpus)

@@ -30,7 +30,7 @@ KINDS = {
 
 
 def render(values: Values) -> RenderableType:
-    """An answer of `Places.who`."""
+    """An answer of `DaemonQueries.who`."""
     values = bounded(values)
     parts: list[RenderableType] = [*notices_of(values)]
     for number, row in enumerate(values["rows"]):
