@@ -69,7 +69,8 @@ def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tu
 def line(event: dict[str, Any]) -> str:
     """One event on one line; what a terminal would act on in its texts is shown instead."""
     about = f"{bounded_text(event['container'], 200)}: " if event["container"] else ""
-    text = bounded_text(f"{about}{'; '.join(event['sentences'])}", MAX_CHARS)
+    said = "; ".join(event["sentences"]).removeprefix(f"{event['container']} ")
+    text = bounded_text(f"{about}{said}", MAX_CHARS)
     return printable(f"{event['time']}  {event['kind']:<9}  {text}")
 
 

@@ -150,6 +150,7 @@ async def test_hostile_names_are_text(tmp_path: Path, text: str) -> None:
     ("change", "said"),
     [
         pytest.param({}, "T  updated    shop/web/main: one; two", id="of-a-container"),
+        pytest.param({"sentences": ["shop/web/main gets 2"]}, "T  updated    shop/web/main: gets 2", id="named-twice"),
         pytest.param({"container": "", "kind": "node"}, "T  node       one; two", id="of-the-node"),
         pytest.param({"sentences": ["a\nWRONG: b"]}, "T  updated    shop/web/main: a\\nWRONG: b", id="hostile"),
     ],
