@@ -23,6 +23,7 @@ def measure(controller: Controller) -> "Placing":
     """Return the values of all metrics in `observe.placing_metrics`."""
     from criproxy.observe.placing_metrics import Placing
 
+    loaded = controller.context.in_force.loaded
     context, devices, now_s = controller.context, controller.devices, monotonic()
     state, counters, node = context.state, context.counters, context.state.node
     ages_s = [now_s - began_s for began_s in controller.reconciler.misplaced_since_s()]
@@ -52,6 +53,8 @@ def measure(controller: Controller) -> "Placing":
         config_problem=context.in_force.problem is not None,
         released=bool(node.released),
         ready=controller.ready,
+        policy_file=(context.settings.policy_name, loaded.file, loaded.hash),
+        config_loaded_s=loaded.at_s,
     )
 
 

@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from criproxy import __version__
+from criproxy.api.fit import Wanted, answer
+from criproxy.api.front import Front
 from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
 from criproxy.engine.choice import Choice, choice_now
@@ -22,11 +24,12 @@ from criproxy.errors import StoreError, UsageError
 from criproxy.model.notices import Notice, Values, timestamp
 from criproxy.observe.control_socket import Command, Encoded
 from criproxy.views import devices as inventory
+from criproxy.views import events, status_check, who
 from criproxy.views import explain as story
 from criproxy.views import status as report
-from criproxy.views import status_check
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter
+from criproxy.wire.stats import Stats
 
 T = TypeVar("T")
 UNGUARDED = Notice(
@@ -45,10 +48,18 @@ class Answers:
     notices: Callable[[], Sequence[Notice]]
     """Returns the notices of parts outside the controller: bypass, configuration."""
     started_s: float = field(default_factory=time.time)
+    stats: Sequence[Stats] = ()
+    """What the proxies have counted."""
+    socket: str = ""
+    """The runtime's."""
 
     def commands(self) -> dict[str, Command]:
         """Return the handlers by command name, for the control socket."""
-        return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names}
+        return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names} | {
+            "who": self.who,
+            "events": self.events,
+            "fit": self.fit,
+        }
 
     async def status(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy status``: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
@@ -63,7 +74,8 @@ class Answers:
         )
         check = _argument(arguments, "check", False)
         situation = self.situations.now(self.notices())
-        return await asyncio.to_thread(status, situation, self._head(), wanted, check=check)
+        front = Front(self.situations.controller, self.stats, self.socket).values()
+        return await asyncio.to_thread(status, situation, {**self._head(), **front}, wanted, check=check)
 
     async def explain(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy explain``: argument ``container``.
@@ -115,6 +127,40 @@ class Answers:
     def _plugin(self) -> inventory.Reported | None:
         plugin = self.situations.controller.device_plugin
         return inventory.Reported(plugin.report, plugin.reported_s, plugin.runs) if plugin.report else None
+
+    async def who(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy who``: argument ``cpus``, in kernel notation.
+
+        Raises:
+            UsageError: the argument is missing, or no list of CPUs.
+        """
+        cpus = who.read_cpus(_argument(arguments, "cpus", ""))
+        situation = self.situations.now(self.notices())
+        head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
+        return await _encoded_in_thread(head, partial(who.to_values, situation, cpus))
+
+    async def events(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy events``: arguments ``since_s`` (seconds since the epoch) and ``after`` (a number).
+
+        Raises:
+            UsageError: an argument is of another type.
+            StoreError: the history cannot be read.
+        """
+        since_s, after = _argument(arguments, "since_s", 0.0), _argument(arguments, "after", 0)
+        found = await self.situations.controller.context.state.history_since(after, events.LEFT_OUT)
+        return await _encoded_in_thread({**self._head(), "notices": []}, partial(events.to_values, *found, since_s))
+
+    async def fit(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy fit``: arguments as `Wanted.read` takes them.
+
+        Raises:
+            UsageError: an argument is wrong.
+            CriproxyError: the policy failed.
+        """
+        wanted, situation = Wanted.read(arguments), self.situations.now(self.notices())
+        policy = self.situations.controller.context.state.policy
+        head = {**self._head(), "policy": situation.policy}
+        return await _encoded_in_thread(head, partial(answer, situation, policy, wanted))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """Answer ``names``: NAMESPACE/POD/CONTAINER of all known containers, for shell completion."""

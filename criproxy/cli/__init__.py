@@ -23,7 +23,9 @@ COMMANDS = {
     "demo": "criproxy.cli.demo",
     "device-plugin": "criproxy.cli.device_plugin",
     "devices": "criproxy.cli.devices",
+    "events": "criproxy.cli.events",
     "explain": "criproxy.cli.explain",
+    "fit": "criproxy.cli.fit",
     "recommend": "criproxy.cli.recommend",
     "record": "criproxy.cli.record",
     "release": "criproxy.cli.release",
@@ -34,6 +36,7 @@ COMMANDS = {
     "top": "criproxy.cli.top",
     "topology": "criproxy.cli.topology",
     "usage": "criproxy.cli.usage",
+    "who": "criproxy.cli.who",
 }
 """Command → its module, which has it as `command`."""
 

@@ -77,6 +77,38 @@ class DaemonQueries:
             return Stored(self.state_dir, self.host_root, error).devices(config)
         return answer
 
+    def who(self, cpus: str) -> Values:
+        """The answer of the control socket's `who`.
+
+        Raises:
+            UsageError: *cpus* is no list of CPUs.
+            CriproxyError: neither the daemon nor its state can be asked.
+        """
+        from criproxy.views.who import read_cpus
+
+        wanted = read_cpus(cpus)
+        try:
+            answer: Values = ask(self.control_socket, "who", {"cpus": cpus}, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.cli.stored import Stored
+
+            return Stored(self.state_dir, self.host_root, error).who(wanted)
+        return answer
+
+    def events(self, since_s: float = 0.0, after: int = 0) -> Values:
+        """The answer of the control socket's `events`: what happened since a time, after the event with a number.
+
+        Raises:
+            CriproxyError: neither the daemon nor its state can be asked.
+        """
+        try:
+            answer: Values = ask(self.control_socket, "events", {"since_s": since_s, "after": after}, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.cli.stored import Stored
+
+            return Stored(self.state_dir, self.host_root, error).events(since_s, after)
+        return answer
+
     def names(self) -> list[str]:
         """Return NAMESPACE/POD/CONTAINER of all known containers; none if there is no quick answer."""
         try:

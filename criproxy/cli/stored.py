@@ -16,11 +16,13 @@ from criproxy.devices.holdings import Holdings
 from criproxy.discovery.cards import find_cards_within
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.notices import Notice, Refusal, timestamp
 from criproxy.model.record import Kind
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
+from criproxy.views import events, who
 from criproxy.views.explain import choose, to_values
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
@@ -45,7 +47,7 @@ class Stored:
         """
         with self._reader() as reader:
             situation, head = self._situation(reader), self._head(reader)
-        values = {**head, **summary(situation)}
+        values = {**head, "kubelet": None, "runtime": None, "configuration": None, **summary(situation)}
         if check:
             values |= problems(situation)
         return {**values, "omitted": 0, "containers": list(rows(situation, wanted))}
@@ -62,6 +64,27 @@ class Stored:
             records = reader.find(life.title)
         values = to_values(situation, life, records)
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **values}
+
+    def who(self, cpus: CpuSet) -> Values:
+        """As the daemon's answer to `who`.
+
+        Raises:
+            CriproxyError: the state cannot be read, either.
+        """
+        with self._reader() as reader:
+            situation, head = self._situation(reader), self._head(reader)
+        return {**head, "notices": [notice.to_json() for notice in situation.notices], **who.to_values(situation, cpus)}
+
+    def events(self, since_s: float, after: int) -> Values:
+        """As the daemon's answer to `events`.
+
+        Raises:
+            CriproxyError: the state cannot be read, either.
+        """
+        with self._reader() as reader:
+            notices, head = [self._notice(reader).to_json()], self._head(reader)
+            found = reader.since(after, events.LEFT_OUT)
+        return {**head, "notices": notices, **events.to_values(*found, since_s)}
 
     def devices(self, config: Path | None) -> Values:
         """Return an answer to `devices`, without what cannot be read."""
@@ -92,13 +115,16 @@ class Stored:
             raise CriproxyError(f"{self._reason}; {error}") from error
 
     def _situation(self, reader: Reader) -> Situation:
-        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
-        text = f"{why}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Situation(
             node=reader.node(discover(self._host_root)),
-            notices=[Notice("daemon-down", text)],
+            notices=[self._notice(reader)],
             refusals=[Refusal(*row) for row in reader.refusals(reader.saved_s - REFUSAL_S)],
         )
+
+    def _notice(self, reader: Reader) -> Notice:
+        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
+        text = f"{why}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
+        return Notice("daemon-down", text)
 
     def _head(self, reader: Reader) -> Values:
         return {

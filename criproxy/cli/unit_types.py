@@ -33,3 +33,18 @@ class Size(click.ParamType[int]):
             return parse_bytes(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Cpu(click.ParamType[int]):
+    """Milli-CPU, written such as ``8``, ``1.5`` and ``250m``."""
+
+    name = "cpu"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        """The number of thousandths of a CPU."""
+        from criproxy.model.amounts import parse_milli
+
+        try:
+            return parse_milli(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

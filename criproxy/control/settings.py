@@ -118,6 +118,22 @@ class Settings:
     """Prefix of /proc and /sys/fs/cgroup."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The policy file in effect, for people who compare nodes."""
+
+    file: str = ""
+    """Empty where none is in effect."""
+    hash: str = ""
+    """The first `HASH_DIGITS` digits of the file's SHA-256 digest."""
+    at_s: float = 0.0
+    """When it came into effect, in seconds since the epoch."""
+
+
+HASH_DIGITS = 12
+"""Enough to tell the files of a cluster apart; ``sha256sum`` prints the same digits first."""
+
+
 @dataclass(slots=True)
 class InForce:
     """The configuration in force."""
@@ -127,3 +143,4 @@ class InForce:
     """Why the configuration in the file is not in force; None if it is."""
     instead: str = ""
     """Which configuration is in force instead, in a sentence."""
+    loaded: Loaded = Loaded()

@@ -77,6 +77,8 @@ class RuntimeClient:
         """The channel before the last `_renew`: calls of it may still be answered."""
         self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
         self._package = PACKAGES[0]
+        self.answered = ("", "")
+        """Name and version that the runtime gave itself last; empty before its first answer."""
 
     async def version(self) -> api.VersionResponse:
         """Return the name and version of the runtime, and select the package of CRI that it supports.
@@ -201,7 +203,9 @@ class RuntimeClient:
     async def _version_in(self, package: str) -> api.VersionResponse:
         self._package = package
         self._calls.clear()
-        return await self.call("Version", api.VersionRequest(), api.VersionResponse)
+        reply = await self.call("Version", api.VersionRequest(), api.VersionResponse)
+        self.answered = (reply.runtime_name, reply.runtime_version)
+        return reply
 
     async def _list(self, chosen: api.ContainerFilter) -> Sequence[api.Container]:
         request = api.ListContainersRequest(filter=chosen)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -12,6 +12,7 @@ from criproxy.daemon.behind import Behind
 from criproxy.daemon.start import Started
 from criproxy.observe.bypass import Bypass
 from criproxy.observe.control_socket import Command
+from criproxy.wire.stats import Stats
 
 if TYPE_CHECKING:
     from criproxy.api.device_plugin import DevicePluginCommands
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from criproxy.api.usage import UsageCommands
     from criproxy.model.notices import Notice
 
+QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit")
+"""How things are."""
 USAGE = ("device-usage", "usage")
 """The watcher's report of the use of cards, and the query of it."""
 DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
@@ -33,6 +36,8 @@ class Commands:
     started: Started
     bypass: Bypass
     behind: Behind
+    stats: Sequence[Stats] = ()
+    """What the proxies have counted."""
     started_s: float = field(default_factory=time.time)
     _recorder: "Recorder | None" = None
     _situations: "Situations | None" = None
@@ -41,7 +46,7 @@ class Commands:
 
     def table(self) -> dict[str, Command]:
         """Return the handlers by command name, for the control socket."""
-        table = {command: partial(self._query, command) for command in ("status", "explain", "devices", "names")}
+        table = {command: partial(self._query, command) for command in QUERIES}
         table |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
         table |= {command: partial(self._of_usage, command) for command in USAGE}
         switch = self.started.controller.policy_switch
@@ -55,7 +60,8 @@ class Commands:
         # A shell prompt waits for `names`.
         unreachable = await self.behind.unreachable() if command != "names" else ""
         self._situations = self._situations or Situations(self.started.controller)
-        answers = Answers(self._situations, partial(self._notices, unreachable), self.started_s)
+        runtime = self.behind.endpoints.runtime
+        answers = Answers(self._situations, partial(self._notices, unreachable), self.started_s, self.stats, runtime)
         return await answers.commands()[command](arguments)
 
     async def _of_device_plugin(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON

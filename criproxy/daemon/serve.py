@@ -166,7 +166,9 @@ class Daemon:
         from criproxy.daemon.commands import Commands
 
         behind = Behind(self._endpoints, started.controller)
-        server = ControlServer(Commands(started, self._bypass, behind).table())
+        server = ControlServer(
+            Commands(started, self._bypass, behind, [proxy.stats for proxy in self._proxies]).table()
+        )
         await server.start(listeners[CONTROL].sock)
         stack.push_async_callback(server.stop)
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)

@@ -61,6 +61,7 @@ async def start_controller(
     configuration.log_to(log)
     runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
+    controller.context.in_force.loaded = configuration.loaded()
     if configuration.problem:
         controller.context.in_force.problem = first_of(configuration.problem)
         controller.context.in_force.instead = configuration.instead

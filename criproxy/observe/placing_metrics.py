@@ -59,6 +59,10 @@ class Placing:
     config_problem: bool
     released: bool
     ready: bool
+    policy_file: tuple[str, str, str]
+    """Policy, file and hash that are in effect."""
+    config_loaded_s: float
+    """When they came into effect, in seconds since the epoch."""
 
 
 _COUNTS = {
@@ -89,6 +93,10 @@ _NOW = {
     "store_failing_s": ("store_failing_seconds", "How long the state on disk has been out of date; 0 if it is not."),
     "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked the runtime which containers run."),
     "config_problem": ("config_problem", "1 while the configuration in effect is not the one in the file, else 0."),
+    "config_loaded_s": (
+        "config_loaded_timestamp_seconds",
+        "When the configuration in effect was loaded, in seconds since the epoch.",
+    ),
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
     "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
 }
@@ -123,6 +131,7 @@ class PlacingCollector(Collector):
         yield GaugeMetricFamily("criproxy_updates_in_flight", text, value=counters.updates_in_flight)
         text = "Containers for which it is unknown whether they exist or run."
         yield GaugeMetricFamily("criproxy_unknown_containers", text, value=placing.containers.get("unknown", 0))
+        yield _configuration(placing)
         yield from _devices(placing)
         yield _decision_times(counters.decision_times)
         yield _containers(placing)
@@ -152,6 +161,13 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
     yield "resyncs", "outcome", "Comparisons with the containers that the runtime lists.", resyncs
     text = "Reloads of the configuration: ok, or failed, in which case the old one stays."
     yield "config_reloads", "outcome", text, {"ok": count.reloads_ok, "failed": count.reloads_failed}
+
+
+def _configuration(placing: Placing) -> Metric:
+    text = "Always 1; the policy, its file and the hash of the file are labels. Nodes with the same file have the same."
+    family = GaugeMetricFamily("criproxy_config_info", text, labels=["policy", "file", "hash"])
+    family.add_metric(placing.policy_file, 1)
+    return family
 
 
 def _decision_times(times: Times) -> Metric:

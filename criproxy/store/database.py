@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from os.path import samestat
@@ -13,7 +13,7 @@ from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
-from criproxy.store.history import History, find, newest, of_lives
+from criproxy.store.history import History, find, newest, of_lives, since
 from criproxy.store.rows import (
     APPLIED,
     CONTAINERS,
@@ -114,6 +114,11 @@ class Database:
         """Of each of the containers *lives* the last record of that kind, if there is one."""
         with _as_store_error(self.path):
             return newest(self._connection, kind, lives)
+
+    def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+        """The newest records after number *after*, and the number of the last one; see `history.since`."""
+        with _as_store_error(self.path):
+            return since(self._connection, after, without)
 
     def close(self) -> None:
         """Close the file; nothing is lost without it."""

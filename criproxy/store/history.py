@@ -6,7 +6,7 @@ first. Nothing here looks at more rows than it writes or drops.
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from criproxy.model.record import LAST, REPEATING, Kind, Record
@@ -191,7 +191,24 @@ def newest(connection: sqlite3.Connection, kind: Kind, lives: Iterable[str]) -> 
     return [_record(row) for row in connection.execute(query, {"lives": json.dumps(list(lives)), "kind": kind.value})]
 
 
-def _select(connection: sqlite3.Connection, where: str, arguments: dict[str, str]) -> list[Record]:
+def since(connection: sqlite3.Connection, after: int, without: Iterable[Kind] = ()) -> tuple[list[Record], int]:
+    """The newest records that were written after the one with the number *after*, and the number of the last one.
+
+    A number that is larger than that of the last record is of another database: then all records are newer. The query
+    reads only the rows that it returns and those between them: a daemon at work may ask it.
+
+    Args:
+        connection: to the database.
+        after: 0 for the newest of all.
+        without: kinds that are left out.
+    """
+    last = int(connection.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchone()[0])
+    where = "id > :after AND kind NOT IN (SELECT value FROM json_each(:without))"
+    kinds = json.dumps([kind.value for kind in without])
+    return _select(connection, where, {"after": after if after <= last else 0, "without": kinds}), last
+
+
+def _select(connection: sqlite3.Connection, where: str, arguments: Mapping[str, str | int]) -> list[Record]:
     query = f"SELECT {_COLUMNS} FROM decisions WHERE {where} ORDER BY id DESC LIMIT {MAX_FOUND}"  # noqa: S608
     return [_record(row) for row in reversed(connection.execute(query, arguments).fetchall())]
 

@@ -6,7 +6,7 @@ No lock is taken, nothing is migrated and nothing set aside: a daemon that start
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from shutil import copyfile
@@ -17,7 +17,7 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.database import NAME, read_node, read_saved_s
-from criproxy.store.history import find, newest, refusals, titles
+from criproxy.store.history import find, newest, refusals, since, titles
 from criproxy.store.schema import VERSION, version_of
 
 BUSY_S = 2.0
@@ -53,6 +53,10 @@ class Reader:
     def refusals(self, since_s: float) -> list[tuple[str, str, int, float]]:
         """Name, last reason, number and last time of those that were refused since then, the newest first."""
         return refusals(self._connection, since_s)
+
+    def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+        """The newest records after number *after*, and the number of the last one; see `history.since`."""
+        return since(self._connection, after, without)
 
     def titles(self) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all containers in the history, in order."""

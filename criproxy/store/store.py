@@ -3,7 +3,7 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -48,6 +48,9 @@ class NodeStore(Protocol):
 
     async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
         """Of each of the containers *lives* the last record of that kind, if there is one."""
+
+    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+        """The newest records after number *after*, and the number of the last one; see `history.since`."""
 
 
 class Store:
@@ -115,6 +118,10 @@ class Store:
     async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
         """Of each of the containers *lives* the last record of that kind, if there is one."""
         return await self._run(lambda: self._opened().newest(kind, lives))
+
+    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+        """The newest records after number *after*, and the number of the last one; see `history.since`."""
+        return await self._run(lambda: self._opened().since(after, without))
 
     async def history(self, *lives: str) -> list[Record]:
         """What happened to the containers *lives* (`Container.life`), oldest first."""

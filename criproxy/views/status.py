@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from criproxy.engine.kept import pod_title
 from criproxy.engine.pod_total import total_shared_by
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
@@ -106,6 +106,7 @@ def summary(situation: Situation) -> Values:
             "watched": format_cpuset(node.watched_cpus),
             "offline": format_cpuset(topology.offline_cpus),
         },
+        "cpu_counts": _counts(situation, free),
         "shared_by_all": _shared_by_all(node),
         "kept": [_kept(node, uid, kept) for uid, kept in sorted(node.kept.items()) if kept.cpus - node.owned_cpus],
         "memory_nodes": format_cpuset(topology.mems),
@@ -116,12 +117,20 @@ def summary(situation: Situation) -> Values:
                 "exclusive_cpus": format_cpuset(numa.cpus & node.exclusive_cpus),
                 "shared_cpus": format_cpuset(numa.cpus & node.shared_cpus),
                 "free_cpus": format_cpuset(numa.cpus & free),
+                "free": len(numa.cpus & free),
                 "memory_bytes": numa.memory_bytes,
             }
             for numa in topology.nodes
         ],
         "totals": _totals(node),
     }
+
+
+def _counts(situation: Situation, free: CpuSet) -> Values:
+    """How many CPUs are exclusive, how many could be at the most, and how many of these are *free*."""
+    node, topology = situation.node, situation.node.topology
+    capacity = (topology.cpus - situation.reserved - topology.isolated_cpus) | node.exclusive_cpus
+    return {"exclusive": len(node.exclusive_cpus), "capacity": len(capacity), "free": len(free)}
 
 
 def _shared_by_all(node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from time import monotonic
 
 from hpack import Decoder
 from hpack.exceptions import HPACKError
@@ -213,6 +214,7 @@ class Requests(FrameLoop):
                 break  # what a rule needs comes later: pseudo-headers are first (RFC 9113, 8.3)
         connection = self.connection
         entry = connection.stats.entry(path)
+        entry.last_s = monotonic()
         state = connection.streams[stream] = Stream(stream, entry)
         self.out.open(stream)
         connection.to_client.open(stream)

@@ -32,7 +32,7 @@ class Histogram:
 class Entry:
     """One method path: its rule and its counts."""
 
-    __slots__ = ("bypassed", "calls", "earlier", "held", "method", "rule")
+    __slots__ = ("bypassed", "calls", "earlier", "held", "last_s", "method", "rule")
 
     def __init__(self, method: str, rule: Rule | None) -> None:
         self.method = method
@@ -41,6 +41,8 @@ class Entry:
         """Calls that went the way of the rule."""
         self.bypassed = 0
         """Calls of a method with a rule that passed because of bypass."""
+        self.last_s: float | None = None
+        """When the last call began, on the monotonic clock; None before the first one."""
         self.held = Histogram()
         self.earlier: Counter[str] = Counter()
         """Calls by the way that they went under rules that the method had before."""
@@ -48,7 +50,7 @@ class Entry:
     def with_rule(self, rule: Rule | None) -> "Entry":
         """An entry that goes on counting under another rule; calls under way keep the old one and its rule."""
         entry = Entry(self.method, rule)
-        entry.bypassed, entry.held = self.bypassed, self.held
+        entry.bypassed, entry.held, entry.last_s = self.bypassed, self.held, self.last_s
         entry.earlier = self.earlier + Counter({self.way: self.calls})
         return entry
 

@@ -145,7 +145,7 @@ def test_a_file_gets_a_line_for_each_container() -> None:
 
 
 def test_who_is_in_trouble_stands_out() -> None:
-    """What is wrong comes first, in sentences; the container's line says where it still is."""
+    """What is wrong comes before all tables, in sentences; the container's line says where it still is."""
     node = node_with(3)
     key = f"{1:064x}"
     node = step(node, UpdateApplied(key, frozenset({5}), frozenset({0})), STATIC).node
@@ -153,9 +153,9 @@ def test_who_is_in_trouble_stands_out() -> None:
     troubles = {key: Trouble("UpdateContainerResources: UNAVAILABLE: gone", 4)}
     shown = lines(answer(Situation(node=node, troubles=troubles, notices=[notice])), 160)
 
-    assert shown[1] == "WRONG: the disk is full"
-    assert shown[2].startswith("WRONG: observability/node-exporter-5d78c9869d-00001/node-exporter: 4 updates failed")
-    assert "UNAVAILABLE: gone" in shown[2]
+    assert shown[2] == "WRONG: the disk is full"
+    assert shown[3].startswith("WRONG: observability/node-exporter-5d78c9869d-00001/node-exporter: 4 updates failed")
+    assert "UNAVAILABLE: gone" in shown[3]
     assert any(line.endswith("running, still on CPU 5, 4 updates failed") for line in shown)
     assert any("1 not in place" in line for line in shown)
 
@@ -167,9 +167,9 @@ def test_who_cannot_be_created_is_told_with_the_reason() -> None:
     refusals += [Refusal(f"shop/b{number}/main", "no room", 1, now_s - 3600) for number in range(6)]
     shown = lines(answer(Situation(node=node_with(1), refusals=refusals)), 160)
 
-    assert shown[1] == "REFUSED 12 times, last 2 min 10 s ago: container shop/a/main asks for 4"
-    assert shown[2] == "REFUSED 1 h ago: no room"
-    assert shown[6] == "REFUSED: 2 more containers; --refused shows all"
+    assert shown[2] == "REFUSED 12 times, last 2 min 10 s ago: container shop/a/main asks for 4"
+    assert shown[3] == "REFUSED 1 h ago: no room"
+    assert shown[7] == "REFUSED: 2 more containers; --refused shows all"
 
 
 def test_a_namespace_does_not_hide_the_refusals_of_others() -> None:

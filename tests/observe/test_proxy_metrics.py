@@ -77,6 +77,8 @@ PLACING = Placing(
     config_problem=True,
     released=False,
     ready=True,
+    policy_file=("static", "/etc/p.yaml", "0123456789ab"),
+    config_loaded_s=1_795_000_000.0,
 )
 
 
@@ -210,6 +212,9 @@ def test_placing_has_its_metrics() -> None:
     assert found["criproxy_misplaced_age_seconds", ()] == 1.5
     assert found["criproxy_store_current", ()] == 0
     assert found["criproxy_config_problem", ()] == 1
+    labels = (("file", "/etc/p.yaml"), ("hash", "0123456789ab"), ("policy", "static"))
+    assert found["criproxy_config_info", labels] == 1
+    assert found["criproxy_config_loaded_timestamp_seconds", ()] == 1_795_000_000
     assert found["criproxy_exits_total", (("seen", "lists"),)] == 0
     assert found["criproxy_device_evidence_total", (("outcome", "late"), ("source", "podresources"))] == 0
     assert found["criproxy_device_creates_total", (("device_class", "all"), ("finding", "exempt"))] == 1

@@ -233,3 +233,30 @@ def test_what_comes_late_about_one_that_ended_makes_room_with_it(
     remember(database, entry("more", life="r-0"), entry("and more", life="r-0"))
 
     assert told(database, "r-0", "r-1") == ["lives", "more", "and more"]
+
+
+def test_what_was_written_since_a_number(database: Database) -> None:
+    """The newest after it, oldest first, without kinds that nobody wants; the number of the last is that to go on."""
+    remember(database, entry("one"), entry("asked", kind=Kind.ASKED), entry("two"))
+    found, last = database.since(0, [Kind.ASKED])
+    assert [record.sentences[0] for record in found] == ["one", "two"]
+
+    remember(database, entry("three"))
+    found, newer = database.since(last, [])
+    assert ([record.sentences[0] for record in found], newer > last) == (["three"], True)
+    assert database.since(newer, []) == ([], newer)
+
+
+def test_a_number_of_another_database_is_none(database: Database) -> None:
+    """Who follows a database that was set aside gets what is in the new one."""
+    assert database.since(7, []) == ([], 0)
+    remember(database, entry("one"))
+    assert [record.sentences[0] for record in database.since(7, [])[0]] == ["one"]
+
+
+def test_of_many_the_newest_are_found(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer is bounded."""
+    monkeypatch.setattr(history, "MAX_FOUND", 2)
+    remember(database, entry("one"), entry("two"), entry("three"))
+
+    assert [record.sentences[0] for record in database.since(0, [])[0]] == ["two", "three"]

@@ -14,6 +14,7 @@ from rich.text import Text
 from criproxy.cli.render import words
 from criproxy.cli.render.answers import no_answer, notices_of, title_of
 from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED
+from criproxy.cli.render.front import front_of
 from criproxy.cli.render.topology_words import count
 from criproxy.model.amounts import format_bytes
 from criproxy.model.bounded import bounded
@@ -52,6 +53,7 @@ def render(
     policy = f", policy {values['policy']}" if values["policy"] else ""
     head: list[RenderableType] = [
         title_of(values, policy),
+        *front_of(values),
         *notices,
         Text(),
         _numa(values),

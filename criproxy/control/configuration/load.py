@@ -5,13 +5,15 @@ with the same machine. Only a file that was good before may require CPUs or devi
 """
 
 import os
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from criproxy.control.settings import Adopt, OnError, Promote, Settings
+from criproxy.control.settings import HASH_DIGITS, Adopt, Loaded, OnError, Promote, Settings
 from criproxy.discovery.host_paths import host_reader
 from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.fallback import Fallback
@@ -52,6 +54,15 @@ class Configuration:
     """Why the file of this node is not in force, one line for each mistake; empty if it is."""
     instead: str = ""
     """Which configuration is in force instead, in a sentence for people."""
+    file_hash: str = ""
+    """As `Loaded.hash`; empty where no file is in force."""
+
+    def loaded(self, before: Loaded | None = None) -> Loaded:
+        """What to show as the file in effect from now on; *before* if it is the same one."""
+        file = str(self.source or "")
+        if before is not None and (before.file, before.hash) == (file, self.file_hash):
+            return before
+        return Loaded(file, self.file_hash, time.time())
 
     def log_to(self, log: Log) -> None:
         """Log the configuration in force, and as errors what differs from the file."""
@@ -62,7 +73,8 @@ class Configuration:
         for misfit in self.misfits:
             event = "the machine does not have everything that the policy file names"
             log.error(event, file=str(self.source), missing=misfit)
-        log.info("policy loaded", policy=self.settings.policy_name, file=str(self.source or ""))
+        file = {"file": str(self.source or ""), "hash": self.file_hash}
+        log.info("policy loaded", policy=self.settings.policy_name, **file)
 
 
 def log_mistakes(log: Log, problem: str, instead: str) -> None:
@@ -181,7 +193,12 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
     )
     policy = CheckedPolicy(policy, common.policy, file.options) if file.external else policy
     kept = GoodFile() if misfits else _kept(file, report.text or "")  # save only what fits the whole machine
-    return Configuration(policy, settings, file.source, misfits, kept)
+    return Configuration(policy, settings, file.source, misfits, kept, file_hash=hash_of(report.text or ""))
+
+
+def hash_of(text: str) -> str:
+    """The hash of a policy file with that *text*, see `Loaded.hash`."""
+    return sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def _kept(file: "File", text: str) -> GoodFile:

@@ -78,7 +78,8 @@ class Reload:
                 return await self._use_devices(new)
             self._now_in_force(new)
             if asked or problem:
-                self.context.log.info("the policy file matches the configuration in effect", file=str(new.source))
+                file = {"file": str(new.source), "hash": new.file_hash}
+                self.context.log.info("the policy file matches the configuration in effect", **file)
             return problem is not None
         if not asked:
             self.manager.reloading()
@@ -108,6 +109,7 @@ class Reload:
         self.had_file |= new.source is not None
         self.context.in_force.problem = None
         self.context.in_force.instead = ""
+        self.context.in_force.loaded = new.loaded(self.context.in_force.loaded)
         self.keep(new.good)
 
     def _failed(self, error: str, *, asked: bool) -> bool:

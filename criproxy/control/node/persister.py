@@ -12,10 +12,11 @@ is on disk. After a crash the runtime may have the container, and nothing else w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 from criproxy.control.settings import StoreLimits
 from criproxy.errors import CriproxyError, StatusCode, StoreError
@@ -28,6 +29,7 @@ from criproxy.observe.tasks import OnDemand, Tasks
 from criproxy.store.store import NodeStore
 from criproxy.store.writing import LeftOut
 
+T = TypeVar("T")
 FLUSH_S = 0.1
 """How long a change waits for further changes, to be written together with them, if no caller waits for it."""
 MAX_RECORDS = 2_000
@@ -153,6 +155,10 @@ class Persister:
         """Return the last record of a kind of each container, see `NodeStore.newest`; raise StoreError as `find`."""
         return await self._read(lambda: self._store.newest(kind, lives))
 
+    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+        """The newest records after number *after*, see `NodeStore.since`; raises StoreError as `find`."""
+        return await self._read(lambda: self._store.since(after, without))
+
     async def close(self) -> None:
         """Write what is not written yet, or try it a last time if the disk fails; then end the tasks."""
         await self.flush()
@@ -172,7 +178,7 @@ class Persister:
         self._worker.now()
         await done
 
-    async def _read(self, read: Callable[[], Awaitable[list[Record]]]) -> list[Record]:
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
         if self.error is not None:
             raise self.error
         try:

@@ -6,7 +6,7 @@ must not act on a decision before it is on disk await `Persister.durable`: see d
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter, time
@@ -229,6 +229,12 @@ class NodeState:
         await self._outbox.settled()
         await self.flush()
         return await self._persister.find(text)
+
+    async def history_since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+        """The newest records after number *after*, and the number of the last one; raises StoreError."""
+        await self._outbox.settled()
+        await self.flush()
+        return await self._persister.since(after, without)
 
     async def changed(self) -> None:
         """Wait for the next change of the node, or of what is known about it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -65,6 +65,10 @@ class Disk:
     async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
         """The same."""
         return []
+
+    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+        """The same."""
+        return [], 0
 
     @property
     def reasons(self) -> list[str]:

@@ -1,0 +1,100 @@
+"""The command `fit` of the control socket: would a pod that somebody has in mind fit?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from criproxy.engine.fit import fit
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.annotations import DOMAINS, policy_annotations
+from criproxy.model.bounded import bounded_text
+from criproxy.model.notices import Values
+from criproxy.policy.api import Policy
+from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
+from criproxy.views.fit import to_values
+from criproxy.views.situation import Situation
+from criproxy.views.status_check import notices_of_node
+
+KEY = "criproxy-fit"
+"""Of its sandbox and its reservation: no runtime makes such an id."""
+NAMES = {"namespace": "default", "pod": "fit", "container": "main"}
+"""What it is called if nobody says."""
+MAX_CPU_MILLI, MAX_MEMORY_BYTES = 1_000_000_000, 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The pod that somebody has in mind."""
+
+    cpu_milli: int
+    memory_bytes: int = 0
+    """0 where it asks for none."""
+    qos: str = "guaranteed"
+    names: Mapping[str, str] = field(default_factory=lambda: NAMES)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, arguments: Mapping[str, Any]) -> "Wanted":
+        """What a request says; raises UsageError with what is wrong."""
+        qos = arguments.get("qos", "guaranteed")
+        if qos not in ("guaranteed", "burstable"):
+            raise UsageError(f"qos: must be guaranteed or burstable, not {qos!r:.80}")
+        annotations = _texts(arguments, "annotations")
+        if unread := annotations.keys() - policy_annotations(annotations).keys():
+            name = bounded_text(min(unread), 200)
+            raise UsageError(f"annotation {name!r}: no policy reads it; the domains are {', '.join(DOMAINS)}")
+        return cls(
+            cpu_milli=_amount(arguments, "cpu_milli", 1, MAX_CPU_MILLI),
+            memory_bytes=_amount(arguments, "memory_bytes", 0, MAX_MEMORY_BYTES),
+            qos=qos,
+            names={**NAMES, **_texts(arguments, "names")},
+            annotations=policy_annotations(annotations),
+            labels=_texts(arguments, "labels"),
+        )
+
+    def plan(self) -> PodPlan:
+        """The pod; a Burstable one requests CPU and memory, and has no limits."""
+        limited = self.qos == "guaranteed"
+        memory = self.memory_bytes
+        amounts = Amounts(self.cpu_milli, self.cpu_milli if limited else None, memory, memory if limited else None)
+        return PodPlan(
+            name=self.names["pod"],
+            namespace=self.names["namespace"],
+            qos=QOS[self.qos],
+            containers=(ContainerPlan(self.names["container"], amounts),),
+            annotations=self.annotations,
+            labels=self.labels,
+        )
+
+
+def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
+    """What *policy* would do with it now; takes as long as a search for those who would have to leave.
+
+    Raises:
+        CriproxyError: the policy failed.
+    """
+    plan, node = wanted.plan(), situation.node
+    notices = [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))]
+    pod = plan.pod(KEY, plan.name)
+    container = plan.containers[0].container(KEY, pod, node.topology.capacity_bytes)
+    try:
+        return {"notices": notices, **to_values(fit(node, policy, pod, container))}
+    except CriproxyError:
+        raise
+    except Exception as error:  # the policy may be an external one
+        raise CriproxyError(f"the policy cannot say whether it fits: {error!r}") from error
+
+
+def _amount(arguments: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    value = arguments.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UsageError(f"{name}: must be a number from {least} to {most}, not {value!r:.80}")
+    return value
+
+
+def _texts(arguments: Mapping[str, Any], name: str) -> dict[str, str]:
+    values = arguments.get(name, {})
+    if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
+        raise UsageError(f"{name}: must be texts by name")
+    return values

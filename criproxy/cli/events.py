@@ -1,0 +1,94 @@
+"""``criproxy events``: what happened on the node, newest last."""
+
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from criproxy.cli.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.render.lines import print_lines
+from criproxy.cli.unit_types import Duration
+from criproxy.errors import CriproxyError
+from criproxy.model.bounded import bounded_text, printable
+
+PAUSE_S = 1.0
+"""Between two looks of `--follow`."""
+BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown", "unhealthy", "quota"})
+"""Kinds of events that somebody who looks for a mistake should see first."""
+MAX_CHARS = 1_000
+"""Of one line."""
+_MORE = "there were more events than one answer has; name a shorter time with --since, or ask explain for a container"
+
+
+@click.command(short_help="Show what happened on the node.")
+@click.option(
+    *("--since", "since_s"),
+    default="1h",
+    type=Duration(),
+    show_default=True,
+    metavar="DURATION",
+    help="Show events that are not older, such as 90s, 10m or 2h.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Then print new events, until Ctrl-C.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@places_options
+def command(*, since_s: float, follow: bool, output: str, **places: Any) -> None:  # noqa: ANN401 (click checks them)
+    """Show what happened to the containers of this node, one line for each event, the newest last.
+
+    Events are placements, refusals, starts, updates, resizes, changes by other programs, unhealthy cards, exits, and
+    changes of the whole node. With JSON, each line is an object. The history is limited; `criproxy explain` shows more
+    of one container. The command asks the daemon. If no daemon answers, it reads the history that it left on disk.
+    """
+    asked = DaemonQueries(**places)
+    values = asked.events(time.time() - since_s)
+    _show(values, output)
+    if follow:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        _follow(asked, values, output)
+
+
+def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Print the events of an answer, and what is wrong if that was not *told* before; returns what is told now."""
+    wrong = tuple(notice["kind"] for notice in values["notices"])
+    for notice in values["notices"]:
+        if notice["kind"] not in told:
+            print_lines(f"WRONG: {bounded_text(notice['text'])}", err=True)
+    if values["has_more"]:
+        print_lines(f"Note: {_MORE}", err=True)
+    for event in values["events"]:
+        if output == "json":
+            click.echo(json.dumps(event))
+        else:
+            click.secho(line(event), fg="red" if event["kind"] in BAD else None)
+    return wrong
+
+
+def line(event: dict[str, Any]) -> str:
+    """One event on one line; what a terminal would act on in its texts is shown instead."""
+    about = f"{bounded_text(event['container'], 200)}: " if event["container"] else ""
+    said = "; ".join(event["sentences"]).removeprefix(f"{event['container']} ")
+    text = bounded_text(f"{about}{said}", MAX_CHARS)
+    return printable(f"{event['time']}  {event['kind']:<9}  {text}")
+
+
+def _follow(asked: DaemonQueries, values: dict[str, Any], output: str) -> None:
+    """Print what happens from now on, for ever; what cannot be asked now may be later."""
+    last, told = values["last"], tuple(notice["kind"] for notice in values["notices"])
+    try:
+        while True:
+            sys.stdout.flush()
+            time.sleep(PAUSE_S)
+            try:
+                values = asked.events(after=last)
+            except CriproxyError as error:
+                if "error" not in told:
+                    print_lines(f"WRONG: {bounded_text(str(error))}; trying again", err=True)
+                told = ("error",)
+            else:
+                told = _show(values, output, told)
+                last = values["last"]
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,53 @@
+"""The first lines of `criproxy status`: kubelet, runtime, policy file, exclusive CPUs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from criproxy.cli.render import words
+from criproxy.cli.render.console import TROUBLE
+
+Values = dict[str, Any]
+SILENT_S = 30.0
+"""The kubelet asks its runtime something every ten seconds at the latest: after so long it does not ask here."""
+MOST_NODES = 16
+"""So many NUMA nodes with their free CPUs fit into a line that people read; the table below has all."""
+
+
+def front_of(values: Values) -> Iterator[Text]:
+    """What the answer says of these; nothing of what a daemon of an earlier version does not say."""
+    if kubelet := values.get("kubelet"):
+        yield _kubelet(kubelet, values["started"])
+    if (runtime := values.get("runtime")) and runtime["name"]:
+        yield Text(f"Runtime: {runtime['name']} {runtime['version']} on {runtime['socket'] or 'its socket'}")
+    if (configuration := values.get("configuration")) and configuration["hash"]:
+        since = words.ago(configuration["loaded"])
+        yield Text(f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago")
+    if counts := values.get("cpu_counts"):
+        yield Text(f"Exclusive CPUs: {counts['exclusive']} of {counts['capacity']}; free: {_free(values)}")
+
+
+def _kubelet(kubelet: Values, started: str) -> Text:
+    age_s = kubelet["last_call_s"]
+    if age_s is None:
+        silent_s = words.passed_s(started)
+        text = f"Kubelet: no call since criproxy started {words.ago(started)} ago"
+        return Text(f"{text}: it does not go through criproxy", TROUBLE) if silent_s > SILENT_S else Text(text)
+    classes = kubelet["classes"].items()
+    parts = [f"{word} {_age(each['last_call_s'])} ago" for word, each in classes if each["last_call_s"] is not None]
+    if age_s > SILENT_S:
+        text = f"Kubelet: no call for {_age(age_s)}: it does not run, or does not go through criproxy"
+        return Text(f"{text} ({', '.join(parts)})", TROUBLE)
+    return Text(f"Kubelet: goes through criproxy, last call {_age(age_s)} ago ({', '.join(parts)})")
+
+
+def _age(age_s: float) -> str:
+    return f"{age_s:.1f} s" if age_s < 10 else words.duration(age_s)
+
+
+def _free(values: Values) -> str:
+    nodes = [node for node in values["numa_nodes"] if node["cpus"]]
+    if len(nodes) == 1 or len(nodes) > MOST_NODES:
+        return str(values["cpu_counts"]["free"])
+    return ", ".join(f"{node['free']} on NUMA node {node['id']}" for node in nodes) or "0"

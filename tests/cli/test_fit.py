@@ -1,0 +1,188 @@
+"""``criproxy fit``: the policy of a daemon at work is asked about a pod that does not exist."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from criproxy.cli import main
+from criproxy.cli.client import ask
+from criproxy.errors import UsageError
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
+from tests.cli.test_status import LIMIT_S, NAMED, answering
+from tests.control.world import World, owner, sharer
+
+TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
+
+
+async def fit(directory: Path, *arguments: str) -> Result:
+    """Run the command in a thread: the daemon lives on this one's loop."""
+    socket = ("--control-socket", str(directory / "control.sock"))
+    return await asyncio.to_thread(CliRunner().invoke, main, ["fit", *arguments, *socket])
+
+
+async def test_it_fits_and_who_would_move(tmp_path: Path) -> None:
+    """Its CPUs, and the containers that would give some up; a pod of that size gets just these afterwards."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        await world.run(sharer("web"))
+        before = world.controller.node
+        result = await fit(tmp_path, "--cpu", "2")
+        assert world.controller.node is before
+        trader = await world.run(owner("trader", 2))
+        got = world.controller.node.grants[trader].cpus
+
+    assert result.exit_code == 0
+    assert got == {1, 2}
+    assert result.output.splitlines()[0].startswith("It fits: CPUs 1-2 on NUMA node 0, exclusive")
+    assert "\nContainers that would move\n  default/web/main: CPUs 0-3 → 0,3\n" in result.output
+
+
+async def test_it_does_not_fit(tmp_path: Path) -> None:
+    """Exit status 1, the policy's sentence, and who is in the way."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        await world.run(owner("trader", 2))
+        result = await fit(tmp_path, "--cpu", "3", "--memory", "1Gi", "-n", "shop")
+        values = json.loads((await fit(tmp_path, "--cpu", "3", "--format", "json")).output)
+
+    assert result.exit_code == 1
+    assert result.output.startswith("It does not fit: container shop/fit/main asks for 3")
+    assert (
+        "\n  default/trader/main\n  it would fit without this container; no shorter list makes room\n" in result.output
+    )
+    assert (values["fits"], values["placed"], values["cpus"]) == (False, False, "")
+    assert values["choice"]["leavers"]["containers"] == ["default/trader/main"]
+
+
+async def test_json_has_everything(tmp_path: Path) -> None:
+    """The keys that docs/status.md documents."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        await world.run(sharer("web"))
+        result = await fit(tmp_path, "--cpu", "1", "--format", "json")
+
+    values: dict[str, Any] = json.loads(result.output)
+    assert values.keys() == {
+        *("source", "time", "version", "pid", "started", "notices", "policy"),
+        *("fits", "refusal", "placed", "cpus", "exclusive_cpus", "mems", "numa_nodes", "pool"),
+        *("why", "moved", "choice"),
+    }
+    assert (values["fits"], values["cpus"], values["exclusive_cpus"], values["numa_nodes"]) == (True, "1", "1", "0")
+    (moved,) = values["moved"]
+    assert (moved["pod"], moved["from_cpus"], moved["cpus"]) == ("web", "0-3", "0,2-3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("--cpu", "2", "--qos", "burstable"), "It fits: CPUs 0-3 on NUMA node 0, shared", id="burstable"),
+        pytest.param(("--cpu", "1500m"), "It fits: CPUs 0-3 on NUMA node 0, shared", id="half-a-cpu"),
+        pytest.param(("--cpu", "3", "--pod", "a", "--container", "b"), "It fits: CPUs 1-3", id="all-that-is-free"),
+        pytest.param(("--cpu", "4"), "It does not fit: container default/fit/main asks for 4", id="one-too-many"),
+        pytest.param(("--cpu", "900000"), "It does not fit: ", id="a-whole-cluster"),
+    ],
+)
+async def test_what_a_policy_says(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    """Size and class count as in a create message."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        result = await fit(tmp_path, *arguments)
+
+    assert said in result.output
+
+
+async def test_an_annotation_counts(tmp_path: Path) -> None:
+    """One with a value that no policy takes is the answer no; one that no policy reads is wrong use."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        shared = await fit(tmp_path, "--cpu", "1", "--annotation", "prefer-shared-cpus.criproxy.io/pod=true")
+        wrong = await fit(tmp_path, "--cpu", "1", "--annotation", "prefer-shared-cpus.criproxy.io/pod=perhaps")
+        unread = await fit(tmp_path, "--cpu", "1", "--annotation", "example.com/x=1")
+
+    assert (shared.exit_code, wrong.exit_code, unread.exit_code) == (0, 1, 2)
+    assert "It fits: CPUs 1-3 on NUMA node 0, shared" in shared.output
+    assert "It does not fit: container default/fit/main: annotation " in wrong.output
+    assert "annotation 'example.com/x': no policy reads it" in unread.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param((), "Missing option '--cpu'", id="no-size"),
+        pytest.param(("--cpu", "many"), "must be an amount", id="cpu"),
+        pytest.param(("--cpu", "0"), "cpu_milli: must be a number from 1", id="none"),
+        pytest.param(("--cpu", "9999999999"), "cpu_milli: must be a number from 1", id="too-many"),
+        pytest.param(("--cpu", "\x1b[2J"), "must be an amount", id="hostile"),
+        pytest.param(("--cpu", "1", "--memory", "4Gb"), "must be an amount", id="memory"),
+        pytest.param(("--cpu", "1", "--qos", "besteffort"), "'besteffort' is not one of", id="class"),
+        pytest.param(("--cpu", "1", "--label", "app"), "'app' must be KEY=VALUE", id="label"),
+    ],
+)
+async def test_wrong_input(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    """Exit status 2 and a sentence."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        result = await fit(tmp_path, *arguments)
+
+    assert result.exit_code == 2
+    assert said in result.output
+    assert is_harmless(result.output)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"cpu_milli": "1"}, id="text"),
+        pytest.param({"cpu_milli": True}, id="bool"),
+        pytest.param({"cpu_milli": 1000, "memory_bytes": -1}, id="negative"),
+        pytest.param({"cpu_milli": 1000, "qos": ["guaranteed"]}, id="class"),
+        pytest.param({"cpu_milli": 1000, "labels": {"app": 1}}, id="label"),
+        pytest.param({"cpu_milli": 1000, "names": []}, id="names"),
+    ],
+)
+async def test_a_client_that_asks_in_a_wrong_way(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    """The daemon says what is wrong; it has not failed."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        with pytest.raises(UsageError, match="must be"):
+            await asyncio.to_thread(ask, str(tmp_path / "control.sock"), "fit", arguments)
+
+
+async def test_a_daemon_is_needed(tmp_path: Path) -> None:
+    """Nobody else knows the policy."""
+    result = await fit(tmp_path, "--cpu", "1")
+
+    assert result.exit_code == 1
+    assert "no criproxy daemon listens on" in result.output
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
+async def test_hostile_names_are_text(tmp_path: Path, text: str) -> None:
+    """Those of containers that would move, and those of the pod that is asked about."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        await world.kubelet.run_pod(pod_with(text))
+        moving = await fit(tmp_path, "--cpu", "2")
+        asked = await fit(tmp_path, "--cpu", "4", "--pod", text[:1000])
+
+    assert (moving.exit_code, asked.exit_code) == (0, 1)
+    assert is_harmless(moving.output)
+    assert is_harmless(asked.output)
+
+
+async def test_a_released_node(tmp_path: Path) -> None:
+    """While no container is placed, it says so."""
+    settings = replace(NAMED, policy_name="static")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world, answering(world, tmp_path):
+        await world.controller.policy_switch.release("for a test")
+        result = await fit(tmp_path, "--cpu", "2")
+
+    assert result.exit_code == 0
+    assert "It fits: the policy leaves it alone" in result.output
+    assert "for a test" in result.output

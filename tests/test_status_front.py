@@ -1,0 +1,125 @@
+"""What `criproxy status` begins with, of a daemon at work: the kubelet, the runtime, the policy file, the CPUs."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from tests.daemons import LIMIT_S
+from tests.test_bad_configuration import GOOD, Scene, metric, reload, run
+
+OTHER = 'policy: static\nreservedCpus: "1"\n'
+COMMENTED = f"# the same\n{GOOD}"
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    """A node of four CPUs, with a good policy file and no daemon."""
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)) as runtime:
+        yield Scene(tmp_path, runtime)
+
+
+def hash_of(text: str) -> str:
+    """What ``sha256sum`` says of a file with that *text*, as far as it is shown."""
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+async def config_info(scene: Scene) -> str:
+    """The line of the metric."""
+    reader, writer = await asyncio.open_unix_connection(scene.directory / "http.sock")
+    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    (line,) = [line for line in text.splitlines() if line.startswith("criproxy_config_info{")]
+    return line
+
+
+def loaded(log: Path) -> list[str]:
+    """The hashes that the log says were loaded."""
+    lines = [line for line in log.read_text().splitlines() if "policy loaded" in line]
+    return [line.partition("hash=")[2].split()[0] for line in lines]
+
+
+async def test_a_daemon_at_work(scene: Scene) -> None:
+    """The calls of the kubelet by class, the runtime's own name, the file's hash, and how many CPUs are exclusive."""
+    async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
+        _, before = await scene.asked(serve, "status")
+        await run(serve, "trader", 2)
+        _, after = await scene.asked(serve, "status")
+        place = ("--control-socket", str(serve.control))
+        _, table = await asyncio.to_thread(scene.command, "status", *place)
+
+    assert before["kubelet"]["last_call"] is None
+    classes: dict[str, Any] = after["kubelet"]["classes"]
+    assert classes["pods"]["calls"] == 1
+    assert classes["containers"]["calls"] == 2
+    assert 0 <= after["kubelet"]["last_call_s"] <= classes["pods"]["last_call_s"] < LIMIT_S
+    assert after["runtime"]["name"]
+    assert after["runtime"]["socket"] == str(scene.directory / "runtime.sock")
+    assert after["configuration"] == {
+        "file": str(scene.file),
+        "hash": hash_of(GOOD),
+        "loaded": after["configuration"]["loaded"],
+    }
+    assert after["cpu_counts"] == {"exclusive": 2, "capacity": 3, "free": 1}
+    lines = table.splitlines()
+    assert lines[0].startswith("criproxy ")
+    assert lines[1].startswith("Kubelet: goes through criproxy, last call ")
+    assert lines[2].startswith(f"Runtime: {after['runtime']['name']} {after['runtime']['version']} on ")
+    assert lines[3].startswith(f"Policy file: {scene.file}, hash {hash_of(GOOD)}, loaded ")
+    assert lines[4] == "Exclusive CPUs: 2 of 3; free: 1"
+
+
+async def test_another_file_has_another_hash_and_time(scene: Scene) -> None:
+    """Status, metrics and log say which file is in effect; one that cannot be used changes nothing."""
+    async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
+        _, first = await scene.asked(serve, "status")
+        since = float(await metric(serve, "criproxy_config_loaded_timestamp_seconds"))
+        info = await config_info(scene)
+        scene.spoil("every-cpu")
+        await reload(serve)
+        _, spoilt = await scene.asked(serve, "status")
+        scene.put(OTHER)
+        await reload(serve)
+        _, second = await scene.asked(serve, "status")
+        later = float(await metric(serve, "criproxy_config_loaded_timestamp_seconds"))
+
+    assert f'hash="{hash_of(GOOD)}"' in info
+    assert 'policy="static"' in info
+    assert spoilt["configuration"] == first["configuration"]
+    assert second["configuration"]["hash"] == hash_of(OTHER)
+    assert second["configuration"]["loaded"] > first["configuration"]["loaded"]
+    assert later > since
+    assert loaded(serve.log) == [hash_of(GOOD), hash_of(OTHER)]
+
+
+async def test_a_comment_changes_the_hash(scene: Scene) -> None:
+    """The hash is that of the file: who compares it with ``sha256sum`` sees what was read last."""
+    async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
+        scene.put(COMMENTED)
+        await reload(serve)
+        _, values = await scene.asked(serve, "status")
+
+    assert values["configuration"]["hash"] == hash_of(COMMENTED)
+    assert hash_of(COMMENTED) in serve.log.read_text()
+
+
+async def test_without_a_daemon_the_answer_has_the_same_keys(scene: Scene) -> None:
+    """What nobody can say is null, and the table leaves it out."""
+    async with asyncio.timeout(LIMIT_S), scene.serve() as serve:
+        _, by_daemon = await scene.asked(serve, "status")
+    state = ("--control-socket", str(serve.control), "--state-dir", str(serve.directory / "state"))
+    root = ("--host-root", str(scene.directory))
+    _, output = scene.command("status", *state, *root, "--format", "json")
+    _, table = scene.command("status", *state, *root)
+
+    by_store = json.loads(output)
+    assert by_store.keys() == by_daemon.keys()
+    assert (by_store["kubelet"], by_store["runtime"], by_store["configuration"]) == (None, None, None)
+    assert "Kubelet:" not in table
+    assert "Exclusive CPUs: 0 of 4; free: 4" in table
