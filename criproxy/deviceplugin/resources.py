@@ -11,7 +11,6 @@ from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.offering import (
     Configuration,
     Said,
-    card_id,
     class_cards,
     nvidia_cards,
     platform_for,
@@ -21,7 +20,7 @@ from criproxy.deviceplugin.other_ids import domains_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
-from criproxy.devices.cards import Card, Stock
+from criproxy.devices.cards import Card, Stock, card_id
 from criproxy.devices.enforcement import MPS_ROOT, Makers
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised

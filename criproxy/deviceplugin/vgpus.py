@@ -7,10 +7,11 @@ from typing import Protocol
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.mig_vgpus import Parts, mig_vgpus, size_of
-from criproxy.deviceplugin.offering import Configuration, Said, card_id
+from criproxy.deviceplugin.offering import Configuration, Said
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
+from criproxy.devices.cards import card_id
 from criproxy.devices.cutting import cut
 from criproxy.devices.enforcement import Makers, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Configuration, card_id
+from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.resources import resources
-from criproxy.devices.cards import Card, Stock
+from criproxy.devices.cards import Card, Stock, card_id
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, is_replica
 from criproxy.devices.plan import Advertised, PluginPlan, SharedCards
