@@ -97,7 +97,9 @@ class Controller:
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug = Hotplug(context)  # now that the machine was discovered: what changes from then on is noticed
         self.devices = DeviceGuard(context)
-        self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
+        self.incidents = Incidents(
+            context, self.devices.users, self.device_plugin, self._edits_changed, lambda: self.passes_all
+        )
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
@@ -198,6 +200,7 @@ class Controller:
             for key in unseen_starts(self.node) if self._passed_unseen else ():
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
             self._passed_unseen = False
+            self.context.state.stir()  # whoever waited for its end, such as a stop for a quota
 
     @property
     def passes_all(self) -> bool:

@@ -44,12 +44,14 @@ class Incidents:
         users: the containers that use a card of a class.
         plugin: the device plugin, which reports them.
         changed: called when replies are to be edited, or are not any more.
+        passes_all: whether no reply is edited now, so that the kubelet could not see why a container ends.
     """
 
     context: Context
     users: Callable[[str, str], Iterable[Container]]
     plugin: DevicePlugin
     changed: Callable[[], None] = lambda: None
+    passes_all: Callable[[], bool] = lambda: False
     edits: bool = False
     """Whether replies are edited: while a container is stopped, killed or told of."""
     _following: bool = False
@@ -259,7 +261,7 @@ class Incidents:
 
     def _is_to_be_stopped(self, key: str, life: str) -> bool:
         incident = self.context.state.node.incidents.get(key)
-        if incident is None or key in self._spared or (incident.ended and not incident.excess):
+        if incident is None or key in self._spared or (incident.ended and not incident.excess) or self.passes_all():
             return False
         return incident.containers.get(life) is Use.STOPPING
 

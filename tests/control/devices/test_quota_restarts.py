@@ -12,6 +12,7 @@ from criproxy.control.devices import stops
 from criproxy.errors import CriproxyError
 from criproxy.model.incident import Use
 from criproxy.model.workload import ContainerState
+from criproxy.observe.bypass import BypassMode
 from tests.control.devices.quotas import (
     RULES,
     SAID,
@@ -166,6 +167,29 @@ async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) ->
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
     assert (await report(world, key))["stored"]
     await world.poll(lambda: is_stopped(world))
+
+
+@pytest.mark.parametrize("comes_within", [False, True])
+async def test_bypass_while_the_runtime_fails(world: World, stopped: Stopped, *, comes_within: bool) -> None:
+    """A stop that failed is not tried again during the bypass; after it, only if the container is still over."""
+    key = await world.run(pod("greedy"))
+    stopped.fails = True
+    await report(world, key)
+    await world.poll(lambda: bool(stopped.calls))
+    world.controller.bypass(BypassMode.ORDERED)
+    await world.poll(lambda: not world.controller.incidents._stops._under_way)
+    stopped.fails = False
+    stopped.calls.clear()
+    if comes_within:
+        await within(world, key)
+    await world.rested()
+    assert not stopped.calls
+
+    world.controller.bypass(BypassMode.OFF)
+    await world.until(lambda: comes_within or is_stopped(world))
+    await world.rested()
+    assert stopped.ids == ([] if comes_within else [key])
+    assert why(await status(world, key)) == (("", "") if comes_within else SAID)
 
 
 async def test_others_get_the_card_meanwhile(world: World, stopped: Stopped) -> None:
