@@ -5,7 +5,7 @@ docs/devices.md has the arguments and the answers.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
@@ -89,7 +89,8 @@ class QuotaCommands:
             CriproxyError: it is not known yet what runs; what the watcher knows from before goes on.
         """
         rules, node = await self._known(), self.controller.node
-        return await asyncio.to_thread(_told, node, self.controller.devices.holdings, rules)
+        waiting = self.controller.incidents.waiting
+        return await asyncio.to_thread(_told, node, self.controller.devices.holdings, rules, waiting)
 
     async def incident(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``quota-incident``: whether it is stored, and whether the watcher is to kill a process now.
@@ -139,10 +140,17 @@ class QuotaCommands:
         return about[0]
 
 
-def _told(node: Node, holdings: Holdings, rules: DeviceRules | None) -> dict[str, Any]:
+def _told(
+    node: Node, holdings: Holdings, rules: DeviceRules | None, waiting: Collection[tuple[str, ...]]
+) -> dict[str, Any]:
     """What containers have, and which incidents go on; in a thread, since 64 containers take more than 2 ms."""
     found = grants(node, holdings, rules) if rules else ()
-    return {"containers": [to_plain(each) for each in found], "incidents": quotas_exceeded(node)}
+    incidents = [{**each, "waits": _key(each) in waiting} for each in quotas_exceeded(node)]
+    return {"containers": [to_plain(each) for each in found], "incidents": incidents}
+
+
+def _key(incident: Mapping[str, Any]) -> tuple[str, ...]:
+    return incident["container_id"], incident["device_class"], incident["card"], incident["quantity"]
 
 
 def _allowed(grant: Grant, quantity: Quantity) -> int:

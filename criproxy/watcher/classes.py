@@ -123,6 +123,8 @@ class ClassWatch:
                 self.incidents.within(verdict, owned.kind)
         for key, target in targets:
             self.incidents.finish(key, target)
+        for incident, is_over in self.judge.unconfirmed(owned, self.grants.granted):
+            self.incidents.confirm(incident, is_over=is_over)
 
     def _is_rare(self, at_s: float) -> bool:
         """Whether so much time lies between readings again and again that each of them begins anew to judge."""

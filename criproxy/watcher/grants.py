@@ -34,6 +34,8 @@ class OpenIncident:
     pid: int = 0
     start_ticks: int = 0
     """The process that was to be killed."""
+    waits: bool = False
+    """Whether the daemon has not acted since its restart, and is to be told whether it still is so."""
 
     @property
     def key(self) -> Key:

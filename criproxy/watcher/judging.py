@@ -29,6 +29,8 @@ class ClassJudge:
     _targets: dict[Key, OpenIncident] = field(default_factory=dict)
     """What was to be killed before a restart, until it is known whether the container still is over its quota."""
     _resumed: bool = False
+    _answered: Granted | None = None
+    """The answer of the daemon of which it was told what it waits for."""
     _ended: bool = False
     _gone: frozenset[int] = frozenset()
     """Numbers of the processes in the last reading that were gone."""
@@ -104,6 +106,16 @@ class ClassJudge:
                 self._cards[each.card] = self._card(each.card).resumed(each.key, each.done)
                 if each.target is not None:
                     self._targets[each.key] = each
+
+    def unconfirmed(self, reading: Reading, granted: Granted) -> list[tuple[OpenIncident, bool]]:
+        """What the daemon is to be told after its restart, once for each answer: incidents, and who is over still."""
+        if granted is self._answered or self._ended:
+            return []
+        self._answered = granted
+        waiting = (each for each in granted.incidents if each.waits and each.device_class == self.kind)
+        return [
+            (each, each.key in self._card(each.card).incidents()) for each in waiting if each.card not in reading.unread
+        ]
 
     def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, OpenIncident]]:
         for each in verdicts:

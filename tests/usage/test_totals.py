@@ -80,7 +80,7 @@ def test_a_process_counts_once_for_a_card(other: str) -> None:
     )
     reading = Reading(kind="npu", at_s=1.0, processes=listed)
 
-    found = named(reading, {each: "npu0" for each in ("npu0", "0", "/dev/npu0")}).processes
+    found = named(reading, dict.fromkeys(("npu0", "0", "/dev/npu0"), "npu0")).processes
 
     assert [(each.process.pid, each.card, each.memory_mib, each.cores_percent) for each in found] == [
         (1, "npu0", 6000, 10.0),

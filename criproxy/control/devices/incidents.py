@@ -59,12 +59,17 @@ class Incidents:
     """Reports about quotas come one after the other."""
     _spared: set[str] = field(default_factory=set)
     """Keys of incidents whose container is within its quota again, though that may not be on disk yet."""
+    _unconfirmed: set[str] = field(default_factory=set)
+    """Keys of incidents from before a restart whose stop waits: the container may be within its quota by now."""
     _waiting: bool = False
     _stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
         self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped)
         self.edits = bool(self.marks())  # from the first reply after a restart
+        self._unconfirmed = {
+            each.key for each in self._open if each.excess and Use.STOPPING in each.containers.values()
+        }
 
     async def report(self, found: Incident) -> Incident:
         """Remember that a card is unhealthy, then do what is to be done; a report that is repeated is the same one.
@@ -118,6 +123,7 @@ class Incidents:
         """
         async with self._one:
             known = self._going_on(found)
+            self._confirm(known)
             is_more = known is not None and _is_stronger(found, known)
             if known and not is_more and not (unanswered and known.excess and known.excess.kills):
                 await self._durable()
@@ -148,6 +154,22 @@ class Incidents:
             self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
             self.follow()
             return 1
+
+    @property
+    def waiting(self) -> frozenset[tuple[str, str, str, str]]:
+        """Of what the watcher is to say whether it still is so: container, class, card, and quantity."""
+        incidents, found = self.context.state.node.incidents, set[tuple[str, str, str, str]]()
+        for incident in filter(None, map(incidents.get, self._unconfirmed)):
+            for container in self._containers(incident, Use.STOPPING) if incident.excess else ():
+                quantity = incident.excess.quantity.value if incident.excess else ""
+                found.add((container.key, incident.device_class, incident.card, quantity))
+        return frozenset(found)
+
+    def _confirm(self, known: Incident | None) -> None:
+        """The watcher says that a container still is over its quota."""
+        if known and known.key in self._unconfirmed:
+            self._unconfirmed.discard(known.key)
+            self.context.state.stir()
 
     def follow(self) -> None:
         """Follow the containers of incidents, as long as there is one."""
@@ -240,6 +262,7 @@ class Incidents:
     async def _follow(self) -> None:
         while self.context.state.node.incidents:
             self._spared &= self.context.state.node.incidents.keys()
+            self._unconfirmed &= self.context.state.node.incidents.keys()
             for incident in list(self.context.state.node.incidents.values()):
                 self._update(incident)
             self._see_edits()
@@ -261,7 +284,9 @@ class Incidents:
 
     def _is_to_be_stopped(self, key: str, life: str) -> bool:
         incident = self.context.state.node.incidents.get(key)
-        if incident is None or key in self._spared or (incident.ended and not incident.excess) or self.passes_all():
+        if incident is None or key in self._spared or (incident.ended and not incident.excess):
+            return False
+        if self.passes_all() or (key in self._unconfirmed and not incident.ended):
             return False
         return incident.containers.get(life) is Use.STOPPING
 

@@ -16,6 +16,8 @@ GRACE_S = 10.0
 """What the runtime gives a container to end by itself, where nothing else is said."""
 ANSWER_S = 20.0
 """What it has after that to answer."""
+LOOK_S = 2.0
+"""What it has to answer whether the container has ended."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Before a stop that failed is tried again; the pause doubles each time."""
 
@@ -75,6 +77,11 @@ class Stops:
             if not self.wanted(incident, container.life):
                 return False
             await self._call(incident, container, grace_s)
+            if await self._runs_on(container):
+                context.log.warning(
+                    "container runs on although the runtime says that it stopped", container=container.title
+                )
+                return False
         except StoreError as error:
             context.log.warning("container not stopped: not stored", container=container.title, error=str(error))
             return False
@@ -96,3 +103,12 @@ class Stops:
             )
         finally:
             self._sent.discard((incident, container.life))
+
+    async def _runs_on(self, container: Container) -> bool:
+        """Whether the runtime itself says that a container runs that it has stopped; what it does not say is no."""
+        request = api.ContainerStatusRequest(container_id=container.key)
+        try:
+            reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, LOOK_S)
+        except RuntimeCallError:
+            return False
+        return reply.status.state == api.CONTAINER_RUNNING

@@ -135,7 +135,7 @@ async def test_stops_are_not_repeated(world: World, stopped: Stopped) -> None:
 
 
 async def test_nobody_is_stopped_during_the_bypass(world: World, stopped: Stopped) -> None:
-    """The kubelet could not see why a container ends: it is stopped after the bypass, if its card still is unhealthy."""
+    """The kubelet could not see why a container ends: it is stopped after the bypass."""
     key = await world.run(gpu("one", "GPU-a"))
     world.controller.bypass(BypassMode.ORDERED)
     await report(world, "stop")
