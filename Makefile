@@ -11,7 +11,7 @@ BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views r
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench fuzz properties tenant lives chaos runtimes vm thorough protos lock clean
+.PHONY: help setup demo test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ format: setup ## rewrite files in the common format
 
 bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
 	@$(PYTHON_VENV) -m tests.rigs.bench $(ARGS)
+
+benefit: setup ## measure what users gain, 25 minutes; ARGS=--quick, --mechanisms or --full for less or more
+	@$(PYTHON_VENV) -m tests.rigs.benefit $(ARGS)
 
 fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED
 	@$(PYTHON_VENV) -m tests.rigs.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from criproxy.control.configuration.policy_switch import asked_for
+from criproxy.control.configuration.policy_switch import reason_now
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
 from criproxy.cri.runtime import RuntimeClient
@@ -62,6 +62,6 @@ async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log
         controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
         try:
             switch = controller.policy_switch
-            return await (switch.undo_later() if undo else switch.release(asked_for()))
+            return await (switch.undo_later() if undo else switch.release(reason_now()))
         finally:
             await controller.stop()

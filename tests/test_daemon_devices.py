@@ -14,7 +14,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime
 from criproxy.errors import CriproxyError
-from tests.control.devices.test_vgpus import pod_with
+from tests.control.devices.test_vgpu_checks import pod_with
 from tests.control.world import sharer
 from tests.daemons import LIMIT_S, Serve
 

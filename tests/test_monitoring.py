@@ -31,7 +31,7 @@ from criproxy.observe.vgpu_metrics import Signals, VgpuUse
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
-from criproxy.watcher.watch import Watched
+from criproxy.watcher.watcher import Watched
 from criproxy.wire.stats import Stats
 from tests.control.world import RecordingLog, World, owner, sharer
 

@@ -8,7 +8,8 @@ from typing import Any
 from criproxy.devices.plan import QuotaPlan
 from criproxy.errors import CriproxyError
 from criproxy.model.plain import from_plain
-from criproxy.usage.quota import Judgement, Key, Over, Verdict
+from criproxy.usage.quota_judgement import Judgement
+from criproxy.usage.quota_verdicts import Key, Over, Verdict
 from criproxy.usage.values import ContainerUse, Grant
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]

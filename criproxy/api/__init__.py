@@ -1,1 +1,1 @@
-"""What others ask the daemon: the answers of the control socket, and recordings."""
+"""The commands of the control socket: the replies of the daemon to its clients, and recordings."""

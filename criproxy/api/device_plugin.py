@@ -1,7 +1,7 @@
-"""The commands by which the device plugin asks the daemon and reports to it, over the control socket.
+"""The commands that the device plugin sends to the daemon over the control socket: queries and reports.
 
-The device plugin is a process of its own, which goes on where no daemon answers; so each command is asked with a short
-limit, and its answer takes no work that grows with the number of containers more than once for each change.
+The device plugin is a separate process, which continues if no daemon answers. Therefore each command has a short
+timeout, and work that grows with the number of containers is done at most once for each change of the node.
 docs/devices.md has the arguments and the answers.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.api.quota import QuotaCommands
+from criproxy.api.quota_commands import QuotaCommands
 from criproxy.control.controller import Controller
 from criproxy.devices.published import BadReport, read_report
 from criproxy.engine.free import free_milli
@@ -23,7 +23,7 @@ from criproxy.policy.options import options_of
 from criproxy.views.incidents import users
 
 MOST_CHARACTERS = 500
-"""Of a reason or a name."""
+"""The longest reason or name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,31 +32,31 @@ class CardReport:
 
     device_class: str
     card: str
-    """Its id as the kubelet knows it, without the number of a replica."""
+    """The id of the card as the kubelet knows it, without the number of a replica."""
     healthy: bool = False
-    """Whether it is healthy again; then nothing else matters."""
+    """Whether the card is healthy again; then the other arguments are ignored."""
     since_s: float = 0.0
-    """When it became unhealthy, in seconds since the epoch: with it, a report that is repeated is the same one."""
+    """When the card became unhealthy, in seconds since the epoch; it identifies a repeated report."""
     reason: str = ""
     action: Action = Action.NONE
-    """As ``onUnhealthy`` of its class says."""
+    """The option ``onUnhealthy`` of its class."""
 
 
 @dataclass(slots=True)
 class DevicePluginCommands:
-    """What the device plugin asks and reports."""
+    """The handlers of the device plugin's commands."""
 
     controller: Controller
     _free: tuple[Node, Mapping[int, int]] | None = field(default=None)
-    """The last answer, and the node of which it was."""
+    """The last answer, and the node for which it was computed."""
 
     def commands(self) -> dict[str, Command]:
-        """By name, for the control socket."""
+        """Return the handlers by command name, for the control socket."""
         own = {"free-cpus": self.free_cpus, "device-inventory": self.inventory, "device-incident": self.incident}
         return {**own, **QuotaCommands(self.controller).commands()}
 
     async def free_cpus(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer ``free-cpus``, which has no arguments: milli-CPU by NUMA node, null where criproxy places nothing."""
+        """Answer ``free-cpus``, without arguments: milli-CPU by NUMA node, or null if criproxy places no containers."""
         controller = self.controller
         node, policy = controller.node, controller.context.state.policy
         if not controller.policy_switch.places or not controller.ready or node.released:
@@ -66,11 +66,11 @@ class DevicePluginCommands:
         return {"free_milli": {str(number): milli for number, milli in self._free[1].items()}}
 
     async def inventory(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer ``device-inventory``: keep the report. An incident of a card that it calls healthy is over.
+        """Answer ``device-inventory``: keep the report, and end the incidents of cards that it reports as healthy.
 
         Raises:
-            UsageError: the report is none.
-            CriproxyError: that an incident is over cannot be stored.
+            UsageError: the report is invalid.
+            CriproxyError: the end of an incident cannot be stored.
         """
         try:
             report = read_report(arguments)
@@ -88,17 +88,17 @@ class DevicePluginCommands:
         return {"stale_after_s": report.stale_after_s}
 
     async def incident(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer ``device-incident``: what is stored of the card, and the containers that use it.
+        """Answer ``device-incident``: whether the report is stored, and the containers that use the card.
 
         Raises:
-            UsageError: an argument is not what it should be.
-            CriproxyError: the report is not stored, and nothing is done; it is to be repeated.
+            UsageError: an argument is invalid.
+            CriproxyError: the report is not stored, and no action is taken; the client should repeat it.
         """
         report = _read(arguments)
-        self.controller.device_plugin.heard()
+        self.controller.device_plugin.note_command()
         if report.healthy:
             return {"stored": True, "ended": await self.controller.incidents.end(report.device_class, report.card)}
-        await self.controller.devices.begin()  # which container has which card, as the history knows it
+        await self.controller.devices.begin()  # restores from the history which container has which card
         found = Incident(
             device_class=report.device_class,
             card=report.card,

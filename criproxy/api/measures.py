@@ -1,4 +1,4 @@
-"""The controller in numbers, for metrics: one pass over the containers for each request."""
+"""The values of the controller's metrics: one pass over the containers for each request."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
 
 
 def measure(controller: Controller) -> "Placing":
-    """Everything that `observe.placing_metrics` shows."""
+    """Return the values of all metrics in `observe.placing_metrics`."""
     from criproxy.observe.placing_metrics import Placing
 
     context, devices, now_s = controller.context, controller.devices, monotonic()
@@ -56,14 +56,14 @@ def measure(controller: Controller) -> "Placing":
 
 
 def _unpromoted(node: Node, policy: Policy) -> int:
-    """How many came without being placed; asks the policy only about containers that have some exclusive CPUs."""
+    """Return how many containers wait for a place; ask the policy only about those that have some exclusive CPUs."""
     sharing = {*unplaced(node)}
     others = (key for key, each in node.containers.items() if each.missed and key not in sharing)
     return len(sharing) + sum(1 for key in others if shortfall(node, policy, key))
 
 
 def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
-    """*counted* with a 0 for those of *words* that never came: Prometheus sees no increase of what was not there."""
+    """Return *counted* with 0 for missing *words*: Prometheus shows no increase for a series that did not exist."""
     return {**dict.fromkeys(words, 0), **counted}
 
 

@@ -1,7 +1,7 @@
 """The commands `status`, `explain`, `devices` and `names` of the control socket.
 
-The state is read on the event loop, and put into words in a thread, piece by piece, so that a thousand containers
-hold up no call.
+The state is read on the event loop, and formatted in a thread, piece by piece, so that a thousand containers do not
+delay calls.
 """
 
 import asyncio
@@ -39,22 +39,22 @@ UNGUARDED = Notice(
 
 @dataclass(slots=True)
 class Answers:
-    """The commands that ask how things are; none of them changes anything."""
+    """The handlers of the read-only commands."""
 
     situations: Situations
     notices: Callable[[], Sequence[Notice]]
-    """What the daemon knows and the controller does not: bypass, configuration."""
+    """Returns the notices of parts outside the controller: bypass, configuration."""
     started_s: float = field(default_factory=time.time)
 
     def commands(self) -> dict[str, Command]:
-        """By name, for the control socket."""
+        """Return the handlers by command name, for the control socket."""
         return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names}
 
     async def status(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy status``: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
 
         Raises:
-            UsageError: if an argument is of another type.
+            UsageError: an argument has the wrong type.
         """
         wanted = Filter(
             namespace=_argument(arguments, "namespace", ""),
@@ -69,7 +69,7 @@ class Answers:
         """Answer ``criproxy explain``: argument ``container``.
 
         Raises:
-            UsageError: if the argument is missing.
+            UsageError: the argument is missing.
             CriproxyError: it matches no container, or more than one.
         """
         text = _argument(arguments, "container", "")
@@ -83,21 +83,21 @@ class Answers:
             records = []
             notices.append(Notice("history", f"the history cannot be read: {error}"))
         life = await asyncio.to_thread(story.choose, situation.node, records, text)
-        if text != life.title:  # of others with its name nothing was read yet
+        if text != life.title:  # the history of other containers with its name was not read yet
             with suppress(StoreError):  # reported already
                 records = await state.find_history(life.title)
         waits_for = self.situations.blockers(life.id) if life.container else []
         now: Choice | None = None
-        if life.container and not life.is_considered:  # the history does not have what it was placed by
+        if life.container and not life.is_considered:  # the history does not have its candidates
             try:
                 now = await asyncio.to_thread(choice_now, state.node, state.policy, life.container.key)
-            except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
+            except Exception as error:  # noqa: BLE001 (the policy may be an external one; the rest of the answer is still useful)
                 notices.append(Notice("policy", f"the policy cannot say what it would choose from: {error!r}"))
         head = {**self._head(), "notices": [notice.to_json() for notice in notices]}
-        return await _told(head, partial(story.tell, situation, life, records, waits_for, now))
+        return await _encoded_in_thread(head, partial(story.to_values, situation, life, records, waits_for, now))
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
-        """Answer ``criproxy devices``, which has no arguments."""
+        """Answer ``criproxy devices``, without arguments."""
         guard, situation = self.situations.controller.devices, self.situations.now(self.notices())
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
         notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
@@ -108,8 +108,8 @@ class Answers:
             "holders_known": True,
         }
         stocks = await guard.stocks_now(classes)
-        return await _told(
-            head, partial(inventory.tell, classes, stocks, situation.node, guard.holdings, self._plugin())
+        return await _encoded_in_thread(
+            head, partial(inventory.to_values, classes, stocks, situation.node, guard.holdings, self._plugin())
         )
 
     def _plugin(self) -> inventory.Reported | None:
@@ -117,7 +117,7 @@ class Answers:
         return inventory.Reported(plugin.report, plugin.reported_s, plugin.runs) if plugin.report else None
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
-        """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
+        """Answer ``names``: NAMESPACE/POD/CONTAINER of all known containers, for shell completion."""
         return sorted({container.title for container in self.situations.controller.node.containers.values()})
 
     def _head(self) -> Values:
@@ -131,7 +131,7 @@ class Answers:
 
 
 def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = False) -> Encoded:
-    """The answer of `status`, written as JSON row by row: so the interpreter is given to others between them."""
+    """Return the answer of `status`, encoded row by row, so that other threads can run between them."""
     values = {**head, **report.summary(situation)}
     if check:
         values |= status_check.problems(situation)
@@ -142,9 +142,9 @@ def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = 
     return Encoded(b'%b, "containers": [%b]}' % (_encoded(values)[:-1], listed))
 
 
-async def _told(head: Values, tell: Callable[[], Values]) -> Encoded:
-    """*head* with what *tell* returns, which is asked in a thread."""
-    return await asyncio.to_thread(lambda: _encoded({**head, **tell()}))
+async def _encoded_in_thread(head: Values, values: Callable[[], Values]) -> Encoded:
+    """Return *head* with the result of *values*, which is called in a thread."""
+    return await asyncio.to_thread(lambda: _encoded({**head, **values()}))
 
 
 def _encoded(values: Values) -> Encoded:

@@ -1,6 +1,6 @@
-"""``criproxy record``: hands out what this node is asked, from the event loop to the command that fetches it.
+"""``criproxy record``: passes the events of this node from the event loop to the command that fetches them.
 
-The daemon writes no file for it: lines wait in memory, within a bound, until the command has taken them.
+The daemon writes no file: lines wait in memory, up to a limit, until the command has fetched them.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from criproxy.model.node import Node
 from criproxy.model.notices import timestamp
 
 BUFFER_BYTES = 8 << 20
-"""Of lines that were not fetched yet; beyond it a recording ends."""
+"""The size of lines that were not fetched yet at which a recording ends."""
 ANSWER_LINES = 250
-"""In one answer of the control socket, which is put together on the event loop."""
+"""Lines in one answer of the control socket, which is assembled on the event loop."""
 PATIENCE_S = 60.0
-"""A command that has not fetched lines for so long has gone."""
+"""When a command that does not fetch lines counts as gone."""
 MAX_RECORDINGS = 4
 WAIT_S = 1.0
 """How long an answer waits for the first line."""
@@ -36,7 +36,7 @@ WAIT_S = 1.0
 
 @dataclass(slots=True)
 class Recording:
-    """One trace in the making."""
+    """A recording in progress."""
 
     begun_s: float
     fetched_s: float
@@ -45,11 +45,11 @@ class Recording:
     """The number of the first of `lines`; those before it were taken."""
     size_bytes: int = 0
     ended: str = ""
-    """Why there will be no more lines; empty while there will."""
+    """Why the recording has ended; empty while it continues."""
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, text: str) -> None:
-        """Keep a line, unless too much waits already."""
+        """Append a line; end the recording if the buffer is full."""
         if self.ended:
             return
         if self.size_bytes + len(text) > BUFFER_BYTES:
@@ -60,12 +60,12 @@ class Recording:
         self.more.set()
 
     def begin(self, texts: list[str]) -> None:
-        """Put the first lines before those that were added meanwhile."""
+        """Insert the first lines before those that were added meanwhile."""
         self.lines.extendleft(reversed(texts))
         self.size_bytes += sum(map(len, texts))
 
     def take(self, count: int) -> None:
-        """Forget the lines before number *count*: they have arrived."""
+        """Drop the lines before number *count*, which the client has received."""
         while self.lines and self.first < count:
             self.size_bytes -= len(self.lines.popleft())
             self.first += 1
@@ -75,20 +75,20 @@ class Recorder:
     """The recordings of one daemon.
 
     Args:
-        controller: whose events are recorded.
+        controller: the source of the events.
     """
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._recordings: dict[str, Recording] = {}
         self._topology = controller.node.topology
-        """That the recordings have."""
+        """The last topology in the recordings."""
 
     async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer ``criproxy record``: without arguments begin; with ``recording`` and ``taken`` go on; ``end`` ends it.
+        """Answer ``criproxy record``: begin without arguments, continue with ``recording`` and ``taken``, or ``end``.
 
         Raises:
-            UsageError: an argument is not what it should be.
+            UsageError: an argument is invalid.
             CriproxyError: there is nothing to record, or there are too many recordings.
         """
         self._drop_forgotten()
@@ -115,7 +115,7 @@ class Recorder:
             raise CriproxyError("there is nothing to record: with the policy none, this daemon sees no container")
         if len(self._recordings) >= MAX_RECORDINGS:
             raise CriproxyError(f"{MAX_RECORDINGS} recordings are under way already: end one of them")
-        now_s, node = time.monotonic(), controller.context.state.listen(self._record_event)
+        now_s, node = time.monotonic(), controller.context.state.set_listener(self._record_event)
         if not self._recordings:
             self._topology = node.topology
         name, recording = token_hex(8), Recording(now_s, now_s)
@@ -127,7 +127,7 @@ class Recorder:
     def _end(self, name: str) -> None:
         self._recordings.pop(name).ended = "it was ended"
         if not self._recordings:
-            self._controller.context.state.listen(None)
+            self._controller.context.state.set_listener(None)
 
     def _drop_forgotten(self) -> None:
         limit_s = time.monotonic() - PATIENCE_S
@@ -135,7 +135,7 @@ class Recorder:
             self._end(name)
 
     def _record_event(self, event: Event, result: Decision | Exception) -> None:
-        """Add an event and what the policy made of it to every recording; what failed otherwise did not happen."""
+        """Add an event and the policy's refusal, if any, to every recording; skip events that failed otherwise."""
         if isinstance(result, Exception) and not isinstance(result, Refused):
             return
         if isinstance(event, TopologyChanged) and event.topology == self._topology:
@@ -155,13 +155,13 @@ class Recorder:
 
 
 def _first_lines(header: Header, node: Node) -> list[str]:
-    """The header and what runs already; a node with a thousand containers takes a tenth of a second."""
+    """Return the header and the running containers; this takes 0.1 s for a thousand containers."""
     events = (line(Traced(0.0, _without_secrets(event))) for event in population(node))
     return [header_line(header), *events]
 
 
 def _without_secrets(event: Event) -> Event:
-    """*event* without the values of labels and annotations that look secret."""
+    """Return *event* without the values of labels and annotations that look secret."""
     if not isinstance(event, PodCreated):
         return event
     pod = event.pod

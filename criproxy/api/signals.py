@@ -1,4 +1,4 @@
-"""The use of the node and of vGPUs in numbers, for metrics."""
+"""The values of the metrics about the use of the node and of vGPUs."""
 
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
     from criproxy.observe.vgpu_metrics import Signals
 
 MOST_LABEL = 253
-"""Characters: no name that Kubernetes takes is longer."""
+"""The longest label, in characters: Kubernetes accepts no longer name."""
 
 
 def measure_use(controller: Controller) -> "Signals":
-    """Everything that `observe.vgpu_metrics` shows."""
+    """Return the values of all metrics in `observe.vgpu_metrics`."""
     from criproxy.observe.vgpu_metrics import Signals, VgpuUse
 
     usage, plugin = controller.card_usage, controller.device_plugin
@@ -27,7 +27,7 @@ def measure_use(controller: Controller) -> "Signals":
             continue
         names = (container.namespace, container.pod_name, container.name, row.grant.kind, quota.profile, row.card)
         labels = [bounded_text(each, MOST_LABEL) for each in names]
-        found[*labels] = VgpuUse(  # one for each: two attempts of a container have the same names
+        found[*labels] = VgpuUse(  # one for each set of labels: two attempts of a container have the same names
             labels=labels,
             memory_mib=row.use.memory_mib if row.use else None,
             memory_limit_mib=row.memory_limit_mib,

@@ -1,4 +1,4 @@
-"""The node and what the controller knows beside it, at one moment: what the views are made of."""
+"""Collects the input of the views: the node, and the state of the controller, at one moment."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,14 +15,14 @@ from criproxy.views.situation import Situation
 
 
 class Situations:
-    """Looks at a controller; on the event loop, what it returns may be put into words in any thread."""
+    """Takes snapshots of a controller on the event loop; any thread may format the snapshots."""
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self._fit = Fit()
 
     def now(self, beside: Sequence[Notice] = ()) -> Situation:
-        """The situation at this moment, with notices *beside* those on the controller."""
+        """Return the present situation, with the notices *beside* in addition to those of the controller."""
         controller = self.controller
         state, node = controller.context.state, controller.node
         return Situation(
@@ -37,12 +37,12 @@ class Situations:
             refusals=state.refusals(),
             refusals_omitted=state.refusals_omitted(),
             lacking=partial(self._fit.lacking, state.policy, node.topology),
-            resizes=controller.refused_resizes.told(node),
+            resizes=controller.refused_resizes.pending(node),
             placer=state.policy,
         )
 
     def blockers(self, key: str) -> list[str]:
-        """The names of the containers that still use CPUs that the container *key* was granted."""
+        """Return the names of the containers that still use CPUs granted to the container *key*."""
         controller = self.controller
         return [controller.node.containers[other].title for other in controller.reconciler.blockers(key)]
 
@@ -66,16 +66,16 @@ class Situations:
             yield Notice("devices-hanging", hanging)
         if controller.device_plugin.runs and (report := controller.device_plugin.report):
             yield from notices_of_plugin(report)
-        if foreign := controller.updates.foreign:
-            yield Notice("competing-manager", foreign.sentence())
+        if cpusets := controller.updates.kubelet_cpusets:
+            yield Notice("competing-manager", cpusets.sentence())
         for unwritten in context.persister.left_out:
             text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()
         containers = controller.node.containers
         unreported = ((containers.get(key), why) for key, why in context.cgroups.unreported.items())
-        if untold := [(one.title, why) for one, why in unreported if one and one.state is not ContainerState.EXITED]:
-            names = ", ".join(bounded_texts([title for title, _ in untold], 3))
-            yield Notice("untold", f"the runtime does not report the state of {names}: {untold[0][1]}")
+        if unknown := [(one.title, why) for one, why in unreported if one and one.state is not ContainerState.EXITED]:
+            names = ", ".join(bounded_texts([title for title, _ in unknown], 3))
+            yield Notice("untold", f"the runtime does not report the state of {names}: {unknown[0][1]}")
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")

@@ -1,4 +1,4 @@
-"""The commands ``device-usage``, by which the watcher reports who uses cards, and ``usage``, which shows that."""
+"""The commands ``device-usage``, which reports the use of cards, and ``usage``, which returns it."""
 
 import asyncio
 import json
@@ -13,45 +13,45 @@ from criproxy.control.controller import Controller
 from criproxy.errors import UsageError
 from criproxy.model.notices import Values, timestamp
 from criproxy.observe.control_socket import Command, Encoded
-from criproxy.usage.report import BadUsage, read_usage, stale_after_s
+from criproxy.usage.report_validation import BadUsage, read_usage, stale_after_s
 from criproxy.usage.rows import CardRow, rows
 from criproxy.views import usage as view
 
 
 @dataclass(slots=True)
 class UsageCommands:
-    """What is reported and asked of the use of cards."""
+    """The handlers of the commands about the use of cards."""
 
     controller: Controller
 
     def commands(self) -> dict[str, Command]:
-        """By name, for the control socket."""
+        """Return the handlers by command name, for the control socket."""
         return {"device-usage": self.report, "usage": self.usage}
 
     async def report(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``device-usage``: keep the report.
 
         Raises:
-            UsageError: it is none.
+            UsageError: the report is invalid.
         """
         try:
-            report = await asyncio.to_thread(read_usage, arguments)  # its time grows with the containers
+            report = await asyncio.to_thread(read_usage, arguments)  # the time grows with the number of containers
         except BadUsage as error:
             raise UsageError(str(error)) from error
         self.controller.card_usage.publish(report)
         return {"stale_after_s": stale_after_s(report)}
 
     async def usage(self, arguments: Mapping[str, Any]) -> Encoded:
-        """Answer ``usage``; argument ``history``: whether the last hour is wanted, too.
+        """Answer ``usage``; argument ``history``: whether to include the last hour.
 
         Raises:
-            UsageError: if the argument is of another type.
+            UsageError: the argument has the wrong type.
         """
         history = arguments.get("history", False)
         if not isinstance(history, bool):
             raise UsageError(f"history: must be a bool, not {history!r}")
         controller = self.controller
-        await controller.gone.look(controller.devices.holdings.having_cards(controller.node))
+        await controller.gone.check(controller.devices.holdings.having_cards(controller.node))
         watched, node = watched_now(controller, history=history), controller.node
         found, given = usage_rows(controller), controller.devices.ids_given(controller.device_plugin.ids())
         head = {
@@ -61,11 +61,11 @@ class UsageCommands:
             "pid": os.getpid(),
             "guarded": controller.devices.rules is not None,
         }
-        return await asyncio.to_thread(lambda: _encoded({**head, **view.tell(node, found, watched, given)}))
+        return await asyncio.to_thread(lambda: _encoded({**head, **view.to_values(node, found, watched, given)}))
 
 
 def watched_now(controller: Controller, *, history: bool = False) -> view.Watched:
-    """What is known of the use of cards and of the node at this moment."""
+    """Return the present use of cards and of the node."""
     usage, plugin, now_s = controller.card_usage, controller.device_plugin, time.time()
     return view.Watched(
         report=usage.report,
@@ -79,7 +79,7 @@ def watched_now(controller: Controller, *, history: bool = False) -> view.Watche
 
 
 def usage_rows(controller: Controller) -> list[CardRow]:
-    """The containers with cards, and what they use by the last report while it is recent."""
+    """Return the containers with cards, and their use according to the last report if it is recent."""
     rules = controller.devices.rules
     holdings, report = controller.devices.holdings, controller.card_usage.current
     return list(rows(controller.node, holdings, rules, report)) if rules else []

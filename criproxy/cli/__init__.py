@@ -38,55 +38,55 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Imports the module of a command only when that command is wanted: `serve` shall start fast."""
+    """Imports the module of a command only when it is called, so that `serve` starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands, sorted."""
+        """Return the names of all commands, sorted."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command *cmd_name*, imported now."""
+        """Import and return the command *cmd_name*."""
         module = COMMANDS.get(cmd_name)
         return import_module(module).command if module is not None else None
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        """Run the command; turn our errors into one sentence and their exit status."""
+        """Run the command; print our errors as one sentence, and exit with their status."""
         try:
             return super().invoke(ctx)
         except CriproxyError as error:
-            from criproxy.cli.render.lines import say
+            from criproxy.cli.render.lines import print_lines
 
-            say(f"Error: {bounded_text(str(error), _MAX_ERROR_CHARS)}", err=True)
+            print_lines(f"Error: {bounded_text(str(error), _MAX_ERROR_CHARS)}", err=True)
             ctx.exit(error.exit_status)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
-        """Run it all; what the system does not let us read or write is one sentence, and exit status 1."""
+        """Run the program; print errors of the system as one sentence, and exit with status 1."""
         _open_closed_streams()
         if not os.environ.get("COLUMNS", "1").strip("0"):
-            del os.environ["COLUMNS"]  # a terminal that does not know its width: in no columns nothing would be shown
+            del os.environ["COLUMNS"]  # a terminal of unknown width: with 0 columns, nothing would be shown
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
-            _tell(error)
+            _print_os_error(error)
             sys.exit(CriproxyError.exit_status)
 
 
 def _open_closed_streams() -> None:
-    """Nobody listens to what was closed, and no socket or file of ours may get its number instead."""
+    """Open /dev/null for closed standard streams, so that no socket or file of ours gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
 
 
-def _tell(error: OSError) -> None:
-    """Say what the system said, if anybody can be told."""
-    from criproxy.cli.render.lines import say
+def _print_os_error(error: OSError) -> None:
+    """Print an error of the system, if standard error works."""
+    from criproxy.cli.render.lines import print_lines
 
     where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
     with suppress(OSError):
-        say(f"Error: {bounded_text((error.strerror or repr(error)) + where, _MAX_ERROR_CHARS)}", err=True)
+        print_lines(f"Error: {bounded_text((error.strerror or repr(error)) + where, _MAX_ERROR_CHARS)}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

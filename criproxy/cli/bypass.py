@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.asking import control_socket_option, state_dir_option
 from criproxy.cli.client import NoDaemon, ask
+from criproxy.cli.daemon_queries import control_socket_option, state_dir_option
 
 
 @click.command(short_help="Switch the bypass on or off; while it is on, calls pass unchanged.")
@@ -38,7 +38,7 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
 
 
 def _daemon(state_dir: Path) -> str:
-    """Whether a daemon runs that does not answer."""
+    """Return a sentence about a daemon that runs and does not answer, if there is one."""
     from criproxy.cli.stored import still_running
 
     return still_running(state_dir) or f"no process uses the state directory {state_dir}"

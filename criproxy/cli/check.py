@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from criproxy.cli import check_plugin
-from criproxy.cli.check_called import called
-from criproxy.cli.place import Place
-from criproxy.cli.render.lines import say
+from criproxy.cli.check_invocation import invocation_of
+from criproxy.cli.path_type import PathOption
+from criproxy.cli.render.lines import print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The name of a host or group, if one is given and it can be one."""
+    """Check the name of a host or group, if one is given."""
     if value is not None:
         from criproxy.config.choice import why_no_name
 
@@ -29,10 +29,10 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 @click.command(short_help="Check a policy file, also against this machine.")
-@click.argument("paths", nargs=-1, required=True, type=Place(), metavar="FILE|DIR...")
+@click.argument("paths", nargs=-1, required=True, type=PathOption(), metavar="FILE|DIR...")
 @click.option(
     "--host-root",
-    type=Place(folder=True),
+    type=PathOption(folder=True),
     default="/",
     show_default=True,
     help="Directory that contains /sys, /proc and the cgroup tree of the machine to check against.",
@@ -75,7 +75,7 @@ def command(
 
     from criproxy.config.choice import choose
     from criproxy.config.load import examine
-    from criproxy.discovery.named import host_reader
+    from criproxy.discovery.host_paths import host_reader
 
     root = None if no_machine else host_root
     topology = _machine(root) if root else None
@@ -83,8 +83,8 @@ def command(
     reader = host_reader(root) if root else None
     reports = [examine(choose(path, host, group), topology, reader) for path in paths]
     found = [_cards(report, root) for report in reports]
-    how = called(root, os.environ)
-    where = check_plugin.Place(host_root, has_machine=not no_machine, hostname=host, group=group, called=how)
+    how = invocation_of(root, os.environ)
+    where = check_plugin.Place(host_root, has_machine=not no_machine, hostname=host, group=group, invocation=how)
     plugin = [check_plugin.check(report, where, stocks) for report, stocks in zip(reports, found, strict=True)]
     if output == "json":
         import json
@@ -95,7 +95,7 @@ def command(
             check_plugin.with_plugin_lines(_to_text(report, topology, stocks, root), each)
             for report, stocks, each in zip(reports, found, plugin, strict=True)
         ]
-        say("\n\n".join(texts))
+        print_lines("\n\n".join(texts))
     ctx.exit(int(any(report.mistakes for report in reports) or any(each.wrong for each in plugin)))
 
 
@@ -110,17 +110,17 @@ def _machine(host_root: Path) -> "Topology":
 
 
 def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | None":
-    """What the machine has of each class of devices in force; None where the file or the machine tells nothing."""
+    """Return the machine's cards of each class in use; None if the file or the machine shows none."""
     options = report.settings.common.devices if report.settings else None
     if options is None or host_root is None:
         return None
-    from criproxy.discovery.cards import look_for_cards
+    from criproxy.discovery.cards import find_cards_within
 
-    return look_for_cards(options.rules().classes, host_root)
+    return find_cards_within(options.rules().classes, host_root)
 
 
 def _evidence(report: "Report", host_root: Path | None) -> "Mapping[str, str]":
-    """Where the kubelet tells what it has allocated, and whether anything is there; empty as for `_cards`."""
+    """Return the sources of the kubelet's allocations, and whether they exist; empty as with `_cards`."""
     options = report.settings.common.devices if report.settings else None
     if options is None or host_root is None:
         return {}
@@ -129,7 +129,7 @@ def _evidence(report: "Report", host_root: Path | None) -> "Mapping[str, str]":
 
 
 def _there(host_root: Path, path: str) -> str:
-    """A path below *host_root*, and what is wrong with it."""
+    """Return a path below *host_root*, and what is wrong with it."""
     if not path:
         return "not asked"
     try:
@@ -160,12 +160,12 @@ def _to_text(
     if evidence := _evidence(report, host_root):
         lines += ["  the kubelet reports what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
     if stocks is not None:
-        lines += ["  devices of this machine:", *(f"    {name}: {_found(stock)}" for name, stock in stocks.items())]
+        lines += ["  devices of this machine:", *(f"    {name}: {_card_list(stock)}" for name, stock in stocks.items())]
     return "\n".join(lines)
 
 
 def _notes(report: "Report", topology: "Topology | None", host_root: Path | None) -> list[str]:
-    """What the file says without effect, and what of the daemon's options may not be meant."""
+    """Return notes about settings without effect, and about options of the daemon that may not be intended."""
     from criproxy.cli.check_notes import device_notes, http_notes, kubelet_notes
     from criproxy.config.explain import dotted
 
@@ -179,11 +179,11 @@ def _notes(report: "Report", topology: "Topology | None", host_root: Path | None
     return found
 
 
-def _found(stock: "Stock") -> str:
-    """The cards of one class and their nodes, in a line."""
+def _card_list(stock: "Stock") -> str:
+    """Return the cards of one class and their device nodes, in a line."""
     if not stock.cards:
         return "none"
-    cards = [" ".join(filter(None, (*card.nodes, _known_of(card)))) for card in stock.cards]
+    cards = [" ".join(filter(None, (*card.nodes, _details(card)))) for card in stock.cards]
     shared = f"; shared nodes: {' '.join(stock.shared)}" if stock.shared else ""
     return f"{', '.join(cards)}{shared}"
 
@@ -194,8 +194,8 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
-def _known_of(card: "Card") -> str:
-    """What is known of a card beside its nodes, in brackets."""
+def _details(card: "Card") -> str:
+    """Return what is known about a card in addition to its device nodes, in brackets."""
     node = f"NUMA node {card.numa_node}" if card.numa_node >= 0 else ""
     known = ", ".join(filter(None, (card.id, node)))
     return known and f"({known})"

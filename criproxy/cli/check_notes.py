@@ -1,4 +1,4 @@
-"""What `criproxy check` notes of things that are no mistake, and may not be meant."""
+"""The notes of `criproxy check` about settings that are valid, but may not be intended."""
 
 import shlex
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ DEFAULTS = {
     "etc/default/criproxy": "CRIPROXY_OPTIONS",
     "etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
 }
-"""Below the host's root: where the services' units take their options from, and the variables that have them."""
+"""The environment files of the units, below the host's root directory, and the variables with the options."""
 KUBELET = "var/lib/kubelet/config.yaml"
-"""Below the host's root: where kubeadm puts the kubelet's configuration."""
+"""The kubelet's configuration as written by kubeadm, below the host's root directory."""
 _THEN = {"keep": "may get those of the former pod", "hide": "get none", "fail": "are refused"}
-"""What happens without evidence to containers that ask for cards, by `onNoEvidence`."""
+"""What happens to containers that request cards without evidence, by `onNoEvidence`."""
 
 
 def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
-    """What the section ``devices`` says without effect, or with one that may not be meant."""
+    """Yield notes about options of the section ``devices`` with no effect, or with one that may not be intended."""
     if options is not None and not options.classes:
         yield (
             "devices.classes is empty: criproxy knows no cards, so it hides and protects nothing; leave classes out "
@@ -39,7 +39,7 @@ def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
 
 
 def http_notes(host_root: Path) -> Iterator[str]:
-    """That an ``--http`` is not on loopback, where it is known how the services are started."""
+    """Yield notes about services whose ``--http`` is not on loopback."""
     for name, variable in DEFAULTS.items():
         yield from _http_notes(host_root / name, variable)
 
@@ -56,11 +56,11 @@ def _http_notes(file: Path, variable: str) -> Iterator[str]:
                     "credentials, and metrics name this node's containers; :PORT is on loopback"
                 )
         except UsageError:
-            continue  # the daemon says that
+            continue  # the daemon reports that
 
 
 def _options(file: Path, variable: str) -> list[str]:
-    """The words of a service's options in its unit's environment file; none where there is none."""
+    """Return the options of a service in its unit's environment file; none if the file is missing or invalid."""
     try:
         lines = shlex.split(file.read_text(errors="replace"), comments=True)
         found = [line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")]
@@ -78,7 +78,7 @@ def _values(option: str, words: list[str]) -> Iterator[str]:
 
 
 def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
-    """That the kubelet, as far as its configuration can be seen, counts CPUs for pods that the policy reserves."""
+    """Yield a note if the kubelet's configuration does not reserve CPUs that the policy reserves."""
     file = host_root / KUBELET
     try:
         data = parse(file.read_text(errors="replace")).data
@@ -89,11 +89,11 @@ def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
     named = data.get("reservedSystemCPUs")
     amounts = [data.get(name) for name in ("kubeReserved", "systemReserved")]
     if named is None and any(isinstance(amount, dict) and "cpu" in amount for amount in amounts):
-        return  # an amount: whether it is enough, the scheduler sees
+        return  # an amount: the scheduler takes it into account
     try:
         missing = reserved - parse_cpuset(str(named or ""))
     except ValueError:
-        return  # the kubelet says that
+        return  # the kubelet reports that
     if missing:
         yield (
             f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), and this policy "

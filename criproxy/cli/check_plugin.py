@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from criproxy.cli.check_called import Called
+    from criproxy.cli.check_invocation import Invocation
     from criproxy.config.load import Report
     from criproxy.config.nvidia_file import NvidiaFile
+    from criproxy.deviceplugin.card_offers import Configuration
     from criproxy.deviceplugin.inventory import Inventory
-    from criproxy.deviceplugin.offering import Configuration
     from criproxy.devices.cards import Stock
     from criproxy.devices.plan import Advertised, PluginPlan
     from criproxy.nvidia.options import PluginConfig
@@ -21,42 +21,42 @@ SHOWN_IDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a policy file is checked."""
+    """The machine for which a policy file is checked."""
 
     host_root: Path
     _: KW_ONLY
     has_machine: bool
-    """Whether the machine counts; else its files are read as far as they are there."""
+    """Whether the machine is checked, too; else its files are read as far as they exist."""
     hostname: str
     group: str | None
-    """None takes it from the file of the node's group."""
-    called: "Called"
+    """None: the group in the file of the node's group."""
+    invocation: "Invocation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What the device plugin makes of a policy file."""
+    """What the device plugin would do with a policy file."""
 
     nvidia: "NvidiaFile | None" = None
-    """None where no NVIDIA card is advertised, or the policy file has mistakes itself."""
+    """None if no NVIDIA card is advertised, or the policy file is invalid."""
     offered: list[str] = field(default_factory=list)
-    """Lines for people."""
+    """Lines for users."""
     mistakes: list[str] = field(default_factory=list)
-    """Of the policy file: what contradicts the machine."""
+    """What in the policy file contradicts the machine."""
 
     @property
     def wrong(self) -> list[str]:
-        """All mistakes."""
+        """The mistakes in all files."""
         return [*(self.nvidia.mistakes if self.nvidia else ()), *self.mistakes]
 
 
 def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") -> Checked:
-    """Judge what the device plugin would do with a policy file.
+    """Check what the device plugin would do with a policy file.
 
     Args:
-        report: of the policy file.
-        place: where it holds.
-        stocks: the machine's cards; None: it is not looked at.
+        report: the report about the policy file.
+        place: the machine.
+        stocks: the machine's cards; None: the machine is not checked.
     """
     plan = _plan(report, place)
     if plan is None:
@@ -74,7 +74,7 @@ def _plan(report: "Report", place: Place) -> "PluginPlan | None":
         return None
     options = report.settings.common.devices
     plan = options.plan() if options else None
-    named = place.called.nvidia_config
+    named = place.invocation.nvidia_config
     if plan is None and named:
         plan = NVIDIA_ALONE
     return replace(plan, nvidia_config=named) if plan and named else plan
@@ -91,13 +91,13 @@ def _nvidia_file(plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
             note = f"{path} does not exist: NVIDIA's file was not checked"
             return NvidiaFile(file=None, reason="", config=None, notes=(note,))
         plan = replace(plan, nvidia_config=str(path))
-    node = Node(explicit=place.called.name, hostname=place.hostname, group=place.group)
-    found = examine(plan, node, place.called.arguments, place.called.env)
-    return replace(found, notes=(*found.notes, *place.called.notes))
+    node = Node(explicit=place.invocation.name, hostname=place.hostname, group=place.group)
+    found = examine(plan, node, place.invocation.arguments, place.invocation.env)
+    return replace(found, notes=(*found.notes, *place.invocation.notes))
 
 
 def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Path) -> "Inventory":
-    """The cards as far as files tell: NVIDIA's without NVML, which takes seconds."""
+    """Return the cards that files show: NVIDIA's without NVML, which takes seconds."""
     from criproxy.deviceplugin.inventory import Inventory
     from criproxy.deviceplugin.nvml_inventory import gpus_of_driver, imex_channels, platform_of
     from criproxy.discovery.cards import DriverFiles
@@ -109,13 +109,13 @@ def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Pat
         gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, files := DriverFiles()),
         platform=platform_of(host_root, files, has_nvml=True),
         imex_channels=imex_channels(host_root),
-        nvml_asked=False,
+        nvml_queried=False,
     )
 
 
 def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", found: "Inventory") -> Checked:
-    from criproxy.deviceplugin.offering import Configuration
-    from criproxy.deviceplugin.resources import resources
+    from criproxy.deviceplugin.card_offers import Configuration
+    from criproxy.deviceplugin.resource_builder import build_resources
     from criproxy.nvidia.options import PluginConfig
 
     config = (nvidia and nvidia.config) or PluginConfig()
@@ -130,7 +130,7 @@ def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None
         others = [_contradiction(of(*known), found)]  # two classes with one resource
     if nvidia and own:
         nvidia = replace(nvidia, mistakes=(f"{nvidia.file or report.choice.file}: {own}",))
-    served = resources(of(*known), found)
+    served = build_resources(of(*known), found)
     lines = [f"    {name}: {_ids(list(resource.devices))}" for name, resource in served.resources.items()]
     notes = [f"  note: {text}" for text in served.warnings]
     return Checked(
@@ -141,18 +141,18 @@ def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None
 
 
 def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
-    """Whether files tell which of NVIDIA's cards there are: how GPUs are divided, only NVML knows."""
+    """Whether files show all of NVIDIA's cards: only NVML knows how GPUs are divided."""
     is_divided = any(gpu.mig_enabled for gpu in found.gpus)
     return bool(found.gpus) and (config.flags.mig_strategy == "none" or not is_divided)
 
 
 def _contradiction(config: "Configuration", found: "Inventory") -> str:
     """Why the plugin would not take the files into force on this machine; empty: it would."""
-    from criproxy.deviceplugin.resources import resources
+    from criproxy.deviceplugin.resource_builder import build_resources
     from criproxy.nvidia.resources import ResourceError
 
     try:
-        resources(config, found, strict=True)
+        build_resources(config, found, strict=True)
     except ResourceError as error:
         return str(error)
     return ""
@@ -164,7 +164,7 @@ def _ids(ids: list[str]) -> str:
 
 
 def with_plugin_lines(text: str, checked: Checked) -> str:
-    """For people: *text* about the policy file, and what the plugin makes of it, or what is wrong with that."""
+    """Return *text* about the policy file, with what the plugin would do, or with the mistakes."""
     if checked.wrong:
         return "\n".join(checked.wrong)
     return "\n".join([text, *checked.offered, *_nvidia_lines(checked.nvidia)])
@@ -179,7 +179,7 @@ def _nvidia_lines(found: "NvidiaFile | None") -> Iterator[str]:
 
 
 def with_plugin(values: dict[str, Any], found: list[Checked]) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same as JSON values."""
     for file, each in zip(values["files"], found, strict=True):
         file["mistakes"] += [{"line": None, "column": None, "text": text} for text in each.mistakes]
         if each.nvidia is not None:

@@ -1,4 +1,4 @@
-"""Asks the running daemon through its control socket."""
+"""A client of the daemon's control socket."""
 
 import json
 import socket
@@ -12,21 +12,21 @@ DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
 
 
 class NoDaemon(CriproxyError):
-    """Nobody answers on the control socket."""
+    """There is no answer on the control socket."""
 
     def __init__(self, text: str, *, was_asked: bool = False) -> None:
         super().__init__(text)
         self.was_asked = was_asked
-        """Whether somebody took the command, and may have done what it says."""
+        """Whether the command was sent, and may have been executed."""
 
 
 def ask(path: str, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
     """Send *command* to the daemon that listens on *path* and return its result.
 
     Raises:
-        UsageError: if the daemon says that the request is wrong.
-        NoDaemon: if nobody answers within *timeout_s*.
-        CriproxyError: if the daemon's answer is no.
+        UsageError: the daemon answers that the request is wrong.
+        NoDaemon: there is no answer within *timeout_s*.
+        CriproxyError: the daemon refuses the request.
     """
     request = json.dumps({"command": command, "arguments": dict(arguments or {})}).encode() + b"\n"
     was_asked = False

@@ -1,4 +1,4 @@
-"""``criproxy completion``: the script by which a shell completes our commands."""
+"""``criproxy completion``: prints the script with which a shell completes our commands."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -7,7 +7,7 @@ PROGRAM = "criproxy"
 
 
 AS_WRITTEN = "\b"
-"""The character before a paragraph of which click keeps the lines."""
+"""The character before a paragraph whose line breaks click keeps."""
 HELP = f"""Print the script with which SHELL completes commands, options and names of containers.
 
 {AS_WRITTEN}
@@ -26,5 +26,5 @@ def command(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all that the argument takes"
     script = kind(main, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
-    # Not `source()`: it looks for the shell, which another machine may have.
+    # Not `source()`: it requires the shell, which may be on another machine.
     click.echo(script.source_template % script.source_vars())

@@ -1,11 +1,11 @@
-"""The options that all programs which run as a service have: where to read the policy, what to serve, how to log."""
+"""The options of all programs that run as a service: policy file, HTTP address, and log."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from criproxy.cli.place import Place
+from criproxy.cli.path_type import PathOption
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "journal", "json")
@@ -16,7 +16,7 @@ def config_option(command: F) -> F:
     """Add ``--config``."""
     return click.option(
         "--config",
-        type=Place(),
+        type=PathOption(),
         metavar="FILE|DIR",
         help="Policy file, or a directory of policy files.  [default: /etc/criproxy/policy.yaml, if it exists]",
     )(command)

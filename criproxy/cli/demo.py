@@ -1,4 +1,4 @@
-"""``criproxy demo``: pods go through criproxy to a runtime of its own, and the cgroups are read back at each step."""
+"""``criproxy demo``: runs pods through criproxy on a private runtime, and reads their cgroups after each step."""
 
 import asyncio
 import signal
@@ -14,8 +14,8 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied
 
 if TYPE_CHECKING:
-    from criproxy.cli.demo_teller import Teller
-    from criproxy.cli.stage import Stage
+    from criproxy.cli.demo_output import DemoOutput
+    from criproxy.cli.demo_stage import Stage
     from criproxy.emulator.kubelet import PodSpec
 
 MEBIBYTE = 1 << 20
@@ -23,8 +23,8 @@ SETTLE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Playing:
-    """A pod on the stage, of one container."""
+class RunningPod:
+    """A running pod of one container."""
 
     pod: "PodSpec"
     sandbox_id: str
@@ -33,123 +33,123 @@ class Playing:
 
 @dataclass(slots=True)
 class Demo:
-    """The play: each method is one act."""
+    """The demo; each public method is one part."""
 
     stage: "Stage"
-    teller: "Teller"
-    pods: dict[str, Playing] = field(default_factory=dict)
+    output: "DemoOutput"
+    pods: dict[str, RunningPod] = field(default_factory=dict)
     shown: dict[str, str] = field(default_factory=dict)
-    """Pod → its CPUs in the last table."""
+    """The CPUs of each pod in the last table."""
 
     async def run(self) -> None:
-        """All acts in order."""
+        """Run all parts in order."""
         from criproxy.cli.demo_vgpus import vgpus
 
-        await self.sharer()
-        await self.owner()
-        await self.restart()
-        await self.refusal()
-        await self.telling()
-        await self.removal()
-        await vgpus(self.stage, self.teller)
+        await self.shared_pod()
+        await self.exclusive_pod()
+        await self.restart_criproxy()
+        await self.refused_pod()
+        await self.show_commands()
+        await self.remove_pods()
+        await vgpus(self.stage, self.output)
 
-    async def sharer(self) -> None:
-        """A pod that shares gets every CPU."""
-        self.teller.title("A Burstable pod arrives: it shares all CPUs that are not exclusive.")
+    async def shared_pod(self) -> None:
+        """Start a pod that shares all CPUs."""
+        self.output.title("A Burstable pod arrives: it shares all CPUs that are not exclusive.")
         await self._start(_pod("web", self.stage.runtime.image, request_milli=200))
         await self._show({"web": self._all})
 
-    async def owner(self) -> None:
-        """A Guaranteed pod takes one CPU away from it."""
-        self.teller.title("A Guaranteed pod asks for a whole CPU: it gets one exclusively; web moves off it first.")
+    async def exclusive_pod(self) -> None:
+        """Start a Guaranteed pod, which gets one CPU exclusively."""
+        self.output.title("A Guaranteed pod asks for a whole CPU: it gets one exclusively; web moves off it first.")
         await self._start(_pod("trader", self.stage.runtime.image, limit_milli=1000))
         await self._show(self._split())
 
-    async def restart(self) -> None:
-        """Criproxy is killed and started again."""
-        self.teller.title("criproxy is killed (kill -9) and started again: nothing moves.")
-        # Its answer comes when the history is on disk: a kill loses the last 0.1 s of it, which the demo shows below.
-        await self.stage.ask("explain", "default/web/main", width=self.teller.console.width)
+    async def restart_criproxy(self) -> None:
+        """Kill criproxy, and start it again."""
+        self.output.title("criproxy is killed (kill -9) and started again: nothing moves.")
+        # `explain` answers when the history is on disk: a kill loses the last 0.1 s of it, which the demo shows below.
+        await self.stage.run_command("explain", "default/web/main", width=self.output.console.width)
         await self.stage.end_criproxy(signal.SIGKILL)
         await self._show(self._split())
         await self.stage.start_criproxy()
         await self._start(_pod("batch", self.stage.runtime.image))
-        self.teller.title("A BestEffort pod arrives after the restart: it keeps off trader's CPU.")
+        self.output.title("A BestEffort pod arrives after the restart: it keeps off trader's CPU.")
         await self._show(self._split())
 
-    async def refusal(self) -> None:
-        """More CPUs than there are cannot be owned."""
+    async def refused_pod(self) -> None:
+        """Create a pod that requests more exclusive CPUs than there are."""
         count = len(self._all)
-        self.teller.title(f"A Guaranteed pod asks for {count} whole CPUs: criproxy refuses it with a reason.")
+        self.output.title(f"A Guaranteed pod asks for {count} whole CPUs: criproxy refuses it with a reason.")
         pod = _pod("greedy", self.stage.runtime.image, limit_milli=1000 * count)
         sandbox_id = await self.stage.kubelet.run_sandbox(pod)
         try:
             await self.stage.kubelet.create(pod, sandbox_id, pod.containers[0])
         except RuntimeCallError as error:
-            self.teller.console.print(f"  CreateContainer: {error.code.name}: {error.details}", highlight=False)
-            self.teller.check("refused with RESOURCE_EXHAUSTED", error.code is StatusCode.RESOURCE_EXHAUSTED)
+            self.output.console.print(f"  CreateContainer: {error.code.name}: {error.details}", highlight=False)
+            self.output.check("refused with RESOURCE_EXHAUSTED", error.code is StatusCode.RESOURCE_EXHAUSTED)
         else:
-            self.teller.check("refused", False)
+            self.output.check("refused", False)
         await self.stage.kubelet.remove_pod(sandbox_id)
 
-    async def telling(self) -> None:
-        """Criproxy is asked what it knows."""
+    async def show_commands(self) -> None:
+        """Run criproxy's commands, and print their output."""
         for title, arguments in (
             ("What criproxy shows of the node:", ("status",)),
             ("What it shows of one container, with every update that followed:", ("explain", "default/web/main")),
         ):
-            self.teller.title(title)
-            self.teller.console.print(f"  $ criproxy {' '.join(arguments)}", highlight=False)
-            status, text = await self.stage.ask(*arguments, width=self.teller.console.width - 2)
+            self.output.title(title)
+            self.output.console.print(f"  $ criproxy {' '.join(arguments)}", highlight=False)
+            status, text = await self.stage.run_command(*arguments, width=self.output.console.width - 2)
             lines = "\n".join(f"  {line}".rstrip() for line in text.splitlines())
-            self.teller.console.print(lines, markup=False, highlight=False, soft_wrap=True)
-            self.teller.check(f"criproxy {arguments[0]} knows", status == 0)
-        status, text = await self.stage.ask("status", "--check", width=self.teller.console.width)
+            self.output.console.print(lines, markup=False, highlight=False, soft_wrap=True)
+            self.output.check(f"criproxy {arguments[0]} knows", status == 0)
+        status, text = await self.stage.run_command("status", "--check", width=self.output.console.width)
         if status:
-            self.teller.console.print(text, markup=False)
-        self.teller.check("criproxy status --check finds nothing wrong", status == 0)
+            self.output.console.print(text, markup=False)
+        self.output.check("criproxy status --check finds nothing wrong", status == 0)
 
-    async def removal(self) -> None:
-        """What was owned is given back."""
-        self.teller.title("trader is removed: its CPU goes back to the shared pool.")
+    async def remove_pods(self) -> None:
+        """Remove all pods; exclusive CPUs become shared again."""
+        self.output.title("trader is removed: its CPU goes back to the shared pool.")
         await self.stage.kubelet.remove_pod(self.pods.pop("trader").sandbox_id)
         await self._show(dict.fromkeys(self.pods, self._all))
-        for playing in self.pods.values():
-            await self.stage.kubelet.remove_pod(playing.sandbox_id)
+        for running in self.pods.values():
+            await self.stage.kubelet.remove_pod(running.sandbox_id)
 
     @property
     def _all(self) -> CpuSet:
         return self.stage.topology.cpus
 
     def _split(self) -> dict[str, CpuSet]:
-        """The lowest CPU that is not reserved for trader, the others for everybody else."""
+        """Return the expected CPUs: the lowest CPU that is not reserved for trader, the others for other pods."""
         owned = frozenset([min(self._all - {min(self._all)})])
         return {name: owned if name == "trader" else self._all - owned for name in self.pods}
 
     async def _start(self, pod: "PodSpec") -> None:
         sandbox_id, ids = await self.stage.kubelet.run_pod(pod)
-        self.pods[pod.name] = Playing(pod, sandbox_id, ids["main"])
+        self.pods[pod.name] = RunningPod(pod, sandbox_id, ids["main"])
 
     async def _show(self, expected: dict[str, CpuSet]) -> None:
-        """Print who is where, and check it."""
-        found = await self._settled(expected)
-        self.teller.console.print(self._table(found))
+        """Print where the pods run, and check it."""
+        found = await self._read_settled(expected)
+        self.output.console.print(self._table(found))
         for name, cpus in expected.items():
             applied = found[name]
-            self.teller.check(
+            self.output.check(
                 f"{name} runs on {format_cpuset(cpus)}" + ("" if name != "trader" else ", alone"),
                 applied is not None and applied.cpus == cpus,
             )
 
-    async def _settled(self, expected: dict[str, CpuSet]) -> dict[str, Applied | None]:
-        """What the cgroups say, once they say what is expected or time is up: updates to others follow a removal."""
+    async def _read_settled(self, expected: dict[str, CpuSet]) -> dict[str, Applied | None]:
+        """Return the sets in the cgroups when they are as expected, or after a timeout: a removal causes updates."""
         deadline = asyncio.get_running_loop().time() + SETTLE_TIMEOUT_S
         while True:
-            found = {name: await self.stage.read_back(playing.container_id) for name, playing in self.pods.items()}
+            found = {name: await self.stage.read_back(running.container_id) for name, running in self.pods.items()}
             right = all((has := found[name]) and has.cpus == cpus for name, cpus in expected.items())
             if right or asyncio.get_running_loop().time() > deadline:
                 return found
-            await asyncio.sleep(0.05)  # the kernel tells nobody when a cgroup changes
+            await asyncio.sleep(0.05)  # the kernel does not report changes of a cgroup
 
     def _table(self, found: dict[str, Applied | None]) -> object:
         from rich import box
@@ -164,13 +164,13 @@ class Demo:
         return table
 
     def _moved(self, name: str, applied: Applied | None) -> str:
-        """The CPUs now, after those of the last table if they were others."""
+        """Return the current CPUs, after those of the last table if they have changed."""
         before, now = self.shown.get(name), format_cpuset(applied.cpus) if applied else "?"
         self.shown[name] = now
         return now if before in (None, now) else f"{before} → {now}"
 
     def _why(self, pod: "PodSpec") -> str:
-        """The first reason that criproxy logged for its container, without the name: the row begins with it."""
+        """Return the first reason that criproxy logged for the container, without the name, which begins the row."""
         title = f"{pod.namespace}/{pod.name}/main"
         return next((each[0].removeprefix(f"{title} ") for each in self.stage.reasons(title)), "")
 
@@ -193,8 +193,8 @@ def command() -> None:
 async def _perform() -> None:
     from rich.console import Console
 
-    from criproxy.cli.demo_teller import Teller
-    from criproxy.cli.stage import open_stage
+    from criproxy.cli.demo_output import DemoOutput
+    from criproxy.cli.demo_stage import open_stage
 
     main = asyncio.current_task()
     assert main is not None
@@ -203,7 +203,7 @@ async def _perform() -> None:
         console = Console()
         console.print("Starting a runtime, and criproxy in front of it …")
         stage = await open_stage(stack)
-        demo = Demo(stage, Teller(console))
+        demo = Demo(stage, DemoOutput(console))
         cpus, reserved = format_cpuset(stage.topology.cpus), min(stage.topology.cpus)
         console.print(
             f"Runtime: {stage.runtime.name}. CPUs: {cpus}. Policy: static, with CPU {reserved} reserved.\n"
@@ -211,8 +211,8 @@ async def _perform() -> None:
             highlight=False,
         )
         await demo.run()
-    if demo.teller.failures:
-        raise CriproxyError(f"{demo.teller.failures} of the demo's checks failed")
+    if demo.output.failures:
+        raise CriproxyError(f"{demo.output.failures} of the demo's checks failed")
     console.print("\nEverything is where it should be, and cleaned up.")
 
 

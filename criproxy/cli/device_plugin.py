@@ -7,19 +7,19 @@ import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.daemon_options import config_option, http_option, log_options
-from criproxy.cli.place import Place
+from criproxy.cli.path_type import PathOption
 from criproxy.nvidia.flags import PLUGIN, Flag
 from criproxy.nvidia.load import CONFIG_FILE
 
 _OURS = "nvidia_flag_"
-"""What the names of parameters begin with that stand for NVIDIA's flags."""
+"""The prefix of the parameters of NVIDIA's flags."""
 _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
 _ALONE = {
     "kubelet-socket": "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
     "Overrides {}, as in NVIDIA's plugin.",
     "cdi-feature-flags": "Has no effect, because criproxy writes no CDI specification. Overrides {}.",
 }
-"""Flags that the file does not have."""
+"""The flags that NVIDIA's file does not contain."""
 
 
 def _is_passed(flag: Flag) -> bool:
@@ -42,7 +42,7 @@ def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
-    """Take NVIDIA's flags out of *options*, as its plugin would get them."""
+    """Remove NVIDIA's flags from *options*, and yield them as the arguments of its plugin."""
     for number, flag in enumerate(PLUGIN):
         value = options.pop(f"{_OURS}{number}", None)
         for each in value if isinstance(value, tuple) else () if value is None else (value,):
@@ -70,7 +70,7 @@ def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
 )
 @click.option(
     "--kubelet-dir",
-    type=Place(folder=True),
+    type=PathOption(folder=True),
     metavar="DIR",
     help="The kubelet's directory, with device-plugins, plugins_registry and pod-resources.  "
     "[default: /var/lib/kubelet]",
@@ -83,7 +83,7 @@ def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
 )
 @click.option(
     "--host-root",
-    type=Place(folder=True),
+    type=PathOption(folder=True),
     default="/",
     show_default=True,
     help="Directory that contains the host's /sys, /proc and /dev, the kubelet's files, and the files that the policy "
@@ -109,9 +109,9 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
     """
     import os
 
-    from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
+    from criproxy.observe import log  # first: prevents structlog from loading what we never use
 
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what it says beside that is about calls, which our log has
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its other messages are about calls, which our log has
     writer = log.setup(log_format, log_level)
     try:
         from criproxy.deviceplugin.options import Options
@@ -122,20 +122,20 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
         run(Options(nvidia_arguments=arguments, **given), writer)
     except Exception as error:
         raise click.exceptions.Exit(
-            _tell(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
+            _report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
         ) from error
 
 
-def _tell(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
-    """Say why the program ends; returns the exit status."""
-    from criproxy.cli.render.lines import say
+def _report_failure(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
+    """Report why the program ends; return the exit status."""
+    from criproxy.cli.render.lines import print_lines
     from criproxy.errors import CriproxyError
 
     if not isinstance(error, CriproxyError):
         logger.critical("failed because of a bug in criproxy", error=repr(error), exc_info=error)
         return CriproxyError.exit_status
     if log_format == "console":
-        say(str(error), err=True)
+        print_lines(str(error), err=True)
     else:
         for line in str(error).splitlines():
             logger.critical("cannot serve", error=line)

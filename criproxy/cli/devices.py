@@ -1,4 +1,4 @@
-"""``criproxy devices``: the accelerators of this machine, how far they are from each other, and who was given which."""
+"""``criproxy devices``: the accelerators of this machine, their distances, and the containers that have them."""
 
 from collections.abc import Mapping
 from functools import cache, partial
@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from criproxy.cli.asking import Places, places_options
-from criproxy.cli.place import Place
-from criproxy.cli.watching import Render, Values, show_answer, watch_options
+from criproxy.cli.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.path_type import PathOption
+from criproxy.cli.repeated_output import Render, Values, show_answer, watch_options
 from criproxy.devices.cards import Card
 from criproxy.devices.links import Peers
 
@@ -20,7 +20,7 @@ _NVIDIA_ID = "GPU-"
 @watch_options
 @click.option(
     "--config",
-    type=Place(),
+    type=PathOption(),
     metavar="FILE|DIR",
     help="Policy file with the device classes, used if no daemon answers.  [default: /etc/criproxy/policy.yaml]",
 )
@@ -39,7 +39,7 @@ def command(
     The evidence for each allocation is in brackets: annotation, podresources, checkpoint, cdi, nodes. Links between
     cards have the same names as in nvidia-smi. The command gets NVLinks and MIG devices from NVML.
     """
-    ask = partial(_ask, Places(**places), config)
+    ask = partial(_query, DaemonQueries(**places), config)
     show_answer(ask, output, _renderer, watch=watch, interval_s=interval_s)
 
 
@@ -49,11 +49,11 @@ def _renderer() -> Render:
     return render
 
 
-def _ask(places: Places, config: Path | None) -> Values:
+def _query(places: DaemonQueries, config: Path | None) -> Values:
     values = places.devices(config)
     if any(card["id"].startswith(_NVIDIA_ID) for kind in values["classes"] for card in kind["cards"]):
-        told, problem = _nvml()
-        add_peers(values, told)
+        peers, problem = _nvml()
+        add_peers(values, peers)
         if problem:
             values["notices"].append({"kind": "nvml", "wrong": False, "text": problem})
     return values
@@ -61,7 +61,7 @@ def _ask(places: Places, config: Path | None) -> Values:
 
 @cache
 def _nvml() -> tuple[Mapping[str, Peers], str]:
-    """What NVML tells, or why it does not; asked once, since it may take seconds."""
+    """Query NVML once, since it may take seconds; return its answer, or why there is none."""
     from criproxy.discovery.nvml import NoNvml, ask_nvml
 
     try:
@@ -70,23 +70,23 @@ def _nvml() -> tuple[Mapping[str, Peers], str]:
         return {}, f"links between GPUs are those of the PCI bus, and MIG devices are unknown: {error}"
 
 
-def add_peers(values: Values, told: Mapping[str, Peers]) -> None:
-    """Complete an answer of `Places.devices` by what a driver tells of cards, by their ids."""
+def add_peers(values: Values, peers: Mapping[str, Peers]) -> None:
+    """Add the driver's data about cards, by their ids, to an answer of `DaemonQueries.devices`."""
     from criproxy.views.devices import links_between
 
     for kind in values["classes"]:
         rows = kind["cards"]
-        if not any(row["id"] in told for row in rows):
+        if not any(row["id"] in peers for row in rows):
             continue
-        kind["links"] = links_between([_card(row) for row in rows], told)
+        kind["links"] = links_between([_card(row) for row in rows], peers)
         for row in rows:
-            if row["id"] in told:  # else the device plugin may have told
-                row["parts"] = list(told[row["id"]].parts)
+            if row["id"] in peers:  # else the parts may be known from the device plugin
+                row["parts"] = list(peers[row["id"]].parts)
         kind["elsewhere"] = [held for held in kind["elsewhere"] if not _has_parts(rows, held)]
 
 
 def _has_parts(rows: list[Values], held: Values) -> bool:
-    """Whether all that a container was given are parts of cards here, which are told so."""
+    """Whether all ids of a container are cards in *rows* or their parts; add the container to these cards."""
     owners = [row for row in rows if set(row["parts"]) & set(held["ids"])]
     for row in owners:
         if held not in row["containers"]:

@@ -1,4 +1,4 @@
-"""``criproxy explain``: the story of one container."""
+"""``criproxy explain``: the history of one container."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,15 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from criproxy.cli.asking import Places, places_options
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.daemon_queries import DaemonQueries, places_options
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of containers that begin so, for the shell; nothing where nobody answers quickly."""
+    """Return the names of containers with a prefix, for the shell; none if there is no quick answer."""
     given = context.params
-    places = Places(
-        given.get("control_socket") or DEFAULT_CONTROL_SOCKET, Path(given.get("state_dir") or Places().state_dir)
+    places = DaemonQueries(
+        given.get("control_socket") or DEFAULT_CONTROL_SOCKET, Path(given.get("state_dir") or DaemonQueries().state_dir)
     )
     return [CompletionItem(name) for name in places.names() if name.startswith(incomplete) and name.isprintable()]
 
@@ -32,7 +32,7 @@ def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN
     container exited. A refused container has no id, so use its name. The history is limited; the entries of ended
     containers are dropped first.
     """
-    values = Places(**places).explain(container)
+    values = DaemonQueries(**places).explain(container)
     if output == "json":
         click.echo(json.dumps(values))
         return

@@ -1,4 +1,4 @@
-"""The options by which commands that simulate take another machine than their file says."""
+"""The options with which simulating commands use another machine than that of their file."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 
 
 def machine_options(command: F) -> F:
-    """Give *command* the options that `chosen` takes."""
+    """Add the options for `chosen_machine` to *command*."""
     shape = click.option(
         "--machine",
         metavar="SHAPE",
@@ -31,11 +31,11 @@ def machine_options(command: F) -> F:
     return shape(copy(command))
 
 
-def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
-    """The machine that was named; None if none was.
+def chosen_machine(machine: str | None, host_root: Path | None) -> "Topology | None":
+    """Return the machine that the options select; None without options.
 
     Raises:
-        UsageError: two were, or there is no such machine.
+        UsageError: the options select two machines, or an invalid one.
     """
     from criproxy.errors import UsageError
     from criproxy.simulate.hosts import of_host, shaped
@@ -46,7 +46,7 @@ def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
 
 
 def cards_chosen(machine: str | None, host_root: Path | None) -> "Sequence[CpuSet]":
-    """For each accelerator of the machine that was named the NUMA nodes next to it; a shape has none."""
+    """Return the closest NUMA nodes of each accelerator of the selected machine; a shape has none."""
     from criproxy.simulate.hosts import cards_of_host
 
     return cards_of_host(host_root) if host_root else ()

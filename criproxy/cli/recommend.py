@@ -1,4 +1,4 @@
-"""``criproxy recommend``: how many replicas, and how many vGPUs, the use of the node asks for."""
+"""``criproxy recommend``: the numbers of replicas and vGPUs that follow from the use of the node."""
 
 import json
 import math
@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from criproxy.cli.asking import PATIENCE_S, control_socket_option
 from criproxy.cli.client import ask
-from criproxy.cli.place import Place
-from criproxy.cli.render.lines import say
+from criproxy.cli.daemon_queries import PATIENCE_S, control_socket_option
+from criproxy.cli.path_type import PathOption
+from criproxy.cli.render.lines import print_lines
 from criproxy.errors import CriproxyError
 from criproxy.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
-from criproxy.usage.signals import (
+from criproxy.usage.scaling_signals import (
     DEFAULT_PERCENT,
     METRICS,
     PREFIX,
@@ -33,18 +33,18 @@ from criproxy.usage.signals import (
 )
 
 MOST_BYTES = 64 << 20
-"""More than the metrics of a thousand nodes."""
+"""The maximum size of a file, larger than the metrics of a thousand nodes."""
 MOST_CURRENT = 1_000_000
-"""More replicas than a cluster has pods."""
+"""The maximum number of replicas, more than a cluster has pods."""
 LEAST_PERCENT = 0.01
-"""Less is no target."""
+"""The minimum target."""
 
 Goals = tuple[tuple[MetricName, float], ...]
 """Metrics and their targets in percent."""
 
 
 def _goals(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Goals:
-    """What ``METRIC=PERCENT`` says, each metric once."""
+    """Parse ``METRIC=PERCENT``, each metric once."""
     goals: dict[MetricName, float] = {}
     for name, percent in (_goal(value, context, option) for value in values):
         if name in goals:
@@ -114,7 +114,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
 @click.option(
     "--metrics",
     "files",
-    type=Place(),
+    type=PathOption(),
     multiple=True,
     metavar="FILE",
     help="Read saved metrics of criproxy instead of asking the daemon; repeat it for several nodes.",
@@ -156,7 +156,7 @@ def command(  # noqa: PLR0913 (one for each option)
         click.echo(json.dumps(_values(result, counts)))
     else:
         for line in _lines(result, counts):
-            say(line)
+            print_lines(line)
 
 
 def _target(name: str, percent: float, tolerances: tuple[float, float]) -> Target:
@@ -164,7 +164,7 @@ def _target(name: str, percent: float, tolerances: tuple[float, float]) -> Targe
 
 
 def _recorded(files: tuple[Path, ...]) -> NodeSignals:
-    """What the files say together."""
+    """Return the signals in all files together."""
     return of_samples(sample for file in files for sample in _samples(file))
 
 

@@ -1,4 +1,4 @@
-"""``criproxy record``: what the kubelet asks of this node, as a trace that ``simulate`` can ask again."""
+"""``criproxy record``: records the kubelet's requests on this node as a trace that ``simulate`` can replay."""
 
 import os
 import signal
@@ -14,17 +14,17 @@ from typing import IO, Any
 
 import click
 
-from criproxy.cli.amounts import Duration, Size
-from criproxy.cli.asking import control_socket_option
 from criproxy.cli.client import ask
-from criproxy.cli.place import Place
+from criproxy.cli.daemon_queries import control_socket_option
+from criproxy.cli.path_type import PathOption
+from criproxy.cli.unit_types import Duration, Size
 from criproxy.errors import CriproxyError, UsageError
 
 STDOUT = Path("-")
 
 
 @click.command(short_help="Record the kubelet's requests on this node, for `simulate --load`.")
-@click.argument("file", type=Place(), metavar="FILE")
+@click.argument("file", type=PathOption(), metavar="FILE")
 @click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="Stop after this time, such as 10m.")
 @click.option("--max-size", type=Size(), default="64Mi", show_default=True, help="Stop before FILE exceeds this size.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -43,8 +43,8 @@ def command(*, file: Path, duration_s: float | None, max_size: int, force: bool,
         trace = Trace(out, control_socket, max_size)
         ended = trace.record(None if duration_s is None else time.monotonic() + duration_s)
     if ended:
-        raise CriproxyError(f"{trace.told()}; it ended early: {ended}")
-    click.echo(trace.told(), err=True)
+        raise CriproxyError(f"{trace.summary()}; it ended early: {ended}")
+    click.echo(trace.summary(), err=True)
 
 
 @dataclass(slots=True)
@@ -58,32 +58,32 @@ class Trace:
     size_bytes: int = 0
     interrupted: bool = False
 
-    def told(self) -> str:
-        """How much was recorded."""
+    def summary(self) -> str:
+        """Return how much has been recorded."""
         from criproxy.model.amounts import format_bytes
 
         return f"recorded {max(0, self.lines - 1)} events, {format_bytes(self.size_bytes)}"
 
     def record(self, until_s: float | None) -> str:
-        """Write until the time is over, or Ctrl-C; return why the daemon or the size ended it before.
+        """Write until *until_s* or Ctrl-C; return why the daemon or the size limit ended the trace before.
 
         Raises:
             CriproxyError: there is no daemon, or nothing to record.
         """
         answer = ask(self.control_socket, "record")
         if self.out is not sys.stdout and stat.S_ISREG(os.fstat(self.out.fileno()).st_mode):
-            self.out.truncate(0)  # now there is something in place of what was there
+            self.out.truncate(0)  # only now that there is something to replace it
         try:
             with _watched(self), self._until_interrupted():
                 ended = self._follow(answer, until_s)
-            last = self._ask(answer["recording"], end=True)
-        except CriproxyError as error:  # what was recorded so far is there
+            last = self._next_answer(answer["recording"], end=True)
+        except CriproxyError as error:  # the file keeps what has been recorded
             return str(error)
         return ended or self._keep(last["lines"])
 
     @contextmanager
     def _until_interrupted(self) -> Iterator[None]:
-        """Let Ctrl-C end it between two answers: an exception in the middle of a write would have it written twice."""
+        """Let Ctrl-C end the trace between two answers: an exception during a write would cause a second write."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -98,16 +98,16 @@ class Trace:
         while not (ended := self._keep(answer["lines"]) or str(answer["ended"])):
             if self.interrupted or (until_s is not None and time.monotonic() >= until_s):
                 break
-            answer = self._ask(name)
+            answer = self._next_answer(name)
         return ended
 
-    def _ask(self, name: str, *, end: bool = False) -> dict[str, Any]:
+    def _next_answer(self, name: str, *, end: bool = False) -> dict[str, Any]:
         taken = {"recording": name, "taken": self.lines, "end": end}
         answer: dict[str, Any] = ask(self.control_socket, "record", taken)
         return answer
 
     def _keep(self, lines: list[str]) -> str:
-        """Write *lines*; the answer is why the trace ends here, if it does."""
+        """Write *lines*; return why the trace ends, if it does."""
         for line in lines:
             if self.size_bytes + len(line) + 1 > self.max_bytes:
                 return f"the next event would make it larger than {self.max_bytes} bytes (--max-size)"
@@ -120,7 +120,7 @@ class Trace:
 
 @contextmanager
 def _opened(file: Path, *, force: bool) -> Iterator[IO[str]]:
-    """*file* for writing, readable by nobody else: names of pods may be confidential."""
+    """Open *file* for writing, unreadable for others: names of pods may be confidential."""
     if file == STDOUT:
         if sys.__stdout__ is None:
             raise UsageError("standard output is closed: there is nowhere to write to")
@@ -138,14 +138,14 @@ def _opened(file: Path, *, force: bool) -> Iterator[IO[str]]:
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             yield out
     finally:
-        with suppress(OSError):  # somebody else may have taken it away
+        with suppress(OSError):  # another program may have removed it
             if is_new and not file.stat().st_size:
-                file.unlink()  # the next one is not kept from its place
+                file.unlink()  # so that the next recording does not need --force
 
 
 @contextmanager
 def _watched(trace: Trace) -> Iterator[None]:
-    """Show on a terminal how far it has come."""
+    """Show the progress on a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -156,6 +156,6 @@ def _watched(trace: Trace) -> Iterator[None]:
     with Live(
         console=Console(stderr=True),
         transient=True,
-        get_renderable=lambda: Text(f"{trace.told()}; press Ctrl-C to stop"),
+        get_renderable=lambda: Text(f"{trace.summary()}; press Ctrl-C to stop"),
     ):
         yield

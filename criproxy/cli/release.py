@@ -1,4 +1,4 @@
-"""``criproxy release``: lets every container go, or places them again; also while no daemon runs."""
+"""``criproxy release``: releases every container, or places them again; works without a daemon, too."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from criproxy.cli.asking import DEFAULT_STATE_DIR, places_options
 from criproxy.cli.client import NoDaemon, ask
-from criproxy.cli.render.lines import say
+from criproxy.cli.daemon_queries import DEFAULT_STATE_DIR, places_options
+from criproxy.cli.render.lines import print_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.bounded import bounded
 
 TIMEOUT_S = 45.0
-"""The daemon learns for 5 s what runs, if it does not know, and waits for its updates for 20 s."""
+"""The daemon may need 5 s to find out what runs, and waits for its updates for 20 s."""
 
 Values = dict[str, Any]
 
@@ -63,13 +63,13 @@ def command(
 
 
 def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root: Path, *, undo: bool) -> Values:
-    """The same without a daemon.
+    """Release without a daemon.
 
     Raises:
-        UsageError: *runtime_endpoint* names no socket.
-        CriproxyError: that is impossible, too; the text says both reasons.
+        UsageError: *runtime_endpoint* is not a socket.
+        CriproxyError: that is impossible as well; the text contains both reasons.
     """
-    from criproxy.observe import log  # first: it spares what structlog would load and we never use
+    from criproxy.observe import log  # first: prevents structlog from loading what we never use
 
     writer = log.setup("console", "error")
     import asyncio
@@ -80,7 +80,7 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
     endpoint = f"unix://{unix_path(runtime_endpoint, '--runtime-endpoint')}"
     logger = log.structlog.get_logger("criproxy.release")
     try:
-        usual = state_dir == DEFAULT_STATE_DIR  # surely the daemon's, even if nothing is there (any more)
+        usual = state_dir == DEFAULT_STATE_DIR  # certainly the daemon's, even if it does not exist (any more)
         return asyncio.run(release(state_dir, endpoint, host_root, logger, undo=undo, may_create=usual))
     except CriproxyError as second:
         raise CriproxyError(f"{error}; and without a daemon: {second}") from second
@@ -89,7 +89,7 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
 
 
 def _show(values: Values, *, undo: bool, was_asked: bool) -> None:
-    """Print the answer; *was_asked* is whether a daemon took the command and ended before its answer."""
+    """Print the answer; *was_asked*: a daemon got the command, and ended before its answer."""
     if values["containers"]:
         from rich.table import Table
 
@@ -102,7 +102,7 @@ def _show(values: Values, *, undo: bool, was_asked: bool) -> None:
             outcome = f"{row['outcome']}: {row['error']}" if row["error"] else row["outcome"]
             table.add_row(row["container"], row["cpus_before"] or "-", row["cpus"] or "-", outcome)
         show(table)
-    say(_summary(values, undo=undo, was_asked=was_asked))
+    print_lines(_summary(values, undo=undo, was_asked=was_asked))
 
 
 def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
@@ -122,7 +122,7 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
         text = f"The release is over: {total} placed again,{unplaced} {left} left."
     else:
         until = "No container is placed until 'criproxy release --undo' or a changed policy file."
-        if values["not_remembered"] and values["source"] == "store":  # there is no daemon that knows of it
+        if values["not_remembered"] and values["source"] == "store":  # there is no daemon that could store it later
             until = "The next start of criproxy places containers again."
         text = f"{total} released, {left} left. {until}"
     if left:
@@ -131,7 +131,7 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
             if values["source"] == "daemon"
             else "The others stay pinned until you run this command again, or until criproxy starts."
         )
-    if values.get("not_seen"):  # a daemon from before an upgrade says nothing of it
+    if values.get("not_seen"):  # a daemon from before an upgrade does not report it
         text += f"\nThere may be others: the runtime could not be asked which containers run: {values['not_seen']}."
         if values["source"] == "store":
             text += "\nIs that its socket? Name another one with --runtime-endpoint."
@@ -141,7 +141,7 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
 
 
 def _lost(values: Values, *, undo: bool) -> str:
-    """What a restart makes of what is not stored; only a daemon goes on trying to store it."""
+    """Return the effect of a restart on a release that is not stored; only a daemon keeps trying to store it."""
     if undo:
         return "The end of the release could not be stored, and until it is, a restart may bring the release back"
     unless = " unless the disk works again before" if values["source"] == "daemon" else ""

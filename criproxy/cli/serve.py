@@ -6,7 +6,7 @@ import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.daemon_options import config_option, http_option, log_options
-from criproxy.cli.place import Place
+from criproxy.cli.path_type import PathOption
 from criproxy.errors import CriproxyError
 
 
@@ -32,14 +32,14 @@ from criproxy.errors import CriproxyError
 @click.option("--image-endpoint", metavar="ADDRESS", help="The image service behind --image-listen.")
 @click.option(
     "--state-dir",
-    type=Place(folder=True),
+    type=PathOption(folder=True),
     default="/var/lib/criproxy",
     show_default=True,
     help="Directory that keeps the state across restarts.",
 )
 @click.option(
     "--host-root",
-    type=Place(folder=True),
+    type=PathOption(folder=True),
     default="/",
     show_default=True,
     help="Directory that contains the host's /sys, /proc, /dev and cgroup tree, CDI files, and the kubelet's files.",
@@ -64,7 +64,7 @@ def command(log_level: str, log_format: str, **options: object) -> None:
 
     SIGTERM and SIGINT stop the daemon; it waits at most 2 s for calls in flight.
     """
-    from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
+    from criproxy.observe import log  # first: prevents structlog from loading what we never use
 
     writer = log.setup(log_format, log_level)
     try:
@@ -73,15 +73,13 @@ def command(log_level: str, log_format: str, **options: object) -> None:
 
         run(Options(**options), writer)  # type: ignore[arg-type]  # click has checked them
     except Exception as error:
-        if log.chosen(log_format) == "console" and not isinstance(
-            error, OSError
-        ):  # of that the traceback would be lost
+        if log.chosen(log_format) == "console" and not isinstance(error, OSError):  # whose traceback would be lost
             raise
-        raise click.exceptions.Exit(_tell(log.structlog.get_logger("criproxy"), error)) from error
+        raise click.exceptions.Exit(_log_failure(log.structlog.get_logger("criproxy"), error)) from error
 
 
-def _tell(logger: Any, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
-    """Log for programs why there is no daemon (any more); returns the exit status."""
+def _log_failure(logger: Any, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
+    """Log why the daemon does not start or has failed; return the exit status."""
     if isinstance(error, CriproxyError):
         logger.critical("cannot serve", error=str(error))
         return error.exit_status

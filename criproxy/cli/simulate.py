@@ -1,4 +1,4 @@
-"""``criproxy simulate``: scenarios of pods on made-up machines, run through a policy and judged."""
+"""``criproxy simulate``: runs scenarios of pods on simulated machines through a policy, and checks expectations."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from criproxy.cli.machines import EXISTING, cards_chosen, chosen, machine_options
-from criproxy.cli.place import Place
-from criproxy.cli.render.lines import say
+from criproxy.cli.machines import EXISTING, cards_chosen, chosen_machine, machine_options
+from criproxy.cli.path_type import PathOption
+from criproxy.cli.render.lines import print_lines
 from criproxy.model.bounded import printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MOST_NODES = 100_000
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The cases of the file that begin so, for the shell; nothing where the file cannot be used."""
+    """Return the cases of the file with a prefix, for the shell; none if the file is invalid."""
     from criproxy.errors import UsageError
     from criproxy.simulate.scenario.vectors import load
 
@@ -32,7 +32,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 
 
 @click.command(short_help="Run scenarios of pods through a policy, and report expectations that do not hold.")
-@click.argument("file", type=Place(), metavar="FILE", required=False)
+@click.argument("file", type=PathOption(), metavar="FILE", required=False)
 @click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete)
 @click.option(
     "--load", type=EXISTING, metavar="SPEC|TRACE", help="Simulate a load or a recorded trace instead of FILE."
@@ -47,10 +47,10 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 )
 @machine_options
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--html", type=Place(), metavar="FILE", help="With --load, also write an HTML report to FILE.")
+@click.option("--html", type=PathOption(), metavar="FILE", help="With --load, also write an HTML report to FILE.")
 @click.option(
     "--svg",
-    type=Place(folder=True),
+    type=PathOption(folder=True),
     metavar="DIR",
     help="Also write a picture of each case to DIR, with the placement at each expectation and at the end.",
 )
@@ -96,7 +96,7 @@ def command(  # noqa: PLR0913 (one for each option)
 
     Exit status: 0 all expectations hold, 1 one does not, 2 the file or the command line is invalid.
     """
-    topology = chosen(**machine)
+    topology = chosen_machine(**machine)
     if load:
         from criproxy.cli.simulate_load import Question, compare
 
@@ -135,14 +135,14 @@ def _cases(
     verbose: bool,
     explain: bool,
 ) -> "tuple[list[Result], int]":
-    """Run cases and print them; how they went, and the exit status."""
+    """Run and print cases; return their results, and the exit status."""
     from criproxy.simulate.scenario.runner import Instead, runs
     from criproxy.simulate.scenario.vectors import examine
 
     instead = _by(policies[0], topology) if policies else Instead(topology)
     contents = examine(file, ids)
     for mistake in contents.all_mistakes:
-        say(mistake.located(file), err=True)
+        print_lines(mistake.located(file), err=True)
     results = _results(runs(contents.vectors, instead), instead)
     if output == "json":
         _print_json(results, contents, verbose=verbose, explain=explain)
@@ -152,7 +152,7 @@ def _cases(
 
 
 def _by(policy: Path, topology: "Topology | None") -> "Instead":
-    """Whatever a case says, the policy of a file."""
+    """Replace the policy of all cases by that of a file."""
     import os
 
     from criproxy.config.load import load
@@ -182,7 +182,7 @@ def _print(results: "list[Result]", contents: "Contents", *, verbose: bool, expl
     for result in results:
         click.secho(printable(line(result, width)), fg="red" if result.failure else None)
         for reason in reasons(result) if verbose else ():
-            say(reason)
+            print_lines(reason)
         if explain:
             show_choices(result)
     unread = f", {len(contents.wrong)} not read: see above" if contents.wrong else ""

@@ -1,4 +1,4 @@
-"""``criproxy simulate FILE --explain``: what each decision of a case was chosen from."""
+"""``criproxy simulate FILE --explain``: the candidates of each decision of a case."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,15 +16,15 @@ from criproxy.views.candidates import values
 
 
 def choices(result: Result) -> Iterator[dict[str, Any]]:
-    """For each container that came, `line` and `container`, and then as in `choices` of `criproxy explain`.
+    """Yield `line` and `container` for each new container, with the keys of `choices` in `criproxy explain`.
 
     Raises:
-        CriproxyError: a policy fails at it; the text says where.
+        CriproxyError: a policy fails; the text says where.
     """
     for asked in result.asked:
         try:
             found = weighed(asked.before, asked.event, asked.policy, refused=asked.refused)
-        except Exception as error:  # the policy may be anybody's
+        except Exception as error:  # the policy may be a user's
             text = f"{result.vector.id}, line {asked.line}: the policy cannot show its candidates: {raised(error)}"
             raise CriproxyError(text) from error
         if found:
@@ -32,7 +32,7 @@ def choices(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def show_choices(result: Result) -> None:
-    """Print them as tables, each below the line of the file and the name of the container."""
+    """Print the candidates as tables, each below the line of the file and the name of the container."""
     for choice in choices(result):
         title = Text(f"line {choice['line']}: {choice['container']}", style=HEADING)
         show(Group(Text(), title, *render_choices([choice])))

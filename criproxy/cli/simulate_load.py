@@ -1,4 +1,4 @@
-"""``criproxy simulate --load``: hours of a node by each of several policies, side by side."""
+"""``criproxy simulate --load``: simulates hours on a node with each of several policies, and compares them."""
 
 import os
 from collections.abc import Sequence
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be compared, and on how many nodes."""
+    """The comparison to make."""
 
     file: Path
     """A specification or a trace."""
     policies: Sequence[Path]
-    """At least one."""
+    """The policy files, at least one."""
     topology: "Topology | None" = None
-    """The machine; None takes that of the file."""
+    """The machine; None: that of the file."""
     cards: Sequence["CpuSet"] = ()
-    """Its cards: see `sim.load_cards`."""
+    """Its cards: see `simulate.load_cards`."""
     nodes: int = 1
 
 
 def compare(question: Question, output: str, page: Path | None) -> None:
-    """Play a load for each policy file, and tell how they did.
+    """Simulate a load with each policy file, and print the results.
 
     Args:
-        question: what to play.
+        question: the comparison.
         output: ``table`` or ``json``.
-        page: where to write a page for a browser.
+        page: the HTML file to write, if any.
 
     Raises:
-        UsageError: a file cannot be used.
-        PolicyAtFault: a policy failed where it should have placed somebody.
+        UsageError: a file is invalid.
+        PolicyAtFault: a policy failed to place a container.
     """
     from criproxy.errors import UsageError
     from criproxy.simulate.loads import read_load
@@ -63,7 +63,7 @@ def compare(question: Question, output: str, page: Path | None) -> None:
 
 
 def _runs(load: "Load", policies: Sequence[Path]) -> "list[Run]":
-    """A node for each policy."""
+    """Return one run for each policy."""
     from criproxy.config.load import load as load_policy
     from criproxy.errors import ConfigError, UsageError
     from criproxy.simulate.load_run import Run
@@ -85,7 +85,7 @@ def _on_one(load: "Load", runs: "list[Run]") -> "list[Outcome]":
 
 
 def _on_fleet(question: Question, load: "Load") -> "tuple[Load, list[Outcome]]":
-    """All nodes; the first has the events of *load*."""
+    """Simulate all nodes, the first of which has the events of *load*."""
     from criproxy.cli.render.progress import watched
     from criproxy.errors import UsageError
     from criproxy.simulate.fleet import Fleet, played, together
@@ -103,7 +103,7 @@ def _on_fleet(question: Question, load: "Load") -> "tuple[Load, list[Outcome]]":
 
 
 def names(policies: Sequence[Path]) -> list[str]:
-    """What to call each: the name of its file where that is enough."""
+    """Return a name for each policy file: without its directory if that is unique."""
     stems = [path.stem for path in policies]
     return [stem if stems.count(stem) == 1 else str(path) for stem, path in zip(stems, policies, strict=True)]
 
@@ -123,7 +123,7 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
     from rich.text import Text
 
     from criproxy.cli.render.console import show
-    from criproxy.cli.render.load_measures import MEASURES, best, telling
+    from criproxy.cli.render.load_measures import MEASURES, best, informative
     from criproxy.cli.render.load_verdict import heading, headline, reasons
 
     click.echo(heading(load, outcomes))
@@ -131,7 +131,7 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
     table.add_column("")
     for outcome in outcomes:
         table.add_column(outcome.name, justify="right")
-    for measure in telling(MEASURES, outcomes):
+    for measure in informative(MEASURES, outcomes):
         winners = best(measure, outcomes)
         cells = [
             Text(measure.shown(measure.value(each)), style="bold green" if place in winners else "")

@@ -1,4 +1,4 @@
-"""``criproxy status``: how the node is, once, again and again, or as a check."""
+"""``criproxy status``: shows the state of the node once or repeatedly, or checks it."""
 
 import json
 import time
@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from criproxy.cli.asking import Places, places_options
-from criproxy.cli.render.lines import say
-from criproxy.cli.watching import Ask, Render, Values, show_answer, watch_options
+from criproxy.cli.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.render.lines import print_lines
+from criproxy.cli.repeated_output import Ask, Render, Values, show_answer, watch_options
 from criproxy.model.bounded import bounded
 
 SETTLE_S, PAUSE_S = 5.0, 0.25
-"""How long `--check` waits for updates that are under way, and the pause between two looks."""
+"""How long `--check` waits for updates in flight, and the pause between two queries."""
 
 
 @click.command(short_help="Show the containers, their CPUs, and what is wrong.")
@@ -48,7 +48,7 @@ def command(  # noqa: PLR0913 (one for each option)
     """
     if check and watch:
         raise click.UsageError("--check and --watch exclude each other")
-    asked = Places(**places)
+    asked = DaemonQueries(**places)
     if check:
         raise SystemExit(_check(asked, output))
     ask = partial(asked.status, namespace=namespace, pod=pod, exclusive=exclusive)
@@ -56,15 +56,15 @@ def command(  # noqa: PLR0913 (one for each option)
     show_answer(ask, output, partial(_renderer, chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
-def _check(places: Places, output: str) -> int:
-    """Print what is wrong; the exit status."""
+def _check(places: DaemonQueries, output: str) -> int:
+    """Print the problems; return the exit status."""
     values = settled(lambda: places.status(check=True))
     wrong = values["problems"] + values["under_way"]
     if output == "json":
         click.echo(json.dumps(values))
     elif wrong:
         for each in wrong:
-            say(bounded(each))
+            print_lines(bounded(each))
     else:
         from criproxy.cli.render.topology_words import count
 
@@ -77,7 +77,7 @@ def _check(places: Places, output: str) -> int:
 
 
 def settled(ask: Ask) -> Values:
-    """What *ask* says once no update is under way, or one has been for too long."""
+    """Return the answer of *ask* when no update is in flight, or after a timeout."""
     deadline_s = time.monotonic() + SETTLE_S
     while True:
         values = ask()
@@ -87,7 +87,7 @@ def settled(ask: Ask) -> Values:
 
 
 def _chosen(namespace: str, pod: str, *, exclusive: bool) -> Iterator[str]:
-    """The containers that were asked for, in words."""
+    """Describe the selected containers."""
     if namespace:
         yield f"of namespace {namespace}"
     if pod:

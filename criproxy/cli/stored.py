@@ -1,4 +1,4 @@
-"""What the daemon left on disk, in the same words as its own answers: for when it does not answer."""
+"""Answers from the daemon's state on disk, in the same format as its own, used when it does not answer."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from criproxy.control.node.refusals import REFUSAL_S
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import Holdings
-from criproxy.discovery.cards import look_for_cards
+from criproxy.discovery.cards import find_cards_within
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
 from criproxy.model.notices import Notice, Refusal, timestamp
@@ -21,7 +21,7 @@ from criproxy.model.record import Kind
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
-from criproxy.views.explain import choose, tell
+from criproxy.views.explain import choose, to_values
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
 from criproxy.views.status_check import problems
@@ -30,7 +30,7 @@ Values = dict[str, Any]
 
 
 class Stored:
-    """The state in *state_dir* of a daemon that cannot be asked because of *reason*."""
+    """The state in *state_dir* of a daemon that does not answer because of *reason*."""
 
     def __init__(self, state_dir: Path, host_root: Path, reason: Exception) -> None:
         self._state_dir = state_dir
@@ -38,7 +38,7 @@ class Stored:
         self._reason = reason
 
     def status(self, wanted: Filter, *, check: bool = False) -> Values:
-        """As the daemon's answer to `status`.
+        """Return an answer to `status`.
 
         Raises:
             CriproxyError: the state cannot be read, either.
@@ -51,22 +51,22 @@ class Stored:
         return {**values, "omitted": 0, "containers": list(rows(situation, wanted))}
 
     def explain(self, text: str) -> Values:
-        """As the daemon's answer to `explain`.
+        """Return an answer to `explain`.
 
         Raises:
-            CriproxyError: nobody is meant by *text*, or more than one; or the state cannot be read, either.
+            CriproxyError: *text* matches no container, or several; or the state cannot be read, either.
         """
         with self._reader() as reader:
             situation, head = self._situation(reader), self._head(reader)
             life = choose(situation.node, reader.find(text), text, reader.titles())
             records = reader.find(life.title)
-        told = tell(situation, life, records)
-        return {**head, "notices": [notice.to_json() for notice in situation.notices], **told}
+        values = to_values(situation, life, records)
+        return {**head, "notices": [notice.to_json() for notice in situation.notices], **values}
 
     def devices(self, config: Path | None) -> Values:
-        """As the daemon's answer to `devices`; what cannot be read is not told."""
+        """Return an answer to `devices`, without what cannot be read."""
         classes, notices = _classes(config)
-        stocks = look_for_cards(classes, self._host_root)
+        stocks = find_cards_within(classes, self._host_root)
         try:
             with self._reader() as reader:
                 situation, head = self._situation(reader), self._head(reader)
@@ -74,14 +74,14 @@ class Stored:
                 lives = [container.life for container in situation.node.containers.values()]
                 holdings.recall(situation.node, reader.newest(Kind.DEVICES, lives))
         except CriproxyError as error:
-            told, known = inventory.tell(classes, stocks, None, Holdings()), False
+            values, known = inventory.to_values(classes, stocks, None, Holdings()), False
             head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
             notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
         else:
-            told, known = inventory.tell(classes, stocks, situation.node, holdings), True
+            values, known = inventory.to_values(classes, stocks, situation.node, holdings), True
             notices = [*situation.notices, *notices]
         listed = [notice.to_json() for notice in notices]
-        return {"started": None, **head, "notices": listed, "guarded": None, "holders_known": known, **told}
+        return {"started": None, **head, "notices": listed, "guarded": None, "holders_known": known, **values}
 
     @contextmanager
     def _reader(self) -> Iterator[Reader]:
@@ -126,14 +126,14 @@ def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
 
 
 def still_running(state_dir: Path) -> str:
-    """In words, that a daemon runs with *state_dir* though nobody answers; empty if none does."""
+    """Return a sentence about a daemon that runs with *state_dir* and does not answer; empty if there is none."""
     if holder := holding(state_dir):
         return f"process {holder} uses the state directory {state_dir}: it hangs, or listens on another control socket"
     return ""
 
 
 def holding(state_dir: Path) -> int | None:
-    """The process that has the state directory. To try the lock instead could keep a daemon from starting."""
+    """Return the process that uses the state directory. Trying the lock instead could keep a daemon from starting."""
     path = state_dir / LOCK_NAME
     try:
         inode = os.stat(path).st_ino  # noqa: PTH116

@@ -40,7 +40,7 @@ def command(host_root: Path, output: str) -> None:
 
 
 def as_json(hardware: Hardware) -> dict[str, Any]:
-    """Everything, with lists of CPUs in ascending order. Where the kernel says nothing, null or an empty list."""
+    """Return the machine as JSON values, with CPUs in ascending order; unknown values are null or empty."""
     topology = hardware.topology
     return {
         "online_cpus": sorted(topology.online_cpus),

@@ -1,12 +1,12 @@
-"""``criproxy usage``: who uses how much of which card."""
+"""``criproxy usage``: shows how much each container uses of which card."""
 
 from functools import partial
 
 import click
 
-from criproxy.cli.asking import PATIENCE_S, control_socket_option
 from criproxy.cli.client import ask
-from criproxy.cli.watching import Render, Values, show_answer, watch_options
+from criproxy.cli.daemon_queries import PATIENCE_S, control_socket_option
+from criproxy.cli.repeated_output import Render, Values, show_answer, watch_options
 
 
 @click.command(short_help="Show how much of each card the containers use.")
@@ -20,10 +20,10 @@ def command(*, history: bool, watch: bool, interval_s: float, output: str, contr
     the usage is not stored on disk. Processes outside of containers are shown as a sum for each card. Containers over
     their quota are listed with the time since when they are over it.
     """
-    show_answer(partial(_ask, control_socket, history=history), output, _renderer, watch=watch, interval_s=interval_s)
+    show_answer(partial(_query, control_socket, history=history), output, _renderer, watch=watch, interval_s=interval_s)
 
 
-def _ask(control_socket: str, *, history: bool) -> Values:
+def _query(control_socket: str, *, history: bool) -> Values:
     answer: Values = ask(control_socket, "usage", {"history": history}, PATIENCE_S)
     return answer
 

@@ -12,15 +12,15 @@ from criproxy.devices.plan import PluginPlan
 from criproxy.devices.sharing import MAX_REPLICAS
 from criproxy.errors import ConfigError
 from criproxy.nvidia.command_line import set_values
-from criproxy.nvidia.effects import without_effect
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.flags import VARIABLES, Program
+from criproxy.nvidia.likely_mistakes import likely_mistakes, without_cards
 from criproxy.nvidia.load import load
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.no_effect import without_effect
 from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
 from criproxy.nvidia.selection import Choice, choose, config_names
 from criproxy.nvidia.syntax import read_file
-from criproxy.nvidia.unknown import unknown_keys
-from criproxy.nvidia.unmeant import unmeant, without_cards
+from criproxy.nvidia.unknown_keys import unknown_keys
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -214,7 +214,7 @@ def _check_replicas(config: PluginConfig) -> None:
 def _notes(text: str | None, config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
     for key in unknown_keys(text or ""):
         yield key.sentence
-    yield from unmeant(text or "", config)
+    yield from likely_mistakes(text or "", config)
     if plan.nvidia is None:
         return
     kind, nowhere = plan.nvidia.kind, {each.rename or each.name for each in without_cards(config)}

@@ -1,4 +1,4 @@
-"""What every part of the controller may use, as one value: no part reaches through another one for it."""
+"""The parts that every other part of the controller may use, as one value: no part reaches them through another."""
 
 from dataclasses import dataclass
 
@@ -17,28 +17,28 @@ from criproxy.observe.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The parts below all others; they know nothing of each other."""
+    """The parts below all others."""
 
     state: NodeState
     """The node, and the only way to change it."""
     persister: Persister
-    """What of it is on disk."""
+    """Writes the node to disk."""
     runtime: RuntimeClient
-    """For calls of our own."""
+    """For criproxy's own calls."""
     cgroups: Cgroups
-    """What containers really have."""
+    """Read what containers have applied."""
     locks: Locks
-    """One for each container: the kubelet's calls and our updates of it pass one after the other."""
+    """One for each container: the kubelet's calls and our updates of it run one after the other."""
     in_flight: InFlight
-    """Starts and updates of which the end is not known yet."""
+    """Creates, starts and updates whose outcome is not known yet."""
     tasks: Tasks
     """Background work."""
     in_force: InForce
-    """The settings in force; a reload brings others."""
+    """The settings in force; a reload replaces them."""
     failures: Failures
-    """What failed in criproxy itself."""
+    """Failures of criproxy itself."""
     counters: Counters
-    """What has been counted since the start."""
+    """Counts since the start."""
     log: Log
 
     @property

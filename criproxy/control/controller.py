@@ -1,4 +1,4 @@
-"""The node's controller: its parts, built and connected. What they do is theirs."""
+"""The node's controller: builds its parts and connects them."""
 
 from functools import cached_property, partial
 
@@ -51,18 +51,18 @@ class Controller:
     Args:
         settings: limits and switches.
         topology: the machine, and which part of it pods may use.
-        policy: with `NonePolicy` nothing is held, watched or asked.
-        store: keeps the node over restarts; read once, here.
-        runtime: for calls of our own; `stop` closes it.
+        policy: with `NonePolicy`, no call is held or watched, and the runtime is not asked.
+        store: keeps the node across restarts; read once, here.
+        runtime: for criproxy's own calls; `stop` closes it.
         log: a structlog logger.
     """
 
     device_plugin: DevicePlugin
-    """What it reports of itself."""
+    """What the device plugin reports about itself."""
     card_usage: CardUsage
-    """What the watcher reports of the use of cards."""
+    """What the watcher reports about the use of cards."""
     _passed_unseen = False
-    """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
+    """Whether calls passed during a bypass by an operator, and there was no resync since then."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Controller:
             state=state,
             persister=persister,
             runtime=runtime,
-            in_flight=(in_flight := InFlight(state.stir, settings.lost_after_s)),
+            in_flight=(in_flight := InFlight(state.notify, settings.lost_after_s)),
             cgroups=Cgroups(runtime, settings.host_root, in_flight),
             locks=Locks(),
             tasks=Tasks(log, failures),
@@ -95,7 +95,7 @@ class Controller:
         self.reconciler = Reconciler(context)
         self.refused_resizes, inheritance = RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
-        self.hotplug = Hotplug(context)  # now that the machine was discovered: what changes from then on is noticed
+        self.hotplug = Hotplug(context)  # after the machine was discovered, so that no later change is missed
         self.devices = DeviceGuard(context)
         self.incidents = Incidents(
             context, self.devices.users, self.device_plugin, self._edits_changed, lambda: self.passes_all
@@ -104,7 +104,7 @@ class Controller:
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
-        creates = Creates(context, self.reconciler, self.outcomes, self.devices, inheritance, self.updates.see_create)
+        creates = Creates(context, self.reconciler, self.outcomes, self.devices, inheritance, self.updates.on_create)
         starts = Starts(context, self.reconciler, self.outcomes, self.resync)
         self.handlers = Handlers(
             context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
@@ -119,12 +119,12 @@ class Controller:
 
     @property
     def ready(self) -> bool:
-        """Whether held calls are decided: the runtime has been asked what runs, or nothing is held."""
+        """Whether held calls are decided: the runtime's containers are known, or no call is held."""
         return self.resync.is_ready or not self.policy_switch.active
 
     @property
     def problem(self) -> str | None:
-        """What keeps the controller from its work, in one sentence; None if nothing does."""
+        """What prevents the controller from working, in one sentence; None if nothing does."""
         if not self.ready:
             return "the runtime has not answered yet what runs"
         error = self.context.persister.error
@@ -132,26 +132,26 @@ class Controller:
 
     @cached_property
     def node_use(self) -> NodeUse:
-        """How much of the node's CPUs and memory is used."""
+        """Measures how much of the node's CPUs and memory is used."""
         return NodeUse(self.context.settings.host_root)
 
     @cached_property
     def gone(self) -> Gone:
-        """Finds containers that have ended by themselves, for who asks about them."""
+        """Checks on request which containers have ended without a call."""
         return Gone(self.context, self.reconciler)
 
     async def start(self) -> None:
-        """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
-        self.node_use.cpu_ratio()  # whoever asks next learns what was used since now
+        """Begin to find out what runs. Return at once; calls that need the answer wait for it."""
+        self.node_use.cpu_ratio()  # the next call measures the use since now
         self.context.tasks.watch_callbacks()
         self.policy_switch.start()
 
     def _begin(self) -> None:
-        """Find out what runs, and notice from then on what happens beside the calls."""
+        """Find out what runs, and from then on detect changes that no call reports."""
         context = self.context
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)
-        # What the store remembers is from before: CPUs may be gone.
+        # The store has the node of the last run: CPUs may be gone since then.
         context.state.submit(TopologyChanged(context.state.node.topology))
         context.tasks.forever("resync", self.resync.run)
         context.runtime.on_unavailable = self.resync.soon
@@ -161,26 +161,26 @@ class Controller:
         context.tasks.forever("scan for cards", self._begin_devices)
 
     async def known(self) -> None:
-        """Return once it is known which containers run, and what they were given; at once where none is followed."""
+        """Wait until the running containers and their cards are known; return at once if no call is held."""
         if self.policy_switch.active:
             await self.devices.begin()
             await self.resync.first()
 
     async def _begin_devices(self) -> None:
         await self.devices.begin()
-        await self.resync.first()  # who ended while criproxy was away is stopped already
+        await self.resync.first()  # containers that ended while criproxy was not running must not be stopped
         self.incidents.follow()
 
     def _edits_changed(self) -> None:
-        self.policy_switch.changed()  # which is set after the start
+        self.policy_switch.changed()  # an attribute that is set after the start
 
     def runtime_lost(self) -> None:
-        """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""
+        """Resync as soon as possible: criproxy may have missed something, such as a restart of the runtime."""
         if self.policy_switch.active:
             self.resync.soon()
 
     def table(self) -> Table:
-        """Which calls are held, watched and edited; another one whenever `PolicySwitch.changed` is called."""
+        """Return which calls are held, watched and edited; it changes whenever `PolicySwitch.changed` is called."""
         if not self.policy_switch.active:
             return {}
         edits = self.policy_switch.edits or self.incidents.edits
@@ -188,7 +188,7 @@ class Controller:
         return {**self.handlers.table(), **edited}
 
     def bypass(self, mode: BypassMode) -> None:
-        """Do less, or everything again: before any container is placed again, the runtime is asked what runs."""
+        """Set the bypass mode; when the bypass ends, the runtime is asked what runs before any container is placed."""
         self.context.state.bypassed = mode is BypassMode.AUTOMATIC
         if mode is BypassMode.ORDERED:
             self._passed_unseen = True
@@ -200,21 +200,21 @@ class Controller:
             for key in unseen_starts(self.node) if self._passed_unseen else ():
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
             self._passed_unseen = False
-            self.context.state.stir()  # whoever waited for its end, such as a stop for a quota
+            self.context.state.notify()  # whoever waited for its end, such as a stop for a quota
 
     @property
     def passes_all(self) -> bool:
-        """Whether an operator has switched the bypass on, so that no reply is edited."""
+        """Whether an operator has switched the bypass on, so that criproxy edits no reply."""
         return self._passed_unseen
 
     async def idle(self) -> None:
-        """Return when nothing is in flight or being updated, and all is told and on disk, or the disk fails."""
+        """Wait until no start or update is in flight, and everything is published and on disk, or the disk fails."""
         while self.context.in_flight.sent() or self.reconciler.at_work:
             await self.context.state.changed()
         await self.context.state.flush()
 
     async def stop(self) -> None:
-        """End background work, after what has been submitted is stored; the calls must have ended before."""
+        """End background work after all submitted events are stored; the calls must have ended before."""
         await self.context.tasks.stop()
         await self.devices.close()
         await self.context.state.close()

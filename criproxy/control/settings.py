@@ -4,62 +4,62 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 
 
 class OnError(Enum):
-    """What becomes of a held call when our own code fails."""
+    """How criproxy continues with a held call when its own code fails."""
 
     SHARED = "shared"
-    """A new container goes on with the last known shared set; everything else that is held is refused."""
+    """A new container gets the last known shared CPUs; all other held calls are refused."""
     PASS = "pass"  # noqa: S105 (no password)
-    """A create or a resize goes on as the kubelet sent it; its container gets its CPUs before it starts."""
+    """A create or a resize continues as the kubelet sent it; its container gets its CPUs before it starts."""
     REFUSE = "refuse"
 
 
 class Promote(Enum):
-    """Which Guaranteed containers that share, and should have exclusive CPUs, get them when there is room."""
+    """Which shared Guaranteed containers that should have exclusive CPUs get them when there is room."""
 
     DEFAULT = ""
-    """Those that came while criproxy failed or was bypassed."""
+    """Those created while criproxy failed or was bypassed."""
     OFF = "off"
     """None."""
     WHEN_FREE = "when-free"
-    """All: also those that were found running, and those that shared before the policy changed."""
+    """All, including adopted containers and those that shared before the policy changed."""
 
 
 class Adopt(Enum):
-    """What becomes of a container that is found and that criproxy did not place."""
+    """How criproxy treats a running container that it did not place."""
 
     PIN = "pin"
-    """It gets a place like any other: it stays where it is, but for exclusive CPUs of others."""
+    """It gets a place like any other: it stays where it is, except on exclusive CPUs of others."""
     WATCH = "watch"
-    """It is left alone, and no CPU that it is on becomes exclusive."""
+    """It is left alone, and none of its CPUs becomes exclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
-    """How patient we are with the disk."""
+    """Timeouts and retries of writes to the disk."""
 
     timeout_s: float = 2.0
-    """After so long a write counts as failed; it may still succeed, and none is begun before it ends."""
+    """When a write counts as failed; it may still succeed, and no other write begins before it ends."""
     retry_pause_s: float = 1.0
-    """Pause before a failing disk is tried again; it doubles up to `retry_limit_s`."""
+    """Pause before a failed write is retried; it doubles up to `retry_limit_s`."""
     retry_limit_s: float = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """How long a create, or an adoption, waits for what tells of cards; each of these may hang for ever."""
+    """How long a create, or an adoption, waits for the sources of evidence about cards; each may hang for ever."""
 
-    look_s: float = 1.0
+    scan_s: float = 1.0
     """For a scan of the machine's cards, a file or folder of the kubelet or of MPS, and the runtime's answer."""
     drivers_s: float = 0.5
     """For all files of a driver together, within a scan."""
     source_s: float = 1.5
-    """For all that the kubelet tells; that ends before by a bound of its own, to report what it has."""
+    """For all queries to the kubelet; they have a shorter limit themselves, to report what they have so far."""
     adoption_s: float = 2.0
-    """How long the containers of one list may wait for the kubelet, which knows where the cards of unknown ones are."""
+    """How long the containers of one list may wait for the kubelet, which knows the cards of unknown containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,62 +67,63 @@ class Settings:
     """Limits and switches of one controller."""
 
     policy_name: str = ""
-    """Of the policy in force, as in the policy file; for people."""
+    """The name of the policy in force, as in the policy file; for people."""
     on_error: OnError = OnError.SHARED
     adopt: Adopt = Adopt.PIN
     promote: Promote = Promote.DEFAULT
     promote_pause_s: float = 1.0
-    """How long a container that should have more waits at the most before it is looked again whether it may have it."""
+    """The longest wait until a container that should have more is checked again."""
     promote_quiet_s: float = 0.1
-    """How long after one look the next one comes at the earliest: on a busy node everything changes all the time."""
+    """The shortest pause between two such checks: a busy node changes all the time."""
     resize_silence_s: float = 600.0
-    """The kubelet repeats a refused resize every second, a few minutes apart at the most: after so long it does not."""
+    """When a refused resize counts as taken back: the kubelet repeats one every second to every few minutes."""
     apply_all: bool = False
-    """Whether another configuration places all containers anew, or new ones only."""
+    """Whether a new configuration places all containers again, or only new ones."""
     devices: DeviceRules | None = None
-    """What containers may see of accelerators; None: devices are left alone."""
+    """Which cards containers may see; None: criproxy leaves devices alone."""
     device_limits: DeviceLimits = DeviceLimits()
     configuration: str = ""
-    """A digest of the configuration: another one than the node's last ends a release."""
+    """A digest of the configuration: if it differs from the node's last one, a release ends."""
     barrier_timeout_s: float = 10.0
-    """How long StartContainer waits for others to give up CPUs, and a call of the kubelet for what is in flight at its
-    container."""
+    """How long StartContainer waits for others to give up CPUs, and a call of the kubelet for other calls about its
+    container that are in flight."""
     resync_timeout_s: float = 30.0
     """How long a held call waits for the first resync."""
     handler_timeout_s: float = 60.0
-    """What a held call may take with us before it is answered as `on_error` says: more than all our own waits
-    together, and less than the two minutes after which the kubelet gives up."""
+    """How long criproxy may hold a call before `on_error` applies: longer than all waits of criproxy together, and
+    shorter than the two minutes after which the kubelet gives up."""
     bypass_timeout_s: float = 2.0
-    """The same for creates while the bypass has switched itself on."""
+    """The same for creates during an automatic bypass."""
     resync_interval_s: float = 60.0
-    """How often the runtime is asked what runs, beside the times when something has happened to it."""
+    """How often criproxy lists the runtime's containers, in addition to the times after it was unavailable."""
     unknown_pause_s: float = 5.0
-    """Pause before each of the two lists that settle a create without an answer, or show what cut removals left."""
+    """Pause before each of the two lists that resolve a create without an answer, or show what cut removals left."""
     concurrent_updates: int = 16
-    """Updates of ours that the runtime gets at once."""
+    """Updates that criproxy sends to the runtime at the same time."""
     retry_pause_s: float = 0.2
     """Pause after the first failed update; it doubles up to `retry_limit_s`."""
     retry_limit_s: float = 30.0
     store: StoreLimits = StoreLimits()
     exit_list_s: float = 10.0
-    """How often the runtime is asked which containers have exited, where it sends no events."""
+    """How often criproxy lists the exited containers if the runtime sends no events."""
     exit_list_beside_events_s: float = 60.0
-    """The same where it does: runtimes drop events that are not fetched in time."""
+    """The same if it sends events: runtimes drop events that are not fetched in time."""
     drift_period_s: float = 5.0
-    """How long it takes to read the cgroups of all containers once; then it begins again."""
+    """The period in which the cgroups of all containers are read once."""
     lost_after_s: float = 3.0
-    """So long after the runtime calls a container exited its processes may still end by themselves; after a cut start
-    that takes 0.3 to 1.4 s. Only then `status` says that the runtime has lost them; the place stays from the first."""
+    """How long the processes of a container may take to end after the runtime reports that it has exited; after a cut
+    start that takes 0.3 to 1.4 s. Only then `status` reports that the runtime has lost them; the container keeps its
+    place from the beginning."""
     host_root: Path = Path("/")
     """Prefix of /proc and /sys/fs/cgroup."""
 
 
 @dataclass(slots=True)
 class InForce:
-    """Which configuration is in force at this moment."""
+    """The configuration in force."""
 
     settings: Settings
     problem: str | None = None
-    """Why the configuration in the file is not the one in force; None where it is."""
+    """Why the configuration in the file is not in force; None if it is."""
     instead: str = ""
-    """What is in force in its place, in a sentence."""
+    """Which configuration is in force instead, in a sentence."""

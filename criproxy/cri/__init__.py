@@ -1,1 +1,1 @@
-"""What we know of CRI: messages, methods, translation, rewriting, our own calls."""
+"""CRI: messages, methods, translation to the model, rewriting, criproxy's own calls."""

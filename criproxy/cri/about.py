@@ -9,7 +9,7 @@ from criproxy.cri.methods import BY_PATH
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Names or ids; empty where the message has none."""
+    """Names or ids; empty if the message has none."""
 
     title: str = ""
     """NAMESPACE/POD/CONTAINER, or NAMESPACE/POD."""
@@ -18,13 +18,13 @@ class About:
 
 
 def about(path: str, message: bytes, *, is_reply: bool = False) -> About:
-    """The pod or container of a request or reply *message* of a call with that path; empty where it cannot be read."""
+    """Return the pod or container of a request or reply *message* of a call with that path; empty if unreadable."""
     method = BY_PATH.get(path)
     if method is None:
         return About()
     try:
         read = utf8.parse(method.reply if is_reply else method.request, message)
-    except Exception:  # noqa: BLE001 (protobuf has its own kinds)
+    except Exception:  # noqa: BLE001 (protobuf has its own exceptions)
         return About()
     match read:
         case api.CreateContainerRequest(sandbox_config=sandbox, config=config):

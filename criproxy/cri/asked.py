@@ -1,4 +1,4 @@
-"""How the numbers of a message were read, in words: what the kubelet sent, and what it must have been asked for."""
+"""Describes the requests in a message: the numbers that the kubelet sent, and the requests that follow from them."""
 
 from dataclasses import dataclass
 
@@ -11,23 +11,23 @@ from criproxy.model.workload import Container, QosClass
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The wishes in one message."""
+    """The requests in one message."""
 
     sentences: tuple[str, ...]
     facts: dict[str, str | int]
-    """The raw fields, by CRI's names, without those that are empty."""
+    """The fields of the message that are not empty, by CRI's names."""
 
 
 def asked(
     resources: api.LinuxContainerResources, container: Container, cgroup_parent: str = "", capacity_bytes: int = 0
 ) -> Asked:
-    """What *resources* say of *container*, which was made out of them.
+    """Describe the *resources* of a create.
 
     Args:
-        resources: of a CreateContainer.
-        container: with the sizes that were read.
-        cgroup_parent: of its sandbox, as the kubelet sent it.
-        capacity_bytes: memory of the node, with which oom_score_adj was read.
+        resources: the resources in a CreateContainer.
+        container: the container with the sizes that were derived from them.
+        cgroup_parent: the cgroup parent of its sandbox, as the kubelet sent it.
+        capacity_bytes: the memory of the node, which is needed to interpret oom_score_adj.
     """
     sentences = [
         _cpu_request(resources, container),
@@ -41,7 +41,7 @@ def asked(
 
 
 def asked_anew(resources: api.LinuxContainerResources, container: Container) -> Asked:
-    """What an UpdateContainerResources of the kubelet says of *container*: what is empty or 0 stays as it is."""
+    """Describe the *resources* of an UpdateContainerResources of *container*, in which empty or 0 means unchanged."""
     sentences: list[str] = []
     if resources.cpu_shares:
         sentences.append(_cpu_request(resources, container))

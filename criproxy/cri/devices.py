@@ -1,26 +1,26 @@
-"""The parts of a CreateContainerRequest about devices: reading them, and writing what the boundary made of them.
+"""Reads the parts of a CreateContainerRequest about devices, and writes the result of the device rules.
 
-What is left of a list stays where and as it was, fields that we do not know included; new entries come last.
+Remaining entries of a list stay unchanged, including unknown fields; new entries are appended.
 """
 
 from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from typing import Any, TypeVar
 
 from criproxy.cri import api_pb2 as api
-from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
 from criproxy.devices.evidence import Subject
 
 CDI_ANNOTATIONS = "cdi.k8s.io/"
-"""Before the rest of an annotation whose value lists CDI devices; of the container, so that a plugin wrote it."""
+"""The prefix of annotations whose values list CDI devices; in a container, they come from a device plugin."""
 
 T = TypeVar("T")
 
 
-def read(request: api.CreateContainerRequest) -> Asked:
-    """What *request* says about devices."""
+def read(request: api.CreateContainerRequest) -> DeviceRequest:
+    """Read the parts of *request* about devices."""
     config = request.config
     cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *_annotated(config.annotations)])
-    return Asked(
+    return DeviceRequest(
         envs=tuple([EnvVar(env.key, env.value) for env in config.envs]),
         devices=tuple(map(_device, config.devices)),
         mounts=tuple(map(_mount, config.mounts)),
@@ -29,13 +29,13 @@ def read(request: api.CreateContainerRequest) -> Asked:
     )
 
 
-def listed(item: api.Container) -> Asked:
-    """What is left of a create in a list of the runtime: annotations."""
-    return Asked(cdi=tuple(dict.fromkeys(_annotated(item.annotations))), annotations=dict(item.annotations))
+def listed(item: api.Container) -> DeviceRequest:
+    """Read the annotations of a listed container: the only part of its create that lists contain."""
+    return DeviceRequest(cdi=tuple(dict.fromkeys(_annotated(item.annotations))), annotations=dict(item.annotations))
 
 
 def subject(item: api.Container) -> Subject:
-    """Whose container an entry of a list is, by the labels of the kubelet."""
+    """Return the pod and the name of a listed container, from the kubelet's labels."""
     uid, namespace, pod = (item.labels.get(f"io.kubernetes.pod.{name}", "") for name in ("uid", "namespace", "name"))
     return Subject(
         sandbox_id=item.pod_sandbox_id, pod_uid=uid, namespace=namespace, pod=pod, container=item.metadata.name
@@ -43,7 +43,7 @@ def subject(item: api.Container) -> Subject:
 
 
 def subject_in(sandbox: api.PodSandboxConfig, sandbox_id: str, container: str = "") -> Subject:
-    """The same of a container that is created in a sandbox; without *container*, of all in it."""
+    """Return the same for a container that is created in a sandbox; without *container*, for all in it."""
     names = sandbox.metadata
     return Subject(
         sandbox_id=sandbox_id, pod_uid=names.uid, namespace=names.namespace, pod=names.name, container=container
@@ -51,16 +51,16 @@ def subject_in(sandbox: api.PodSandboxConfig, sandbox_id: str, container: str = 
 
 
 def _annotated(annotations: Mapping[str, str]) -> Iterator[str]:
-    """Names of CDI devices."""
+    """Yield the names of CDI devices."""
     for key, value in annotations.items():
         if key.startswith(CDI_ANNOTATIONS):
             yield from filter(None, (name.strip() for name in value.split(",")))
 
 
-def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:
-    """The container of *request*; *runtime* is the runtime handler of its pod."""
+def identity(request: api.CreateContainerRequest, runtime: str = "") -> Requester:
+    """Return the identity of the container of *request*; *runtime* is the runtime handler of its pod."""
     image, sandbox = request.config.image, request.sandbox_config
-    return Who(
+    return Requester(
         namespace=sandbox.metadata.namespace,
         images=tuple(dict.fromkeys(filter(None, (image.image, image.user_specified_image)))),
         privileged=request.config.linux.security_context.privileged,
@@ -68,21 +68,21 @@ def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:
     )
 
 
-def who_is_listed(item: api.Container, *, privileged: bool = False) -> Who:
-    """The container of an entry of a list, as far as lists describe it."""
+def listed_identity(item: api.Container, *, privileged: bool = False) -> Requester:
+    """Return the identity of a listed container, as far as lists contain it."""
     images = dict.fromkeys(filter(None, (item.image.image, item.image.user_specified_image)))
-    return Who(
+    return Requester(
         namespace=item.labels.get("io.kubernetes.pod.namespace", ""), images=tuple(images), privileged=privileged
     )
 
 
-def write(request: api.CreateContainerRequest, before: Asked, after: Asked) -> None:
-    """Make *request* say what *after* does.
+def write(request: api.CreateContainerRequest, before: DeviceRequest, after: DeviceRequest) -> None:
+    """Write *after* into *request*.
 
     Args:
         request: the create.
-        before: what it says, as `read`.
-        after: some of the entries of *before*, in their order, and after them new ones.
+        before: the result of `read`.
+        after: some of the entries of *before*, in their order, followed by new ones.
     """
     config = request.config
     for name, value in _write(config.envs, before.envs, after.envs):
@@ -96,7 +96,7 @@ def write(request: api.CreateContainerRequest, before: Asked, after: Asked) -> N
 
 
 def _write(field: MutableSequence[Any], entries: Sequence[T], wanted: Sequence[T]) -> Sequence[T]:
-    """Delete those *entries* of a repeated field that are not wanted; returns what has to be added."""
+    """Delete the *entries* of a repeated field that are not *wanted*, and return those that have to be added."""
     kept = 0
     gone: list[int] = []
     for index, entry in enumerate(entries):

@@ -1,7 +1,7 @@
-"""How a criproxy finds out that what it takes for the runtime is another criproxy.
+"""Detects that the supposed runtime is another criproxy.
 
-A proxy answers this method itself; a runtime does not know it. One that listens on a socket of systemd or is behind a
-link is found in this way, too. One that is bypassed passes it on, and is not found.
+A proxy answers this method itself; a runtime does not know it. This also detects one that listens on a socket of
+systemd or behind a link. A bypassed criproxy forwards the method, and is not detected.
 """
 
 from typing import TYPE_CHECKING
@@ -22,11 +22,11 @@ async def _here(call: Call, message: bytes) -> Verdict:
 
 
 TABLE = {PATH: Rule(hold=_here)}
-"""What every proxy of ours answers."""
+"""The rule that every proxy of criproxy has."""
 
 
 async def criproxy_behind(runtime: "RuntimeClient") -> str | None:
-    """Name and version of the criproxy that *runtime* leads to; empty where it is none, None where it does not say.
+    """Return name and version of the criproxy behind *runtime*; empty if it is none, None if unknown.
 
     Raises:
         RuntimeCallError: the runtime does not answer.

@@ -1,7 +1,7 @@
-"""Hiding every card in a create, for the case that the rule about devices itself has failed.
+"""Hides every card in a create after the device rules have failed.
 
-It shares nothing with the rule but the names of variables and mounts, so that what is wrong there is not wrong here.
-CDI devices and device nodes stay: only device plugins put them into a create. The rule itself is `devices.may_see`.
+It shares only the names of variables and mounts with the rules, so that a defect there does not affect it. CDI devices
+and device nodes stay: only device plugins put them into a create. The rules are in `devices.boundary`.
 """
 
 from collections.abc import MutableSequence
@@ -9,14 +9,14 @@ from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 
 
 def hide_all(request: api.CreateContainerRequest, rules: DeviceRules, runtime: str = "") -> None:
-    """Let the container of *request* see no card, as far as *rules* say that any may be hidden.
+    """Hide all cards that *rules* allow to hide from the container of *request*.
 
     Args:
-        request: is changed in place.
+        request: the create; changed in place.
         rules: with ``hideUnallocated`` other than ``enforce`` nothing is hidden, and with ``userOverride`` other than
             ``strip`` what the pod asks for stays.
         runtime: the runtime handler of its pod, as far as it is known.

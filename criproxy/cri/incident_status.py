@@ -1,21 +1,21 @@
-"""What the status of a container says of an incident: why criproxy has ended it, or what it is to be told of.
+"""Writes an incident into the status of a container: why criproxy has stopped it, or an annotation.
 
-The kubelet shows reason and message of containers that have ended, and of no others; annotations it leaves alone.
+The kubelet shows reason and message only for containers that have ended, and ignores annotations.
 """
 
 from criproxy.cri import api_pb2 as api
 from criproxy.model.incident import KILL_S, Action, Incident, Use
 
 UNHEALTHY = "DeviceUnhealthy"
-"""The reason where a card has failed."""
+"""The reason if a card is unhealthy."""
 UNHEALTHY_ANNOTATION = "devices.criproxy.io/unhealthy"
 QUOTA_ANNOTATION = "devices.criproxy.io/over-quota"
-"""Of a status, where containers are only told of."""
+"""The annotation in the status of a container without another action."""
 _NS = 1_000_000_000
 
 
-def say(status: api.ContainerStatus, incident: Incident, use: Use) -> None:
-    """Say in the *status* of a container what the *incident* has to do with it."""
+def mark(status: api.ContainerStatus, incident: Incident, use: Use) -> None:
+    """Write the *incident* into the *status* of a container, according to *use*."""
     if status.state == api.CONTAINER_EXITED and _has_ended_it(status, incident, use):
         status.reason = incident.excess.reason if incident.excess else UNHEALTHY
         status.message = incident.sentence

@@ -1,4 +1,4 @@
-"""What the runtime's lists say together: which container is which, what never starts, and what stamps say of pods."""
+"""Evaluates the runtime's lists: containers of reservations, containers that never start, and totals of pods."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,10 @@ from criproxy.model.resources import MAX_MACHINE_MILLI
 
 
 def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]) -> frozenset[str]:
-    """Containers that were created in a sandbox that is not ready any more, as a reboot leaves them.
+    """Return created containers in sandboxes that are no longer ready, for example after a reboot.
 
-    Runtimes start none there, and no call says so: the kubelet makes another sandbox, and removes this one some
-    time later.
+    Runtimes do not start containers there, but no call reports that: the kubelet creates another sandbox, and removes
+    this one some time later.
     """
     ended = {sandbox.id for sandbox in sandboxes if sandbox.state == api.SANDBOX_NOTREADY}
     created = (item for item in items if item.state == api.CONTAINER_CREATED)
@@ -19,13 +19,13 @@ def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Cont
 
 
 def stamped(items: Iterable[api.Container], reservation: str) -> api.Container | None:
-    """The container among *items* that was created under *reservation*."""
+    """Return the container among *items* whose stamp has *reservation*."""
     stamps = ((item, read_stamp(item.annotations)) for item in items)
     return next((item for item, stamp in stamps if stamp and stamp.reservation == reservation), None)
 
 
 def pod_totals(items: Iterable[api.Container]) -> dict[str, int]:
-    """By sandbox the CPU of its whole pod, by the stamp of the container that came last."""
+    """Return the CPU of the whole pod by sandbox, from the stamp of its newest container."""
     stamps = ((item, read_stamp(item.annotations)) for item in sorted(items, key=lambda item: item.created_at))
     return {
         item.pod_sandbox_id: min(stamp.pod_cpu_milli, MAX_MACHINE_MILLI)

@@ -1,7 +1,7 @@
 """The methods of CRI: their paths and messages, read from the descriptors of `api_pb2`.
 
-Clients of Kubernetes before 1.23 call them in the package ``runtime.v1alpha2``, whose messages have the
-layout of ``runtime.v1``, so one set of message classes reads both.
+Clients of Kubernetes before 1.23 call them in the package ``runtime.v1alpha2``, whose messages have the layout of
+``runtime.v1``, so one set of message classes serves both.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Method:
     service: str
     """``RuntimeService`` or ``ImageService``."""
     name: str
-    """Such as ``CreateContainer``; no two services share a name."""
+    """Such as ``CreateContainer``; unique across the services."""
     request: type[Message]
     reply: type[Message]
     server_streaming: bool
@@ -57,13 +57,13 @@ BY_PATH: Mapping[str, Method] = MappingProxyType({path: method for method in MET
 """Path of a call → method."""
 
 KNOWN_METHODS = frozenset(BY_PATH)
-"""Every path that metrics may use as a label; what is not here is counted as ``other``."""
+"""Every path that metrics may use as a label; others are counted as ``other``."""
 
 
 def paths(name: str) -> tuple[str, ...]:
-    """The paths of the method with the short name *name*.
+    """Return the paths of the method with the short name *name*.
 
     Raises:
-        KeyError: if CRI has no such method.
+        KeyError: CRI has no such method.
     """
     return METHODS[name].paths

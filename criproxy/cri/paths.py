@@ -1,7 +1,7 @@
 """Paths of calls, for modules that need them before the messages of CRI are loaded."""
 
 PACKAGES = ("runtime.v1", "runtime.v1alpha2")
-"""Both packages a client may call, the current one first."""
+"""The packages that a client may call, the current one first."""
 
 TOUCHED = (
     "ContainerStatus",
@@ -18,14 +18,14 @@ TOUCHED = (
     "UpdateContainerResources",
     "UpdatePodSandboxResources",
 )
-"""The methods of RuntimeService whose calls the controller may hold, watch or edit, in whatever mode."""
+"""The methods of RuntimeService whose calls the controller may hold, watch or edit, in any mode."""
 
 
 def call_paths(service: str, name: str) -> tuple[str, ...]:
-    """The paths of the calls of one method, one per package of `PACKAGES`."""
+    """Return the paths of one method, one for each package in `PACKAGES`."""
     return tuple(f"/{package}.{service}/{name}" for package in PACKAGES)
 
 
 def touched_paths() -> frozenset[str]:
-    """The paths of the methods in `TOUCHED`."""
+    """Return the paths of the methods in `TOUCHED`."""
     return frozenset(path for name in TOUCHED for path in call_paths("RuntimeService", name))

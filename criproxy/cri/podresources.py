@@ -1,7 +1,7 @@
-"""Asks the kubelet's podresources what it has allocated to a pod.
+"""The client of the kubelet's podresources API, which reports what is allocated to a pod.
 
-The kubelet makes its socket anew whenever it starts. A call waits for the connection within its own deadline; where
-there is no socket, it fails at once. grpc is imported at the first call that finds one, in a thread.
+The kubelet creates its socket again whenever it starts. A call waits for the connection within its deadline; without a
+socket, it fails at once. grpc is imported in a thread at the first call that finds a socket.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply", bound=Message)
 Devices = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""What one pod was given: ids by container and resource. A container that is not in it was not spoken of."""
+"""The ids allocated to one pod, by container and resource. For missing containers, nothing is known."""
 
 STAT_TIMEOUT_S = 1.0
 LARGEST_REPLY_BYTES = 16 << 20
-"""That of the kubelet's own clients: a list has all pods of the node."""
+"""The limit of the kubelet's own clients: a list has all pods of the node."""
 _SERVICE = "/v1.PodResourcesLister"
 _CHANNEL_OPTIONS = (
     ("grpc.default_authority", "localhost"),
@@ -41,7 +41,7 @@ _CHANNEL_OPTIONS = (
 
 
 class PodresourcesError(CriproxyError):
-    """The kubelet gave no answer; `code` is the gRPC status, UNAVAILABLE where there is no socket."""
+    """The kubelet gave no answer; `code` is the gRPC status, UNAVAILABLE if there is no socket."""
 
     def __init__(self, code: StatusCode, text: str) -> None:
         super().__init__(text)
@@ -53,27 +53,27 @@ class PodresourcesClient:
 
     Args:
         socket: such as /var/lib/kubelet/pod-resources/kubelet.sock.
-        patience: for a look at it, since a file system may hang.
-        look_s: how long that may take.
+        patience: limits the wait for the file system, which may hang.
+        stat_s: how long a stat of the socket may take.
     """
 
-    def __init__(self, socket: Path, patience: Patience | None = None, look_s: float = STAT_TIMEOUT_S) -> None:
+    def __init__(self, socket: Path, patience: Patience | None = None, stat_s: float = STAT_TIMEOUT_S) -> None:
         self.socket = socket
-        self._look_s = look_s
+        self._stat_s = stat_s
         self._patience = patience or Patience()
         self._channel: Channel | None = None
         self._made: tuple[int, int] | None = None
-        """Which socket was there last: a restarted kubelet makes another one."""
+        """The last known socket, as device and inode: a restarted kubelet creates another one."""
         self._only_lists = False
-        """Whether this kubelet does not know Get, or has it switched off."""
+        """Whether this kubelet does not have Get, or has it disabled."""
 
     async def pods(self, namespace: str, name: str, timeout_s: float) -> list[Devices]:
-        """What was allocated to the pod of this name.
+        """Return the ids that are allocated to the pods of this name.
 
-        Empty where the kubelet has no such pod; several where it has several, such as one that ends and its successor.
+        Empty if the kubelet has no such pod; several if it has several, such as one that ends and its successor.
 
         Raises:
-            PodresourcesError: it gave no answer.
+            PodresourcesError: the kubelet gave no answer.
         """
         await self._connected()
         loop = asyncio.get_running_loop()
@@ -91,10 +91,10 @@ class PodresourcesClient:
         return [_devices(pod) for pod in listed if (pod.namespace, pod.name) == (namespace, name)]
 
     async def in_use(self, timeout_s: float) -> Mapping[str, frozenset[str]]:
-        """The ids that containers of any pod were given, by resource.
+        """Return the ids that are allocated to containers of all pods, by resource.
 
         Raises:
-            PodresourcesError: it gave no answer.
+            PodresourcesError: the kubelet gave no answer.
         """
         await self._connected()
         ids: dict[str, set[str]] = {}
@@ -105,7 +105,7 @@ class PodresourcesClient:
         return {resource: frozenset(those) for resource, those in ids.items()}
 
     async def close(self) -> None:
-        """Drop the connection; no call may be under way."""
+        """Drop the connection; no call may be in flight."""
         if self._channel is not None:
             channel, self._channel = self._channel, None
             await channel.close()
@@ -121,14 +121,14 @@ class PodresourcesClient:
         request = api.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         reply = await self._call("Get", request, api.GetPodResourcesResponse, timeout_s)
         pod = reply.pod_resources
-        if (pod.namespace, pod.name) != (namespace, name):  # one that it does not know is NOT_FOUND
+        if (pod.namespace, pod.name) != (namespace, name):  # unknown pods are NOT_FOUND
             raise PodresourcesError(StatusCode.INTERNAL, "Get: the reply cannot be read: it is not about that pod")
         return [_devices(pod)]
 
     async def _connected(self) -> "Channel":
-        """The connection, to be made by the call; what an earlier kubelet did not know is forgotten."""
+        """Return the connection, which the call establishes; features of an earlier kubelet are forgotten."""
         try:
-            found = await self._patience.wait(str(self.socket), self.socket.stat, self._look_s)
+            found = await self._patience.wait(str(self.socket), self.socket.stat, self._stat_s)
         except OSError as error:
             raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: {error.strerror}") from error
         except Hangs as error:
@@ -151,7 +151,7 @@ class PodresourcesClient:
         assert self._channel is not None
         call: Any = self._channel.unary_unary(
             f"{_SERVICE}/{name}",
-            # Messages as bytes: grpc turns one that cannot be read into None.
+            # Messages as bytes: grpc converts unreadable ones to None.
             request_serializer=None,
             response_deserializer=None,
         )
@@ -166,7 +166,7 @@ class PodresourcesClient:
 
 
 def _is_unknown(error: PodresourcesError) -> bool:
-    """Whether Get will fail as long as this kubelet runs; where its feature gate is off, only the text says so."""
+    """Whether Get will fail as long as this kubelet runs; a disabled feature gate is only recognised by the text."""
     return error.code is StatusCode.UNIMPLEMENTED or "disabled" in str(error)
 
 
@@ -175,7 +175,7 @@ def _devices(pod: api.PodResources) -> Devices:
 
 
 def _union(entries: Iterable[api.ContainerDevices]) -> Mapping[str, tuple[str, ...]]:
-    """Ids by resource: there is an entry for each of its NUMA nodes, or even for each device."""
+    """Return ids by resource: there is an entry for each NUMA node, or even for each device."""
     ids: dict[str, tuple[str, ...]] = {}
     for entry in entries:
         ids[entry.resource_name] = tuple(dict.fromkeys((*ids.get(entry.resource_name, ()), *entry.device_ids)))

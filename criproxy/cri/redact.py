@@ -1,14 +1,14 @@
-"""CRI messages as plain data for logs, without what may be secret.
+"""CRI messages as plain data for logs, without values that may be secret.
 
-What is hidden, and why:
+Hidden are:
 
 * credentials of registries (`AuthConfig`, all but the server), and credential specs of Windows;
-* values of environment variables, where applications get passwords; the names stay;
-* commands and arguments behind the program's name, since passwords are given there, too;
-* output of ExecSync, and URLs of Exec, Attach and PortForward, whose token gives access to anyone;
+* values of environment variables, which may be passwords; the names stay;
+* commands and arguments after the program's name, which may contain passwords, too;
+* output of ExecSync, and URLs of Exec, Attach and PortForward, whose token grants access;
 * the ``info`` of verbose status replies: runtimes put the whole OCI spec there;
 * values of labels, annotations and options whose key looks secret, and last-applied configurations;
-* fields that this version does not know: they are not shown at all.
+* fields that this version does not know, which are omitted.
 """
 
 import re
@@ -61,11 +61,11 @@ HIDDEN_FIELDS: Mapping[str, Mapping[str, Callable[[Any], object]]] = {
     "WindowsContainerSecurityContext": {"credential_spec": _hide},
     "WindowsSandboxSecurityContext": {"credential_spec": _hide},
 }
-"""Message → field → what is shown in its place."""
+"""Message → field → function that returns its replacement."""
 
 
 def to_plain(message: Message) -> dict[str, Any]:
-    """*message* as nested dicts and lists that JSON can say: set fields only, by their names, enums by name."""
+    """Convert *message* to JSON values: set fields only, by their names, enums by name."""
     hidden = HIDDEN_FIELDS.get(message.DESCRIPTOR.name, {})
     return {
         field.name: hidden[field.name](value) if field.name in hidden else _plain_field(field, value)

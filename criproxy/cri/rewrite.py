@@ -1,8 +1,8 @@
 """Grant → message: writes only the fields that criproxy owns.
 
-Those are ``cpuset_cpus`` and ``cpuset_mems`` of the container's resources, ``cpu_quota`` and ``cpu_period`` where the
-quota is lifted or was, and the annotation of `cri.stamp`.
-Messages are edited in place after parsing: everything else, fields that we do not know included, leaves as it came.
+These are ``cpuset_cpus`` and ``cpuset_mems`` of the container's resources, ``cpu_quota`` and ``cpu_period`` if the
+quota is or was lifted, and the annotation of `cri.stamp`. Messages are edited in place after parsing: everything else,
+including unknown fields, stays unchanged.
 """
 
 from criproxy.cri import api_pb2 as api
@@ -11,7 +11,7 @@ from criproxy.model.resources import LIFTED_US, CfsQuota
 
 
 def place(request: api.CreateContainerRequest, cpus: str, mems: str, stamp: Stamp, *, lift: bool = False) -> bytes:
-    """Put the container of *request* on *cpus* and *mems* (kernel list format) and stamp it.
+    """Write *cpus* and *mems* (kernel list format) and the stamp into *request*.
 
     An empty string leaves that field as the kubelet set it; with *lift* it gets no CFS quota.
     """
@@ -24,21 +24,21 @@ def place(request: api.CreateContainerRequest, cpus: str, mems: str, stamp: Stam
 
 
 def repin(request: api.UpdateContainerResourcesRequest, cpus: str, mems: str, quota: CfsQuota | None = None) -> bytes:
-    """The kubelet's update with our cpuset in it, whatever cpuset it carried, and with *quota* if that is said."""
+    """Return the kubelet's update with our cpuset in place of its own, and with *quota* if given."""
     _pin(request.linux, cpus, mems)
     _limit(request.linux, quota)
     return request.SerializeToString()
 
 
 def update(cpus: str, mems: str, quota: CfsQuota | None = None) -> api.LinuxContainerResources:
-    """An update of our own: only what changes. What is empty stays as it is, and hugepage limits would pile up."""
+    """Return an update with only the changes: empty fields stay unchanged, and hugepage limits would accumulate."""
     resources = api.LinuxContainerResources(cpuset_cpus=cpus, cpuset_mems=mems)
     _limit(resources, quota)
     return resources
 
 
-def tell_quota(status: api.ContainerStatus, asked: CfsQuota) -> None:
-    """Say in *status* the quota that was *asked*, in place of the lifted one; the period never changed."""
+def show_quota(status: api.ContainerStatus, asked: CfsQuota) -> None:
+    """Write the requested quota *asked* into *status*, in place of the lifted one; the period is unchanged."""
     status.resources.linux.cpu_quota = asked.quota_us
 
 
@@ -50,6 +50,6 @@ def _pin(resources: api.LinuxContainerResources, cpus: str, mems: str) -> None:
 
 
 def _limit(resources: api.LinuxContainerResources, quota: CfsQuota | None) -> None:
-    # Both: runtimes differ in what becomes of a period that is not sent along.
+    # Send both: runtimes differ in how they handle a missing period.
     if quota is not None:
         resources.cpu_quota, resources.cpu_period = quota.quota_us, quota.period_us

@@ -1,4 +1,4 @@
-"""Our own calls to the runtime, through grpc.aio: lists, statuses, updates, events.
+"""criproxy's own calls to the runtime, through grpc.aio: lists, statuses, updates, events.
 
 grpc is imported at the first call, in a thread: a daemon answers its first pass-through call before that.
 Everything that grpc raises leaves this file as a `RuntimeCallError`.
@@ -25,7 +25,7 @@ Reply = TypeVar("Reply", bound=Message)
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 10.0
-"""Deadline of one call; none of the calls that we make ourselves waits for a process."""
+"""The deadline of one call; none of criproxy's own calls waits for a process."""
 
 _CHANNEL_OPTIONS = (
     ("grpc.default_authority", "localhost"),
@@ -35,13 +35,13 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A client of its own has a connection of its own: it must not wait out the pause after another one's failure.
+    # Each client has a separate connection: it must not wait for the pause after the failure of another one.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 class RuntimeCallError(CriproxyError):
-    """A call of ours that the runtime refused or never answered; `code` is the gRPC status."""
+    """The runtime refused or did not answer a call of criproxy; `code` is the gRPC status."""
 
     def __init__(self, method: str, code: StatusCode, details: str) -> None:
         super().__init__(f"{method}: {code.name}: {details}")
@@ -50,12 +50,12 @@ class RuntimeCallError(CriproxyError):
 
     @property
     def not_found(self) -> bool:
-        """Whether the runtime says that the container or sandbox does not exist."""
+        """Whether the runtime reports that the container or sandbox does not exist."""
         return self.code is StatusCode.NOT_FOUND
 
     @property
     def is_away(self) -> bool:
-        """Whether the runtime was not reached at all; any other failure may be of what was asked for alone."""
+        """Whether the runtime was not reached; other failures may concern only this call's container or sandbox."""
         return self.code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
 
 
@@ -64,22 +64,22 @@ class RuntimeClient:
 
     Args:
         endpoint: such as ``unix:///run/containerd/containerd.sock``.
-        timeout_s: deadline of a call that names none.
+        timeout_s: the default deadline of a call.
     """
 
     def __init__(self, endpoint: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.endpoint = endpoint
         self.on_unavailable: Callable[[], None] = lambda: None
-        """Called at every call that did not reach the runtime: it may be restarting."""
+        """Called after every call that did not reach the runtime: it may be restarting."""
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
         self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
         self._package = PACKAGES[0]
 
     async def version(self) -> api.VersionResponse:
-        """What the runtime calls itself; settles which package of CRI it speaks.
+        """Return the name and version of the runtime, and select the package of CRI that it supports.
 
-        A runtime that does not know ``runtime.v1`` is asked in ``runtime.v1alpha2``, and so are all later calls.
+        If it does not know ``runtime.v1``, this and all later calls use ``runtime.v1alpha2``.
         """
         current, old = PACKAGES
         try:
@@ -90,18 +90,18 @@ class RuntimeClient:
         return await self._version_in(old)
 
     async def list_containers(self, sandbox_id: str = "") -> Sequence[api.Container]:
-        """All containers in every state, or those of one sandbox."""
+        """List the containers in all states, or those of one sandbox."""
         return await self._list(api.ContainerFilter(pod_sandbox_id=sandbox_id))
 
     async def list_exited(self) -> Sequence[api.Container]:
-        """The containers that have ended and were not removed yet."""
+        """List the containers that have ended and were not removed yet."""
         return await self._list(api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_EXITED)))
 
     async def container_events(self) -> AsyncIterator[api.ContainerEventResponse]:
-        """What happens to containers from now on, in order, until the runtime ends the stream.
+        """Yield the events of containers in order, until the runtime ends the stream.
 
         Raises:
-            RuntimeCallError: for every end but OK; UNIMPLEMENTED where the runtime has no such stream.
+            RuntimeCallError: the stream ended with another status than OK; UNIMPLEMENTED if the runtime has no stream.
         """
         call = (await self._events_call())(api.GetEventsRequest())
         from grpc.aio import AioRpcError
@@ -119,24 +119,24 @@ class RuntimeClient:
             call.cancel()
 
     async def list_pod_sandbox(self) -> Sequence[api.PodSandbox]:
-        """All sandboxes, ready or not."""
+        """List all sandboxes, ready or not."""
         return (await self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)).items
 
     async def container_status(self, container_id: str, *, verbose: bool = False) -> api.ContainerStatusResponse:
-        """State and resources of one container; *verbose* adds the runtime's own notes (on containerd the pid)."""
+        """Return state and resources of one container; *verbose* adds runtime-specific information, such as the pid."""
         request = api.ContainerStatusRequest(container_id=container_id, verbose=verbose)
         return await self.call("ContainerStatus", request, api.ContainerStatusResponse)
 
     async def update_container_resources(self, container_id: str, linux: api.LinuxContainerResources) -> None:
-        """Change the fields set in *linux*; what is empty or 0 stays as it is."""
+        """Change the fields set in *linux*; empty or 0 means unchanged."""
         request = api.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
         await self.call("UpdateContainerResources", request, api.UpdateContainerResourcesResponse)
 
     async def call(self, name: str, request: Message, reply: type[Reply], timeout_s: float | None = None) -> Reply:
-        """Any unary method of RuntimeService or ImageService by its short *name*.
+        """Call any unary method of RuntimeService or ImageService by its short *name*.
 
         Raises:
-            RuntimeCallError: for every status but OK.
+            RuntimeCallError: the status is not OK.
         """
         await self._out_of_pause()
         call = self._calls.get(name) or await self._prepare(name, reply)
@@ -153,12 +153,12 @@ class RuntimeClient:
             if _is_cancelled():
                 raise
             raise _dropped(name) from error
-        if answer is None:  # so grpc hands on what its deserializer raised
+        if answer is None:  # grpc returns it if its deserializer raised
             raise RuntimeCallError(name, StatusCode.INTERNAL, f"the reply is not a {reply.DESCRIPTOR.full_name}")
         return answer
 
     async def probe(self, path: str) -> tuple[StatusCode, str]:
-        """Code and text with which a method of any service ends, without a message.
+        """Call a method of any service with an empty message, and return the status code and text.
 
         Raises:
             RuntimeCallError: the runtime does not answer.
@@ -177,7 +177,7 @@ class RuntimeClient:
         return StatusCode.OK, ""
 
     async def close(self) -> None:
-        """Cancel what is under way and drop the connection."""
+        """Cancel the calls in flight and drop the connection."""
         if self._channel is not None:
             channel, self._channel = self._channel, None
             self._calls.clear()
@@ -201,7 +201,7 @@ class RuntimeClient:
         )
 
     async def _out_of_pause(self) -> None:
-        """Drop a channel that waits until it tries again: the runtime may be back, and calls should reach it."""
+        """Drop a channel that waits before it reconnects: the runtime may be back, and calls should reach it."""
         if self._channel is None:
             return
         from grpc import ChannelConnectivity
@@ -229,7 +229,7 @@ class RuntimeClient:
 
 
 async def if_reported(asked: Awaitable[T]) -> T | None:
-    """What is *asked* about one container; None where the runtime fails for that one: others need not wait for it.
+    """Await *asked*, a query about one container; None if the runtime fails for that container alone.
 
     Raises:
         RuntimeCallError: the runtime is away.
@@ -247,16 +247,16 @@ def _failure(method: str, error: "AioRpcError") -> RuntimeCallError:
 
 
 def _is_cancelled() -> bool:
-    """Whether this task itself is cancelled, and not only its call: grpc ends both alike."""
+    """Whether this task is cancelled, and not only its call: grpc raises the same exception for both."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def _dropped(method: str) -> RuntimeCallError:
-    """What a call ends with whose channel another one has dropped, because the runtime was away."""
+    """Return the error of a call whose channel another call has dropped, because the runtime was away."""
     return RuntimeCallError(method, StatusCode.UNAVAILABLE, "the connection to the runtime was given up")
 
 
 def _serialise(request: Message) -> bytes:
-    # Not Message.SerializeToString: the base class only raises.
+    # Not Message.SerializeToString, which only raises in the base class.
     return request.SerializeToString()

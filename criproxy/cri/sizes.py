@@ -1,6 +1,6 @@
-"""Resources in messages → sizes: the CPU and the memory that a create, a resize, a status or a stamp asks for.
+"""Resources in messages → sizes: CPU and memory in a create, a resize, a status or a stamp.
 
-What a field cannot express stays as it was before.
+Values that a field cannot express stay unchanged.
 """
 
 from criproxy.cri import api_pb2 as api
@@ -20,9 +20,9 @@ from criproxy.model.workload import Container, QosClass, Sizes
 
 
 def pod_total(resources: api.LinuxContainerResources) -> int:
-    """The CPU of a whole pod, in milli, by the *resources* of its sandbox; 0 where they say nothing of it.
+    """Return the CPU of a whole pod, in milli, from the *resources* of its sandbox; 0 if they do not have it.
 
-    Shares end at 256 CPUs; more than that follows from the quota, if there is one.
+    Shares cannot express more than 256 CPUs; more follows from the quota, if there is one.
     """
     total = shares_to_milli(resources.cpu_shares)
     if total < MAX_SHARES_MILLI:
@@ -32,12 +32,12 @@ def pod_total(resources: api.LinuxContainerResources) -> int:
 
 
 def sizes_after(resources: api.LinuxContainerResources, before: Container, capacity_bytes: int = 0) -> Sizes:
-    """What *before* asks for after an update with *resources*, in which 0 means that nothing changes."""
+    """Return the sizes of *before* after an update with *resources*, in which 0 means unchanged."""
     shares, quota = resources.cpu_shares, _quota(resources, before)
     cpu_limit = quota_to_milli(quota.quota_us, quota.period_us) if quota else None
     cpu = shares_to_milli(shares) if shares > 0 else before.cpu_milli
     if before.qos is QosClass.GUARANTEED and shares >= MAX_SHARES:
-        cpu = max(cpu, cpu_limit or 0)  # the shares end at 256 CPUs; its limit is its request
+        cpu = max(cpu, cpu_limit or 0)  # shares cannot express more than 256 CPUs; its limit is its request
     memory_limit = _limit(resources.memory_limit_in_bytes) or before.memory_limit_bytes
     request = _memory_request(before, resources.oom_score_adj, memory_limit, capacity_bytes)
     return Sizes(
@@ -65,17 +65,17 @@ def _memory_request(before: Container, score: int, limit_bytes: int | None, capa
 
 
 def sizes_in_force(resources: api.LinuxContainerResources, before: Container, capacity_bytes: int = 0) -> Sizes:
-    """*before* updated by the *resources* of its status: what these do not have stays as before."""
+    """Return the sizes of *before* updated by the *resources* of its status, which may omit values."""
     return sizes_after(_as_asked(resources, before), before, capacity_bytes)
 
 
 def sizes_of_either(
     resources: api.LinuxContainerResources, asked: Container, before: Sizes, capacity_bytes: int = 0
 ) -> Sizes:
-    """Which sizes are in force, those of *asked* or those of *before* it, by the *resources* of its status."""
+    """Return the sizes in force, those of *asked* or those of *before*, from the *resources* of its status."""
     found = api.LinuxContainerResources()
     found.CopyFrom(resources)
-    if resources.cpu_quota < 0 and asked.sizes.cpu_quota and before.cpu_quota:  # lifted: it says nothing of either
+    if resources.cpu_quota < 0 and asked.sizes.cpu_quota and before.cpu_quota:  # lifted: the quota shows neither
         found.cpu_quota = 0
         if sizes_after(found, asked, capacity_bytes) == asked.sizes:
             return asked.sizes
@@ -83,10 +83,9 @@ def sizes_of_either(
 
 
 def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.LinuxContainerResources:
-    """The *resources* in force with a quota in place of a lifted one: that of *before*, or of its new request.
+    """Return the *resources* in force with a lifted quota replaced: by that of *before*, or of its new request.
 
-    Which limit was asked for with a resize since then, only the kubelet knows; of a Guaranteed container it is the
-    request.
+    Only the kubelet knows the limit of a resize since then; for a Guaranteed container it is the request.
     """
     if resources.cpu_quota >= 0 or before.asked_quota is None:
         return resources
@@ -100,7 +99,7 @@ def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.
 
 
 def sizes_of_stamp(stamp: Stamp) -> Sizes:
-    """What *stamp* says was asked for."""
+    """Return the requested sizes in *stamp*."""
     return Sizes(
         cpu_milli=min(stamp.cpu_milli, MAX_MACHINE_MILLI),
         cpu_limit_milli=_limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI)),
@@ -111,7 +110,7 @@ def sizes_of_stamp(stamp: Stamp) -> Sizes:
 
 
 def stamped_quota(stamp: Stamp) -> CfsQuota | None:
-    """The CPU limit that *stamp* says was asked; an old one knows only the limit that it is."""
+    """Return the requested CPU limit in *stamp*; an old stamp only has the limit in milli-CPU."""
     return CfsQuota.sent(stamp.cpu_quota_us, stamp.cpu_period_us) or CfsQuota.of_limit(
         _limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI))
     )

@@ -1,7 +1,7 @@
-"""Our stamp on a container: its identity and what it asked for, never its place.
+"""The stamp of a container: its identity and its requests, but not its place.
 
-It is the annotation `ANNOTATION`, written at CreateContainer. Annotations stay as they are when a container is
-moved, so the stamp says nothing of CPUs.
+It is the annotation `ANNOTATION`, written at CreateContainer. Annotations cannot change when a container is moved, so
+the stamp does not contain CPUs.
 """
 
 import json
@@ -19,32 +19,32 @@ _MAX_ID_LENGTH = 128
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Identity and wishes of one container, as they were when it was placed."""
+    """Identity and requests of one container, as they were when it was placed."""
 
     reservation: str
-    """Our id of the container from before the runtime gave it one."""
+    """The reservation id of the container."""
     qos: str
     """Name of the QoS class, such as ``Guaranteed``."""
     cpu_milli: int = 0
     cpu_limit_milli: int = 0
-    """0 where there is none."""
+    """0 if there is none."""
     cpu_quota_us: int = 0
     cpu_period_us: int = 0
-    """The limit as it was sent; 0 where there is none."""
+    """The limit as it was sent; 0 if there is none."""
     memory_limit_bytes: int = 0
-    """0 where there is none."""
+    """0 if there is none."""
     memory_request_low_bytes: int = 0
     memory_request_high_bytes: int = 0
-    """0 where nothing is known of the request."""
+    """0 if the request is unknown."""
     hints: str = ""
     """For each of its cards the NUMA nodes next to it, in kernel notation with ``;`` between them."""
     stays: bool = False
     """Whether an update might take its cards away."""
     pod_cpu_milli: int = 0
-    """The CPU of its whole pod at that time; 0 where it was not known."""
+    """The CPU of its whole pod at that time; 0 if unknown."""
 
     def to_text(self) -> str:
-        """The value of the annotation: JSON with sorted keys."""
+        """Return the value of the annotation: JSON with sorted keys."""
         return _ENCODER.encode({name: getattr(self, name) for name in _TYPES})
 
 
@@ -53,9 +53,9 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:
-    """The stamp among a container's *annotations*; None if it has none or one that cannot be ours.
+    """Return the stamp among a container's *annotations*; None if there is none or it is invalid.
 
-    Keys that we do not know are left out: a newer criproxy may have written them.
+    Unknown keys are ignored: a newer criproxy may have written them.
     """
     try:
         values = json.loads(annotations.get(ANNOTATION, "null"))
@@ -69,12 +69,12 @@ def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:
 
 
 def _bounded(value: Any) -> Any:  # noqa: ANN401 (a value of any field)
-    """A number as CRI could have said it: any program may have written the annotation."""
+    """Limit a number to the range of CRI: any program may have written the annotation."""
     return min(max(value, 0), MAX_INT64) if type(value) is int else value
 
 
 def _is_id(text: str) -> bool:
-    """Whether it may be a reservation: these are short and plain."""
+    """Whether it may be a reservation id: these are short and plain."""
     return 0 < len(text) <= _MAX_ID_LENGTH and text.isascii() and text.isprintable()
 
 
@@ -83,12 +83,12 @@ MISSED = "criproxy/missed"
 
 
 def missed_text(missed: Missed) -> str:
-    """The value of `MISSED`."""
+    """Return the value of `MISSED`."""
     return _ENCODER.encode(to_plain(missed))
 
 
 def read_missed(annotations: Mapping[str, str]) -> Missed | None:
-    """What a container's *annotations* say of it; None if they say nothing, or what cannot be ours."""
+    """Return the mark in a container's *annotations*; None if there is none or it is invalid."""
     try:
         return from_plain(Missed, json.loads(annotations[MISSED]))
     except (KeyError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Statuses of containers in replies: finds and changes them, such as to say the quota that was asked for."""
+"""Finds and changes statuses of containers in replies, for example to show the requested quota."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -20,31 +20,31 @@ STATUSES: Mapping[str, Callable[[Any], Iterable[api.ContainerStatus]]] = Mapping
 """Short name of each method whose replies do → the statuses in one reply."""
 
 Asked = Callable[[api.ContainerStatus], CfsQuota | None]
-"""The quota that was asked for the container of a status; None where the status stays as it is."""
+"""Returns the requested quota for the container of a status; None if the status stays unchanged."""
 
 _LIFTED = api.LinuxContainerResources(cpu_quota=LIFTED_US).SerializeToString()
 """Bytes of every message with a lifted quota; few others have them, so most need not be decoded."""
 
 
 def as_asked(name: str, message: bytes, asked: Asked) -> bytes | None:
-    """The reply *message* of the method *name* with quotas as they were *asked*; None if it says so already.
+    """Return the reply *message* of the method *name* with the requested quotas; None if it is unchanged.
 
     Raises:
         UnreadableMessage: if it is no such reply.
     """
-    return changed(name, message, (_LIFTED,), partial(_told, asked=asked))
+    return changed(name, message, (_LIFTED,), partial(_show_asked, asked=asked))
 
 
 def changed(
     name: str, message: bytes, marks: Iterable[bytes], change: Callable[[api.ContainerStatus], bool]
 ) -> bytes | None:
-    """The reply *message* of the method *name* with other statuses; None where none is another one.
+    """Return the reply *message* of the method *name* with changed statuses; None if none changes.
 
     Args:
         name: of one of `STATUSES`.
         message: as the runtime sent it.
         marks: bytes, such as ids, without any of which no status changes.
-        change: changes a status in place, and says whether it did.
+        change: changes a status in place, and returns whether it did.
 
     Raises:
         UnreadableMessage: if it is no such reply.
@@ -52,12 +52,12 @@ def changed(
     if not any(mark in message for mark in marks):
         return None
     reply = translate.read(METHODS[name].reply, message)
-    told = [change(status) for status in STATUSES[name](reply)]
-    return reply.SerializeToString() if any(told) else None
+    results = [change(status) for status in STATUSES[name](reply)]
+    return reply.SerializeToString() if any(results) else None
 
 
-def _told(status: api.ContainerStatus, asked: Asked) -> bool:
+def _show_asked(status: api.ContainerStatus, asked: Asked) -> bool:
     quota = asked(status) if translate.lifted(status) else None
     if quota is not None:
-        rewrite.tell_quota(status, quota)
+        rewrite.show_quota(status, quota)
     return quota is not None

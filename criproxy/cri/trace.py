@@ -26,17 +26,17 @@ from criproxy.wire.calls import (
 )
 
 LIMIT_CHARS = 16_384
-"""Of one message's JSON; what is longer is cut."""
+"""The longest JSON of one message; longer ones are cut."""
 
 Write = Callable[..., None]
-"""Takes an event and keys, as a method of a structlog logger does."""
+"""Receives an event and keys, like a method of a structlog logger."""
 
 
 def resolve(names: Iterable[str]) -> frozenset[str]:
-    """The paths that *names* mean: short names, full paths, or ``*`` for every method of CRI.
+    """Return the paths for *names*: short names, full paths, or ``*`` for every method of CRI.
 
     Raises:
-        UsageError: for a name that is none of these, with the nearest one that is.
+        UsageError: a name is unknown; the text has the most similar one.
     """
     found: set[str] = set()
     for name in names:
@@ -53,9 +53,9 @@ def resolve(names: Iterable[str]) -> frozenset[str]:
 
 
 def traced(table: Table, paths: frozenset[str], write: Write) -> Table:
-    """*table* with the calls to *paths* also passed to *write*, and everything else as before.
+    """Return *table* with the calls to *paths* also passed to *write*.
 
-    A traced call that would pass is watched instead: its messages are copied while they pass.
+    A traced call that would pass through is watched instead: its messages are copied.
     """
     tracer = _Tracer(write)
     return {**table, **{path: tracer.rule(BY_PATH[path], table.get(path, Rule())) for path in paths}}
@@ -65,10 +65,10 @@ class _Tracer:
     def __init__(self, write: Write) -> None:
         self._write = write
         self._verdicts: dict[tuple[int, int], Verdict] = {}
-        """(connection, stream) of a held call that has not ended → what its handler said."""
+        """(connection, stream) of a held call that has not ended → the verdict of its handler."""
 
     def rule(self, method: Method, inner: Rule) -> Rule:
-        """*inner* with our handlers around its own."""
+        """Return *inner* with tracing around its handlers."""
         return replace(
             inner,
             hold=self._around_hold(inner.hold) if inner.hold else None,
@@ -118,7 +118,7 @@ def _name(call: Call) -> dict[str, Any]:
 
 
 def _render(kind: type[Message], data: bytes | None) -> object:
-    """The message as plain data; where it cannot be read, its size: its bytes may hold secrets."""
+    """Return the message as plain data; if it is unreadable, only its size, since its bytes may contain secrets."""
     if data is None:
         return "<unreadable or too large>"
     message = kind()

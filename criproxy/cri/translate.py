@@ -1,6 +1,6 @@
-"""Message → model: reads only, and never fails on odd values.
+"""Message → model: only reads, and accepts any values.
 
-What a field cannot express is left at the model's default. Bytes that are no message of their type are the one error.
+Values that a field cannot express stay at the model's default. The only error is bytes that cannot be parsed.
 """
 
 import json
@@ -38,7 +38,7 @@ _STATES = {
 
 
 class UnreadableMessage(CriproxyError):
-    """Bytes that are no message of the type that their call carries."""
+    """The bytes of a call are not a message of its type."""
 
     code = StatusCode.INVALID_ARGUMENT
 
@@ -81,7 +81,7 @@ def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
 
 
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
-    """The pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
+    """Return the pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
     return Pod(
         key=sandbox_id,
         uid=config.metadata.uid,
@@ -97,9 +97,9 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
 
 
 def container(request: api.CreateContainerRequest, reservation: str, capacity_bytes: int = 0) -> Container:
-    """The container that *request* asks for, under a fresh *reservation* id.
+    """Return the container of a create *request*, with a new *reservation* id.
 
-    Without *capacity_bytes*, the memory of the node, the memory request of a Burstable container is not known.
+    Without *capacity_bytes*, the memory of the node, the memory request of a Burstable container is unknown.
     """
     resources = request.config.linux.resources
     sandbox = request.sandbox_config
@@ -126,14 +126,14 @@ def has_cpuset(message: bytes) -> bool:
     """Whether an UpdateContainerResourcesRequest sets CPUs or memory nodes.
 
     Raises:
-        UnreadableMessage: if it is none.
+        UnreadableMessage: the message cannot be parsed.
     """
     linux = read(api.UpdateContainerResourcesRequest, message).linux
     return bool(linux.cpuset_cpus or linux.cpuset_mems)
 
 
 def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
-    """What the annotation shall say of *placed*, whose pod has that much CPU as a whole."""
+    """Return the stamp for *placed*, whose pod has a total of *pod_cpu_milli*."""
     quota, request = placed.asked_quota, placed.memory_request_bytes
     return Stamp(
         reservation=placed.reservation,
@@ -152,12 +152,12 @@ def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
 
 
 def state(found: api.Container | api.ContainerStatus) -> ContainerState:
-    """How far the runtime says a container is; a state that we do not know counts as possibly running."""
+    """Return the state of a container as the runtime reports it; an unknown state counts as possibly running."""
     return _STATES.get(found.state, ContainerState.UNKNOWN)
 
 
 def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: int = 0) -> Pod:
-    """A sandbox from a list, which has neither its cgroup (see `cgroup_parent_in`) nor its CPU as a whole."""
+    """Return the pod of a listed sandbox; lists have neither its cgroup (see `cgroup_parent_in`) nor its total CPU."""
     names = item.metadata
     return Pod(
         key=item.id,
@@ -175,7 +175,7 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: in
 
 
 def listed(item: api.Container) -> Container:
-    """Who a container from a list is; what it asked for is not in there."""
+    """Return the identity of a listed container; lists do not contain its requests."""
     return Container(
         key=item.id,
         pod=item.pod_sandbox_id,
@@ -187,9 +187,9 @@ def listed(item: api.Container) -> Container:
 
 
 def found_container(item: api.Container, reply: api.ContainerStatusResponse, capacity_bytes: int = 0) -> Container:
-    """A container from a list and its verbose status: its identity, and what it asked for.
+    """Return a container from a list and its verbose status: its identity and its requests.
 
-    That is what our stamp says, as far as a resize has not changed it since; without a stamp all is read from the sizes
+    The requests come from our stamp, unless a resize has changed them since; without a stamp they come from the sizes
     in force. *capacity_bytes* is the memory of the node.
     """
     stamp = read_stamp(item.annotations)
@@ -218,15 +218,15 @@ def _stamped_hints(stamp: Stamp) -> tuple[CpuSet, ...]:
 
 
 def cgroup_parent_in(info: Mapping[str, str]) -> str:
-    """The cgroup of the pod in the *info* of a verbose ContainerStatus, as a sandbox configuration would say it.
+    """Return the cgroup of the pod from the *info* of a verbose ContainerStatus, as in a sandbox configuration.
 
-    Empty where the runtime does not report it; containerd and CRI-O do, in the OCI specification of the container.
+    Empty if the runtime does not report it; containerd and CRI-O do, in the OCI specification of the container.
     """
     return cgroup_in(info).rpartition("/")[0]
 
 
 def cgroup_in(info: Mapping[str, str]) -> str:
-    """The container's own cgroup in the *info* of a verbose ContainerStatus, as a path below the mount; or empty."""
+    """Return the container's cgroup from the *info* of a verbose ContainerStatus, relative to the mount; or empty."""
     path = (_linux_in(info) or {}).get("cgroupsPath")
     if not isinstance(path, str):
         return ""
@@ -235,7 +235,7 @@ def cgroup_in(info: Mapping[str, str]) -> str:
 
 
 def pid_in(info: Mapping[str, str]) -> int | None:
-    """The process id in the *info* of a verbose ContainerStatus; None where it has none or it is 0."""
+    """Return the process id from the *info* of a verbose ContainerStatus; None if it has none or it is 0."""
     try:
         notes = json.loads(info.get("info", "{}"))
     except ValueError:
@@ -245,9 +245,9 @@ def pid_in(info: Mapping[str, str]) -> int | None:
 
 
 def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The device nodes that the runtime made in a container, by the *info* of a verbose ContainerStatus.
+    """Return the device nodes that the runtime made in a container, from the *info* of a verbose ContainerStatus.
 
-    None where it does not report them. What a hook adds is not among them.
+    None if it does not report them. Nodes that a hook adds are not included.
     """
     linux = _linux_in(info)
     try:
@@ -257,7 +257,7 @@ def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def privileged_in(info: Mapping[str, str]) -> bool:
-    """Whether a container was created as a privileged one, by the *info* of a verbose ContainerStatus."""
+    """Whether a container is privileged, according to the *info* of a verbose ContainerStatus."""
     try:
         context = json.loads(info.get("info", "{}"))["config"]["linux"]["security_context"]
         return bool(context.get("privileged"))
@@ -266,7 +266,7 @@ def privileged_in(info: Mapping[str, str]) -> bool:
 
 
 def _linux_in(info: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None where there is none."""
+    """Return ``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None if there is none."""
     try:
         linux = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -281,7 +281,7 @@ def _slice_path(unit: str) -> str:
 
 
 def sets(status: api.ContainerStatus) -> Applied | None:
-    """The cpuset that the runtime reports for a container; None where it does not or it cannot be read."""
+    """Return the cpuset that the runtime reports for a container; None if it is missing or unreadable."""
     linux = status.resources.linux
     try:
         cpus, mems = parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems)
@@ -291,6 +291,6 @@ def sets(status: api.ContainerStatus) -> Applied | None:
 
 
 def lifted(status: api.ContainerStatus) -> bool | None:
-    """Whether the runtime reports that a container has no CFS quota; None where it does not report it."""
+    """Whether the runtime reports that a container has no CFS quota; None if it does not report quotas."""
     quota_us = status.resources.linux.cpu_quota
     return quota_us < 0 if quota_us else None

@@ -1,9 +1,9 @@
 """Reads messages whose strings are not UTF-8.
 
-Runtimes written in Go pass on any bytes in a string; protobuf's Python refuses the whole message. A list of all
-containers must not fail for one label of one of them, so such a message is read once more with every string as bytes,
-and each byte that is not UTF-8 becomes U+FFFD. Only criproxy's view of the message changes: what the kubelet and the
-runtime send each other stays as it is.
+Runtimes written in Go accept any bytes in a string; Python's protobuf rejects the whole message. A list of all
+containers must not fail because of one label, so such a message is parsed again with every string as bytes, and each
+byte that is not UTF-8 becomes U+FFFD. Only criproxy's view of the message changes: the messages between the kubelet and
+the runtime stay unchanged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,10 +56,10 @@ _STRING = "string "
 
 @cache
 def _twins() -> Mapping[str, type[Message]]:
-    """By name, CRI's messages with bytes for each string: parsed like them, whatever the strings have.
+    """Return copies of CRI's messages, by name, with bytes for each string, so that any content can be parsed.
 
-    They are made when they are needed for the first time. The keys of a map cannot be bytes, so a map is the list of
-    its entries here, which looks the same on the wire.
+    They are created when they are first needed. The keys of a map cannot be bytes, so a map is the list of its entries
+    here, which has the same encoding on the wire.
     """
     file = descriptor_pb2.FileDescriptorProto()
     api.DESCRIPTOR.CopyToProto(file)

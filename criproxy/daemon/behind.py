@@ -1,4 +1,4 @@
-"""What is behind the daemon's sockets: whether it listens, and whether it is another criproxy."""
+"""Checks the sockets behind the daemon: whether a server listens, and whether it is another criproxy."""
 
 import asyncio
 from dataclasses import dataclass
@@ -10,34 +10,34 @@ from criproxy.daemon.options import MAIN, Endpoints
 from criproxy.observe.log import structlog
 
 FIRST_PAUSE_S, PAUSE_S = 2.0, 60.0
-"""When to ask for a criproxy behind this one: after a start and while nothing answers, and from then on."""
+"""Pauses before checks for a criproxy behind this one: at first and while the runtime does not answer, and later."""
 PROBE_S = 1.0
-"""How long the runtime may take to accept the connection that says whether it is there."""
+"""How long the runtime may take to accept a connection."""
 
 log = structlog.get_logger("criproxy.daemon")
 
 
 @dataclass(slots=True, repr=False)
 class Behind:
-    """Asks what is behind: two criproxies, one behind the other, would place the same containers."""
+    """Checks what is behind the sockets: two criproxies in a chain would place the same containers."""
 
     endpoints: Endpoints
     controller: Controller
     problem: str = ""
-    """That the runtime is no runtime, in a sentence."""
+    """Why the runtime is not a runtime, in a sentence; empty if it is one."""
 
     async def watch(self) -> None:
-        """Ask again and again whether what is behind is another criproxy."""
-        while not self.controller.policy_switch.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
+        """Check periodically whether the runtime is another criproxy."""
+        while not self.controller.policy_switch.active:  # noqa: ASYNC110 (no container is placed, and gRPC need not be loaded)
             await asyncio.sleep(PAUSE_S)
-        await asyncio.sleep(FIRST_PAUSE_S)  # others load much at a start
+        await asyncio.sleep(FIRST_PAUSE_S)  # other modules are being loaded at a start
         while True:
             client = RuntimeClient(f"unix://{self.endpoints.runtime}", PROBE_S)
             found: str | None = None
             try:
                 found = await criproxy_behind(client)
             except RuntimeCallError:
-                pass  # it is away: what comes may be another one
+                pass  # it is away, and may be replaced by another one
             finally:
                 await client.close()
             if found is not None:
@@ -45,9 +45,9 @@ class Behind:
             await asyncio.sleep(FIRST_PAUSE_S if found is None else PAUSE_S)
 
     async def unreachable(self) -> str:
-        """Which socket that calls are passed to does not answer, unless the controller asks there itself; or nothing.
+        """Return which socket behind the daemon does not answer, unless the controller checks it itself; else empty.
 
-        With the policy none it asks nothing, and of a separate image service it knows nothing.
+        With the policy none the controller does not call the runtime, and it never calls a separate image service.
         """
         asked = (MAIN,) if self.controller.policy_switch.active else ()
         return await probe(self.endpoints, asked) or ""
@@ -62,7 +62,7 @@ class Behind:
 
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:
-    """What is wrong with the first socket, but for those *without*, behind which nothing listens; None if all do."""
+    """Return the problem of the first socket, except those *without*, that does not accept connections; else None."""
     for name, (_, path) in endpoints.pairs.items():
         if name in without:
             continue

@@ -1,4 +1,4 @@
-"""The commands of the control socket; what answers them is loaded with the first that is asked."""
+"""The commands of the control socket; their handlers are imported when the first command arrives."""
 
 import asyncio
 import time
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from criproxy.model.notices import Notice
 
 USAGE = ("device-usage", "usage")
-"""What the watcher reports of the use of cards, and what is known of it."""
+"""The watcher's report of the use of cards, and the query of it."""
 DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
-"""What the device plugin asks and reports; it waits for milliseconds only."""
+"""The device plugin's commands; it waits only milliseconds for the answers."""
 
 
 @dataclass(slots=True, repr=False)
@@ -40,19 +40,19 @@ class Commands:
     _usage: "UsageCommands | None" = None
 
     def table(self) -> dict[str, Command]:
-        """By name, for the control socket."""
-        asked = {command: partial(self._ask, command) for command in ("status", "explain", "devices", "names")}
-        asked |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
-        asked |= {command: partial(self._of_usage, command) for command in USAGE}
+        """Return the handlers by command name, for the control socket."""
+        table = {command: partial(self._query, command) for command in ("status", "explain", "devices", "names")}
+        table |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
+        table |= {command: partial(self._of_usage, command) for command in USAGE}
         switch = self.started.controller.policy_switch
-        return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **asked}
+        return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **table}
 
-    async def _ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    async def _query(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         await asyncio.to_thread(import_module, "criproxy.api.queries")
         from criproxy.api.queries import Answers
         from criproxy.api.situation import Situations
 
-        # `names` is asked by a prompt that waits for it.
+        # A shell prompt waits for `names`.
         unreachable = await self.behind.unreachable() if command != "names" else ""
         self._situations = self._situations or Situations(self.started.controller)
         answers = Answers(self._situations, partial(self._notices, unreachable), self.started_s)
@@ -82,7 +82,7 @@ class Commands:
         return await self._recorder.command(arguments)
 
     def _notices(self, unreachable: str) -> "list[Notice]":
-        """What `criproxy status` reports beside what the controller knows."""
+        """Return the notices of parts outside the controller."""
         from criproxy.model.notices import Notice
 
         bypass, unkept = self.bypass, self.started.keeping.problem

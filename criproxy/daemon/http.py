@@ -1,4 +1,4 @@
-"""Metrics and health over HTTP; a thread loads this module, which takes 0.1 s, beside the first calls."""
+"""Metrics and health over HTTP; a thread imports this module during the first calls, which takes 0.1 s."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -30,7 +30,7 @@ async def serve_http(
     bypass: Bypass,
     log_writer: LineWriter,
 ) -> None:
-    """Serve metrics and health on *listener* until *stack* ends it; all other arguments are what they show."""
+    """Serve metrics and health on *listener* until *stack* closes it; the other arguments are their sources."""
     controller, address = behind.controller, behind.endpoints.http
 
     async def healthy() -> str | None:

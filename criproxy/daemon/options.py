@@ -1,4 +1,4 @@
-"""What `criproxy serve` was called with, and the addresses in it."""
+"""The options of `criproxy serve`, and the addresses in them."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ MAIN, IMAGE = "criproxy", "criproxy-image"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `criproxy serve` was called with."""
+    """The options of `criproxy serve`."""
 
     config: Path | None
     listen: str
@@ -43,7 +43,7 @@ class Endpoints:
         """Check the addresses.
 
         Raises:
-            UsageError: if one is malformed, missing or used twice.
+            UsageError: an address is malformed, missing or used twice.
         """
         runtime = unix_path(options.runtime_endpoint, "--runtime-endpoint")
         pairs = {MAIN: (unix_path(options.listen, "--listen"), runtime)}
@@ -60,7 +60,7 @@ class Endpoints:
         beside, behind = pairs.get(IMAGE, ("", ""))
         named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
         named["--http"] = http.path or "" if http else ""
-        _hold_apart(named, {"--runtime-endpoint": runtime, "--image-endpoint": behind})
+        _check_distinct(named, {"--runtime-endpoint": runtime, "--image-endpoint": behind})
         return cls(pairs, control, http)
 
     @property
@@ -69,11 +69,11 @@ class Endpoints:
         return self.pairs[MAIN][1]
 
 
-def _hold_apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-    """See that no socket of *ours* is another one, or one of *theirs*; they may be one. An empty path is none.
+def _check_distinct(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    """Check that all sockets of *ours* differ from each other and from *theirs*. Empty paths are ignored.
 
     Raises:
-        UsageError: two are the same, by their paths or by where links lead.
+        UsageError: two sockets have the same path after links are resolved.
     """
     taken: dict[str, str] = {}
     for option, path in [*ours.items(), *theirs.items()]:

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from criproxy.daemon.start import Started
 
 DRAIN_S = 2.0
-"""What calls in flight get to finish when the daemon is stopped."""
+"""How long calls in flight may take to finish when the daemon is stopped."""
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread of ours (store, imports of the HTTP server) may keep the interpreter while a call waits for it;
-Python's own 5 ms are more than a hundred calls' worth."""
+"""How long another thread (store, imports of the HTTP server) may keep the interpreter while a call waits for it;
+Python's default of 5 ms is the time of more than a hundred calls."""
 CYCLES_AFTER = 3_000
-"""So many objects more than before, and Python looks for cycles among the new ones. We make next to none (9 objects in
-300 creates), and a look goes through maps of all containers: with 1,000 of them and Python's own 700 it stopped
-everything for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
+"""The number of new objects after which Python collects reference cycles. criproxy makes almost none (9 objects in 300
+creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
+the process for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
 
 CONTROL, HTTP = "control", "http"
-"""The names among our listeners of those for commands, and for metrics and health."""
+"""The names of the listeners for commands, and for metrics and health."""
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -55,10 +55,10 @@ def run(options: Options, log_writer: LineWriter) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        CriproxyError: if it cannot start; everything that was opened is closed again.
+        CriproxyError: the daemon cannot start; everything that was opened is closed again.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.disable()  # until the start is over: nothing of what it makes is garbage
+    gc.disable()  # until the start is over: none of its objects is garbage
     endpoints = Endpoints.of(options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Daemon(options, endpoints, log_writer).serve())
@@ -106,7 +106,7 @@ class Daemon:
         log.info("stopped")
 
     def _listen(self, stack: AsyncExitStack) -> dict[str, Listener]:
-        """All our sockets: systemd's where it passed one, else made by us."""
+        """Return all listeners: those that systemd passed, and new ones for the others."""
         passed = adopt_sockets(os.environ)
         wanted = {name: (pair[0], 0o660) for name, pair in self._endpoints.pairs.items()}
         wanted[CONTROL] = (self._endpoints.control, 0o600)
@@ -125,10 +125,10 @@ class Daemon:
         return listeners
 
     async def _start_proxies(self, listeners: Mapping[str, Listener]) -> Early:
-        """Serve; calls that the controller may want wait for it."""
+        """Begin to serve; calls that the controller may hold or watch wait for it."""
         early = Early(touched_paths() | self._traced)
         for name, (_, runtime) in self._endpoints.pairs.items():
-            # What is behind the image socket has no containers: nothing there is for the controller.
+            # The image service has no containers, so the controller does not handle its calls.
             if name == MAIN:
                 proxy = Proxy(runtime, {**early.table, **HERE}, on_error=early.on_error)
             else:
@@ -138,7 +138,7 @@ class Daemon:
         return early
 
     async def _start_controller(self, stack: AsyncExitStack, early: Early) -> "Started":
-        """Load what decides about containers, and let it begin; where that fails, waiting calls fail with it."""
+        """Import and start the controller; if that fails, the waiting calls fail, too."""
         try:
             await asyncio.to_thread(import_module, "criproxy.daemon.start")
             from criproxy.daemon.start import start_controller
@@ -152,7 +152,7 @@ class Daemon:
         return self._started
 
     def _connect(self, controller: "Controller", early: Early) -> None:
-        """From now on the controller says what becomes of which calls, of those that wait, too."""
+        """Let the controller handle calls from now on, including those that wait."""
         main, table = self._proxies[0], self._table(controller.table())
         controller.policy_switch.changed = partial(self._mode_changed, controller, main)
         main.on_error = self._on_error(controller)
@@ -182,7 +182,7 @@ class Daemon:
         await self._start_watches(stack, started, behind)
 
     async def _start_watches(self, stack: AsyncExitStack, started: "Started", behind: "Behind") -> None:
-        """Watch the policy file, and what is behind the sockets."""
+        """Start to watch the policy file and the sockets behind the daemon."""
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration.load import DEFAULT_CONFIG
@@ -196,7 +196,7 @@ class Daemon:
         tasks.forever("watch the policy file", watch.run)
 
     def _table(self, table: Table) -> Table:
-        """*table* with what every criproxy answers, and the calls that are traced."""
+        """Return *table* with the rules that every criproxy has, and with tracing."""
         table = {**table, **HERE}
         if not self._traced:
             return table
@@ -205,13 +205,13 @@ class Daemon:
         return traced(table, self._traced, log.info)
 
     def _on_error(self, controller: "Controller") -> ErrorHandler:
-        """With ``onError: refuse`` calls are refused; only otherwise failures that repeat switch the bypass on."""
+        """Return the error handler; repeated failures switch the bypass on unless ``onError`` is ``refuse``."""
         from criproxy.control.settings import OnError
 
         watched = self._bypass.watch(controller.fallback.on_error)
 
         async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
-            refuses = controller.context.settings.on_error is OnError.REFUSE  # another one after a reload
+            refuses = controller.context.settings.on_error is OnError.REFUSE  # a reload may change it
             return await (controller.fallback.on_error if refuses else watched)(call, message, error)
 
         return on_error
@@ -240,7 +240,7 @@ class Daemon:
         self._notifier.status(self._status_text())
 
     def _status_text(self) -> str:
-        """One line for systemd: what is wrong or unusual, else that we serve."""
+        """Return one line for systemd: problems and unusual modes, or the addresses that the daemon serves."""
         unusual = [self._bypass_text] if self._bypass_text else []
         if self._started is not None:
             controller = self._started.controller
@@ -287,16 +287,16 @@ def _deciding(controller: "Controller") -> tuple[str, str]:
 
 
 def _resolved(names: tuple[str, ...]) -> frozenset[str]:
-    """The paths of the calls to be traced; raises UsageError for a name that CRI has not."""
+    """Return the paths of the calls to trace; raise UsageError for a name that CRI does not have."""
     if not names:
         return frozenset()
-    from criproxy.cri.trace import resolve  # it loads the messages of CRI
+    from criproxy.cri.trace import resolve  # it imports the messages of CRI
 
     return resolve(names)
 
 
 async def _tune_allocator() -> None:
-    """Only now: the import costs 10 ms, and the first calls of a start are small."""
+    """Tune the C library's allocator. Not earlier: the import costs 10 ms, and the first calls of a start are small."""
     allocator = await asyncio.to_thread(import_module, "criproxy.wire.allocator")
     if not allocator.keep_large_buffers():
         log.info("the C library has no mallopt: long lists cost more CPU time")

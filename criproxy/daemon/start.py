@@ -1,6 +1,6 @@
 """The start of the controller: the machine, the policy file, the store.
 
-All that decides about containers is imported here: `serve` lets a thread load this module while the data plane serves.
+The controller and its dependencies are imported here: a thread imports this module while the data plane serves.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = structlog.get_logger("criproxy.daemon")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What decides about containers."""
+    """The controller and the parts that were started with it."""
 
     controller: Controller
     reload: Reload
@@ -44,10 +44,10 @@ async def start_controller(
 
     Args:
         stack: closes what is opened here.
-        options: of the daemon.
-        endpoints: of the daemon.
+        options: the options of the daemon.
+        endpoints: the addresses of the daemon.
         notifier: reports reloads to the service manager.
-        status: how the daemon is, in one line.
+        status: returns the status of the daemon, in one line.
 
     Raises:
         CriproxyError: the machine or the state cannot be read, or the first policy file of a node cannot be used.
@@ -79,10 +79,10 @@ async def start_controller(
 
 
 def _read_machine(options: Options) -> tuple[Topology, Configuration | BadFile]:
-    """What there is, and what the policy file says; may block.
+    """Read the machine and the policy file. May block.
 
     Raises:
-        BadFile: the file cannot be used, and no daemon has ever run here.
+        BadFile: the file cannot be used, and no daemon has run here before.
     """
     topology, base = discover(options.host_root), Settings(host_root=options.host_root)
     required = read_good(options.state_dir) is not None  # once there was a file, its absence is a mistake
@@ -95,7 +95,7 @@ def _read_machine(options: Options) -> tuple[Topology, Configuration | BadFile]:
 
 
 def _usable(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> Configuration:
-    """What was *found* or, where the file is bad, what is in force instead, by what the *store* has; may block."""
+    """Return *found* or, if the file is bad, the configuration in force instead, using the *store*. May block."""
     if not isinstance(found, BadFile):
         return found
     before = LastConfiguration.parse(store.load(topology).configuration)

@@ -1,1 +1,1 @@
-"""Device plugin servers beside the proxy."""
+"""The node's device plugin: one server for each resource, beside the proxy."""

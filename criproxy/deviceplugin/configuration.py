@@ -1,7 +1,7 @@
-"""What is in force: our own policy file's section ``devices.plugin``, and the file of NVIDIA's that belongs to it.
+"""The configuration in effect: section ``devices.plugin`` of our policy file, and the NVIDIA file that belongs to it.
 
-The policy file is judged as `criproxy check --no-machine` judges it: which CPUs the machine has is no matter of cards,
-and a node that has lost some of them keeps its cards.
+The policy file is validated as `criproxy check --no-machine` validates it: which CPUs the machine has does not matter
+for cards, and a node that has lost some of its CPUs keeps its cards.
 """
 
 import os
@@ -13,7 +13,7 @@ from criproxy.config.choice import choose
 from criproxy.config.load import examine
 from criproxy.config.nvidia_file import Node, NvidiaFile, named_resources
 from criproxy.config.nvidia_file import examine as examine_nvidia
-from criproxy.deviceplugin.offering import Configuration
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.options import Options, below
 from criproxy.devices.options import DeviceOptions
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
@@ -26,30 +26,30 @@ PODRESOURCES = "pod-resources/kubelet.sock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What the files say."""
+    """The contents of the configuration files."""
 
     configuration: Configuration
     features: PluginConfig | None = None
-    """As NVIDIA's feature discovery reads the same file, for labels; None where it would not start."""
+    """NVIDIA's file as its feature discovery reads it, for labels; None if it would not start with it."""
     source: str = ""
-    """Our own file; empty: there is none."""
+    """Path of our own file; empty if there is none."""
     nvidia_source: str = field(default="", compare=False)
     nvidia_is_empty: bool = field(default=False, compare=False)
-    """Whether nothing at all stands in NVIDIA's file, which then means its defaults."""
+    """Whether NVIDIA's file has no content at all, which stands for its defaults."""
     podresources: Path | None = None
-    """The kubelet's socket; None: it is not asked."""
+    """The kubelet's podresources socket; None if it is not used."""
     watched: tuple[Path, ...] = field(default=(), compare=False)
-    """Files and folders whose change matters."""
+    """Files and directories that are watched for changes."""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """What has no effect, or is not in force; sentences."""
+    """Sentences about settings that have no effect or are not in effect."""
 
     @property
     def plan(self) -> PluginPlan:
-        """The section."""
+        """The section ``devices.plugin``."""
         return self.configuration.plan
 
     def file_of(self, kind: str) -> str:
-        """The file that says how the cards of a class are offered; empty: none does."""
+        """Return the file that defines how the cards of a class are offered; empty if there is none."""
         nvidia = self.plan.nvidia
         if nvidia is not None and nvidia.kind.name == kind and self.nvidia_source and not self.plan.shared_of(nvidia):
             return self.nvidia_source
@@ -65,20 +65,20 @@ class Loaded:
 
 
 def load(options: Options) -> Loaded:
-    """Read and judge all files of this node; may block.
+    """Read and validate all files of this node; may block.
 
     Raises:
-        ConfigError: something is wrong, a line for each mistake as `criproxy check` prints it.
+        ConfigError: The files have mistakes; one line for each, as `criproxy check` prints it.
     """
     source, devices, notes = _policy_file(options)
     plan = devices.plan() if devices is not None else None
-    asked = options.nvidia_config or options.env.get(NVIDIA_VARIABLE, "")
-    if plan is None and (not source or asked):
+    nvidia_path = options.nvidia_config or options.env.get(NVIDIA_VARIABLE, "")
+    if plan is None and (not source or nvidia_path):
         plan = NVIDIA_ALONE
     if plan is None:
         plan = PluginPlan(advertised=())
         notes.append(f"{source} has no devices.plugin section: no cards are offered")
-    plan = replace(plan, nvidia_config=asked or _below(options, plan.nvidia_config))
+    plan = replace(plan, nvidia_config=nvidia_path or _nvidia_path(options, plan.nvidia_config))
     nvidia, features = _nvidia_files(options, plan)
     return Loaded(
         configuration=Configuration(plan=plan, nvidia=nvidia.config or PluginConfig()),
@@ -87,13 +87,13 @@ def load(options: Options) -> Loaded:
         nvidia_source=str(nvidia.file or ""),
         nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
-        watched=tuple(_watched(options, plan)),
-        notes=(*notes, *nvidia.notes, *(_of_features(text) for text in features.mistakes)),
+        watched=tuple(_watched_files(options, plan)),
+        notes=(*notes, *nvidia.notes, *(_labels_note(text) for text in features.mistakes)),
     )
 
 
 def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]]:
-    """Our own file, its section ``devices``, and notes; all empty where there is no file, and none was named."""
+    """Return our own file, its section ``devices``, and notes; all empty if the default file does not exist."""
     if options.config is None and not os.path.lexists(options.policy_file):
         return "", None, [f"{options.policy_file} does not exist: NVIDIA's cards are offered as by NVIDIA's own plugin"]
     report = examine(choose(options.policy_file, options.hostname, options.group))
@@ -103,7 +103,7 @@ def _policy_file(options: Options) -> tuple[str, DeviceOptions | None, list[str]
 
 
 def _nvidia_files(options: Options, plan: PluginPlan) -> tuple[NvidiaFile, NvidiaFile]:
-    """NVIDIA's file as its plugin and its feature discovery read it; empty where its cards are not offered."""
+    """Return NVIDIA's file as its plugin and as its feature discovery read it; empty if its cards are not offered."""
     if plan.nvidia is None:
         nothing = NvidiaFile(file=None, reason="", config=None)
         return nothing, nothing
@@ -116,23 +116,23 @@ def _nvidia_files(options: Options, plan: PluginPlan) -> tuple[NvidiaFile, Nvidi
     return found, examine_nvidia(plan, node, (), options.env, program="gfd")
 
 
-def _of_features(mistake: str) -> str:
+def _labels_note(mistake: str) -> str:
     return f"NVIDIA's cards get no labels: {mistake}"
 
 
-def _below(options: Options, path: str) -> str:
+def _nvidia_path(options: Options, path: str) -> str:
     return str(below(options.host_root, path)) if path else ""
 
 
 def _podresources(options: Options, devices: DeviceOptions | None) -> Path | None:
-    """Where the kubelet says which ids are in use."""
+    """Return the socket on which the kubelet reports the IDs in use."""
     if options.kubelet_dir is not None:
         return options.kubelet_dir / PODRESOURCES
     path = (devices or DeviceOptions()).podresources.socket
     return below(options.host_root, path) if path else None
 
 
-def _watched(options: Options, plan: PluginPlan) -> Iterator[Path]:
+def _watched_files(options: Options, plan: PluginPlan) -> Iterator[Path]:
     yield options.policy_file
     if plan.nvidia is not None and plan.nvidia_config:
         yield Path(plan.nvidia_config)

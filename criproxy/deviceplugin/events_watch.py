@@ -1,4 +1,4 @@
-"""Follows the program that tells of NVML's events: starts it, again where it ends or hangs, and reads what it says."""
+"""NVML's events, from a program that waits for them: it is started, and started again whenever it exits or hangs."""
 
 import asyncio
 import json
@@ -10,45 +10,46 @@ from criproxy.model.plain import from_plain
 from criproxy.nvidia.xids import Event
 from criproxy.observe.backoff import Backoff
 from criproxy.observe.children import Child
+from criproxy.observe.line_programs import BadLine, LineProgram, restart_backoff
 from criproxy.observe.logger import Log
 
-SILENT_S = 30.0
-"""The program says something every 5 s."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Before it is started again."""
+SILENCE_TIMEOUT_S = 30.0
+"""The program prints something every 5 s."""
+TITLE = "the program that watches events of cards"
+INVALID_LINE = "an invalid line"
 
 
 @dataclass(slots=True, repr=False)
 class EventsWatch:
-    """Watches the GPUs of the machine.
+    """Watches the events of the machine's GPUs.
 
     Args:
         command: the program.
-        registered: called when it is known which GPUs are watched.
-        happened: called with each event.
-        log: is told once why there are no events.
+        on_registered: called when it is known which GPUs are watched.
+        on_event: called with each event.
+        log: gets each reason why there are no events once.
     """
 
     command: Sequence[str]
-    registered: Callable[[Registered], None]
-    happened: Callable[[Event], None]
+    on_registered: Callable[[Registered], None]
+    on_event: Callable[[Event], None]
     log: Log
-    silent_s: float = SILENT_S
+    silence_timeout_s: float = SILENCE_TIMEOUT_S
     problem: str = ""
-    """Why there are no events at the moment."""
+    """Why no events are received at the moment."""
     _gpus: tuple[str, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
+    _backoff: Backoff = field(default_factory=restart_backoff)
     _child: Child = field(default_factory=Child)
 
     def use(self, gpus: Sequence[str]) -> None:
-        """Watch these, by their UUIDs, from now on; without any the program does not run."""
+        """Watch the GPUs with these UUIDs from now on; without any, the program does not run."""
         if tuple(gpus) != self._gpus:
             self._gpus = tuple(gpus)
             self._changed.set()
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch the GPUs that `use` names."""
         try:
             while True:
                 self._changed.clear()
@@ -56,60 +57,58 @@ class EventsWatch:
                     self.problem = ""
                     await self._changed.wait()
                     continue
-                await self._once()
+                await self._run_program()
         finally:
             await self._child.end()
 
-    async def _once(self) -> None:
+    async def _run_program(self) -> None:
         """Run the program until it ends, or other GPUs are to be watched; after its end there is a pause."""
-        following = asyncio.create_task(self._follow(), name="follow events of cards")
+        program = LineProgram(
+            self.command,
+            TITLE,
+            "NVML has not answered",
+            self.silence_timeout_s,
+            unreadable=INVALID_LINE,
+            child=self._child,
+        )
+        reading = asyncio.create_task(program.follow(self._take), name="follow events of cards")
         changed = asyncio.create_task(self._changed.wait())
         try:
-            await asyncio.wait({following, changed}, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                self._say(following.result())
+            await asyncio.wait({reading, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                self._log_problem(reading.result())
                 await asyncio.wait({changed}, timeout=self._backoff.pause_s())
         finally:
-            for task in (following, changed):
+            for task in (reading, changed):
                 task.cancel()
-            await asyncio.gather(following, changed, return_exceptions=True)
+            await asyncio.gather(reading, changed, return_exceptions=True)
             await self._child.end()
 
-    async def _follow(self) -> str:
-        """Read what the program says; returns why it says no more."""
+    def _take(self, line: bytes) -> str:
+        """Pass the event of a line on; return the problem that the line reports."""
         try:
-            lines = await self._child.start(self.command)
-        except OSError as error:
-            return f"{self.command[0]} cannot be run: {error.strerror}"
-        problem = "the program that watches events of cards has exited"
-        while True:
-            try:
-                async with asyncio.timeout(self.silent_s):
-                    line = await lines.readline()
-                if not line:
-                    return problem
-                problem = self._take(json.loads(line)) or problem
-            except TimeoutError:
-                return f"NVML has not answered for {self.silent_s:g} s"
-            except ValueError as error:
-                return f"the program that watches events of cards printed an invalid line: {error}"
-
-    def _take(self, said: object) -> str:
-        """Use one line; returns the problem that it tells of."""
-        match said:
-            case {"registered": found}:
-                self.registered(from_plain(Registered, found))
-            case {"event": event}:
-                self.happened(from_plain(Event, event))
-            case {"problem": str(problem)}:
-                return problem
+            problem = self._pass_on(json.loads(line))
+        except ValueError as error:
+            raise BadLine(f"{INVALID_LINE}: {error}") from error
+        if problem:
+            return problem
         if self.problem:
             self.log.info("NVML events are received again")
         self.problem = ""
         self._backoff.reset()
         return ""
 
-    def _say(self, problem: str) -> None:
+    def _pass_on(self, value: object) -> str:
+        match value:
+            case {"registered": gpus}:
+                self.on_registered(from_plain(Registered, gpus))
+            case {"event": event}:
+                self.on_event(from_plain(Event, event))
+            case {"problem": str(problem)}:
+                return problem
+        return ""
+
+    def _log_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.log.warning("NVML events are not received", reason=problem)
         self.problem = problem

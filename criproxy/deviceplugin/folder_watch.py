@@ -1,4 +1,4 @@
-"""Notices that something in the kubelet's folder may have changed: by inotify, and by looking where that is not had."""
+"""Detects possible changes in the kubelet's directory with inotify, and by polling where inotify is unavailable."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,46 +13,46 @@ if TYPE_CHECKING:
 
 
 class FolderWatch:
-    """Watches one folder, which may be missing, or be replaced by another one of its name.
+    """Watches one directory, which may be missing, or be replaced by another one with the same name.
 
     Args:
-        folder: the kubelet's, with its sockets.
-        changed: called on the event loop when something may have changed.
-        times: how often to look beside, or without, the kernel's events.
-        events: False: as if the kernel had no inotify instance left.
+        folder: The kubelet's directory with its sockets.
+        changed: Called on the event loop when something may have changed.
+        times: How often to poll in addition to, or without, the kernel's events.
+        events: False to behave as if no inotify instance were left.
     """
 
     def __init__(self, folder: Path, changed: Callable[[], None], times: Times, *, events: bool = True) -> None:
         self.events = events
         """Whether the kernel reports changes."""
         self._folder = folder
-        self._changed = changed
+        self._on_change = changed
         self._times = times
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch forever."""
         while self.events:
             try:
-                await self._by_events()
-            except OSError:  # none is left for us, or the folder cannot be watched
+                await self._watch_events()
+            except OSError:  # no inotify instance is left, or the directory cannot be watched
                 self.events = await asyncio.to_thread(_has_inotify)
-                self._changed()
+                self._on_change()
                 await asyncio.sleep(self._times.poll_s)
         while True:
             await asyncio.sleep(self._times.poll_s)
-            self._changed()
+            self._on_change()
 
-    async def _by_events(self) -> None:
-        """Watch until the folder is gone."""
+    async def _watch_events(self) -> None:
+        """Watch until the directory no longer exists."""
         library = await asyncio.to_thread(import_module, "asyncinotify")
         with library.Inotify() as inotify:
             inotify.add_watch(self._folder, _mask())
-            self._changed()  # whatever happened before we watched
-            while not await self._ended(inotify):
-                self._changed()
+            self._on_change()  # for changes before the watch was added
+            while not await self._is_replaced(inotify):
+                self._on_change()
 
-    async def _ended(self, inotify: "Inotify") -> bool:
-        """Whether the next event, for which it waits, says that the folder is not the one of its name any more."""
+    async def _is_replaced(self, inotify: "Inotify") -> bool:
+        """Wait for the next event; return whether it shows that the directory has been removed or replaced."""
         from asyncinotify import Mask
 
         try:
@@ -64,7 +64,7 @@ class FolderWatch:
 
 
 def _has_inotify() -> bool:
-    """Whether the kernel has an instance left for us."""
+    """Whether the kernel has an inotify instance left."""
     library = import_module("asyncinotify")
     try:
         with library.Inotify():
@@ -76,5 +76,5 @@ def _has_inotify() -> bool:
 def _mask() -> "Mask":
     from asyncinotify import Mask
 
-    there = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
-    return there | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR
+    in_directory = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
+    return in_directory | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR

@@ -1,4 +1,4 @@
-"""Runs the programs that know which cards of a class work, each as often as its section says."""
+"""Runs the health commands, which know which cards of a class work, each at the interval of its section."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,48 +11,48 @@ from criproxy.observe.logger import Log
 
 LONGEST_OUTPUT_BYTES = 65_536
 LONGEST_REASON = 200
-"""Characters."""
+"""In characters."""
 
 
 class CommandFailed(Exception):
-    """No card of the class can be called good; the text says why."""
+    """No card of the class can be considered healthy; the text is the reason."""
 
 
-Judged = Callable[[str, Mapping[str, str] | str], None]
-"""Gets the name of a class, and why cards do not work, by what the program calls them; or why none is known to."""
+OnVerdict = Callable[[str, Mapping[str, str] | str], None]
+"""Receives a class, and the reasons why its cards do not work by the command's names for them, or why all are bad."""
 
 
 @dataclass(slots=True, repr=False)
 class HealthCommands:
-    """Judges cards.
+    """Judges cards with health commands.
 
     Args:
-        judged: gets each verdict.
-        log: is told once for each reason why a program fails.
+        on_verdict: Receives each verdict.
+        log: Gets one line for each reason why a command fails.
     """
 
-    judged: Judged
+    on_verdict: OnVerdict
     log: Log
     _commands: tuple[HealthCommand, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _said: dict[str, str] = field(default_factory=dict)
-    _wanted: dict[str, asyncio.Event] = field(default_factory=dict)
-    """By class: set when its program is not to wait for its time."""
+    _problems: dict[str, str] = field(default_factory=dict)
+    _run_now: dict[str, asyncio.Event] = field(default_factory=dict)
+    """By class: set to run its command before the next interval."""
 
     def use(self, commands: Sequence[HealthCommand]) -> None:
-        """Run these from now on."""
+        """Run *commands* from now on."""
         if tuple(commands) != self._commands:
             self._commands = tuple(commands)
             self._changed.set()
 
-    def soon(self, kinds: Iterable[str]) -> None:
-        """Run those of these classes without waiting for their time: there are cards that they have not judged."""
+    def run_soon(self, kinds: Iterable[str]) -> None:
+        """Run the commands of these classes immediately: there are cards that they have not judged."""
         for kind in kinds:
-            if kind in self._wanted:
-                self._wanted[kind].set()
+            if kind in self._run_now:
+                self._run_now[kind].set()
 
     async def run(self) -> None:
-        """Run them for ever."""
+        """Run the commands forever."""
         while True:
             self._changed.clear()
             async with asyncio.TaskGroup() as group:
@@ -63,45 +63,47 @@ class HealthCommands:
 
     async def _repeat(self, command: HealthCommand) -> None:
         child, loop = Child(), asyncio.get_running_loop()
-        wanted = self._wanted[command.kind] = asyncio.Event()
+        wanted = self._run_now[command.kind] = asyncio.Event()
         while True:
-            begun_s = loop.time()
+            started_s = loop.time()
             wanted.clear()
             try:
-                verdict: Mapping[str, str] | str = await ask(command, child)
+                verdict: Mapping[str, str] | str = await run_command(command, child)
             except CommandFailed as error:
                 verdict = str(error)
             finally:
                 await child.end()
-            self._tell(command, verdict)
-            self.judged(command.kind, verdict)
+            self._log_problem(command, verdict)
+            self.on_verdict(command.kind, verdict)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(max(begun_s + command.period_s, loop.time())):
+                async with asyncio.timeout_at(max(started_s + command.period_s, loop.time())):
                     await wanted.wait()
 
-    def _tell(self, command: HealthCommand, verdict: Mapping[str, str] | str) -> None:
+    def _log_problem(self, command: HealthCommand, verdict: Mapping[str, str] | str) -> None:
         problem = verdict if isinstance(verdict, str) else ""
-        if problem and problem != self._said.get(command.kind):
+        if problem and problem != self._problems.get(command.kind):
             self.log.error("a health command failed: all cards of its class count as unhealthy", reason=problem)
-        self._said[command.kind] = problem
+        self._problems[command.kind] = problem
 
 
-async def ask(command: HealthCommand, child: Child) -> Mapping[str, str]:
-    """Why cards do not work, by what the program calls them: a line for each, its name, a blank, and the reason.
+async def run_command(command: HealthCommand, child: Child) -> Mapping[str, str]:
+    """Run a health command; return the reasons why cards do not work, by the command's names for the cards.
+
+    Each line of its output is the name of a card, a blank, and the reason.
 
     Raises:
-        CommandFailed: it says nothing that can be used; it may still run.
+        CommandFailed: The command has no usable output; it may still be running.
     """
     program = command.command[0]
     try:
         lines = await child.start(command.command)
     except OSError as error:
         raise CommandFailed(f"{program} cannot be run: {error.strerror}") from None
-    reading = asyncio.create_task(_output(lines, program))
+    reading = asyncio.create_task(_read_output(lines, program))
     try:
-        status = await _status(command, child, reading)
-        await child.end_rest()  # what it left behind may hold its output open
-        output = await _whole(reading, program)
+        status = await _wait_for_exit(command, child, reading)
+        await child.end_rest()  # a child that it left behind may hold its output open
+        output = await _read_rest(reading, program)
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
@@ -112,8 +114,8 @@ async def ask(command: HealthCommand, child: Child) -> Mapping[str, str]:
     return {each[0]: (each[1] if each[1:] else "")[:LONGEST_REASON] for each in words if each}
 
 
-async def _status(command: HealthCommand, child: Child, reading: "asyncio.Task[bytes]") -> int:
-    """The exit status of the program, when it has ended, or has printed more than is read."""
+async def _wait_for_exit(command: HealthCommand, child: Child, reading: "asyncio.Task[bytes]") -> int:
+    """Return the exit status of the program once it has exited, or has printed more than the limit."""
     ending = asyncio.create_task(child.ended())
     try:
         async with asyncio.timeout(command.timeout_s):
@@ -127,7 +129,7 @@ async def _status(command: HealthCommand, child: Child, reading: "asyncio.Task[b
         ending.cancel()
 
 
-async def _whole(reading: "asyncio.Task[bytes]", program: str) -> bytes:
+async def _read_rest(reading: "asyncio.Task[bytes]", program: str) -> bytes:
     try:
         async with asyncio.timeout(KILL_S):
             return await reading
@@ -137,7 +139,7 @@ async def _whole(reading: "asyncio.Task[bytes]", program: str) -> bytes:
         ) from None
 
 
-async def _output(lines: asyncio.StreamReader, program: str) -> bytes:
+async def _read_output(lines: asyncio.StreamReader, program: str) -> bytes:
     output = b""
     while chunk := await lines.read(LONGEST_OUTPUT_BYTES):
         output += chunk

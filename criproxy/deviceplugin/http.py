@@ -1,4 +1,4 @@
-"""Metrics and health of the device plugin over HTTP. Imported only where ``--http`` is given."""
+"""Metrics and health of the device plugin over HTTP. Imported only with ``--http``."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -21,10 +21,10 @@ async def serve_http(
     log: Log,
     failures: Failures,
 ) -> None:
-    """Serve on *address* until *stack* ends it.
+    """Serve on *address* until *stack* is closed.
 
     Raises:
-        CriproxyError: the address cannot be had.
+        CriproxyError: The address cannot be used.
     """
     listener = address.listen()
     stack.callback(listener.close)
@@ -46,7 +46,7 @@ async def serve_http(
 
 
 def not_ready(sample: Sample) -> str | None:
-    """Which resource the kubelet does not have, and why; None where it has all."""
+    """Return a resource that is not registered with the kubelet and the reason; None if all are registered."""
     for status in sample.status:
         if status.state is not State.REGISTERED:
             return f"{status.resource}: {status.text or status.state.value}"

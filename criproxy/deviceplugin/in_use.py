@@ -1,24 +1,24 @@
-"""Asks the kubelet which ids containers have."""
+"""Queries the kubelet's podresources API for the IDs that containers have."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from criproxy.cri.podresources import PodresourcesClient, PodresourcesError
-from criproxy.deviceplugin.plugins import InUse
+from criproxy.deviceplugin.plugin_manager import InUse
 from criproxy.observe.logger import Log
 
 ASK_TIMEOUT_S = 10.0
-"""That of the kubelet's own clients."""
+"""The timeout of the kubelet's own clients."""
 
 
 class KubeletInUse:
-    """The ids in use, as the kubelet's podresources says.
+    """The IDs in use according to the kubelet's podresources API.
 
     Args:
-        socket: the kubelet's; None: it is not asked.
-        log: gets one line when the kubelet gives no answer.
-        timeout_s: for an answer.
-        connect: makes a client of a socket.
+        socket: The kubelet's socket; None to query nothing.
+        log: Gets one line when the kubelet stops answering.
+        timeout_s: Limit for an answer.
+        connect: Makes a client for a socket.
     """
 
     def __init__(
@@ -29,15 +29,15 @@ class KubeletInUse:
         connect: Callable[[Path], PodresourcesClient] = PodresourcesClient,
     ) -> None:
         self.socket = socket
-        """A changed one is asked from the next question on."""
+        """May be changed; the next query uses the new one."""
         self._client: PodresourcesClient | None = None
         self._connect = connect
         self._log = log
         self._timeout_s = timeout_s
-        self._silent = False
+        self._has_failed = False
 
     async def __call__(self) -> InUse | None:
-        """Ids by resource; None: the kubelet gives no answer."""
+        """Return the IDs by resource; None if the kubelet gives no answer."""
         if self._client is None or self._client.socket != self.socket:
             await self.close()
             self._client = self._connect(self.socket) if self.socket else None
@@ -46,16 +46,16 @@ class KubeletInUse:
         try:
             found = await self._client.in_use(self._timeout_s)
         except PodresourcesError as error:
-            if not self._silent:
+            if not self._has_failed:
                 text = "the kubelet does not report which devices are in use: devices that no longer exist stay listed"
                 self._log.warning(text, reason=str(error))
-            self._silent = True
+            self._has_failed = True
             return None
-        self._silent = False
+        self._has_failed = False
         return found
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

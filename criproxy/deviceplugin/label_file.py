@@ -1,4 +1,4 @@
-"""Writes the feature file from which node-feature-discovery labels the node."""
+"""The feature file from which node-feature-discovery labels the node."""
 
 import fcntl
 import os
@@ -7,31 +7,31 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.resources import Served
+from criproxy.deviceplugin.resource_builder import Served
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.feature_file import FILE_MODE, feature_file
 from criproxy.devices.labels import advertised, resource_labels, vgpu_labels
 from criproxy.devices.offers import Offered
-from criproxy.devices.vgpus import Vgpu
-from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, untold_models
+from criproxy.devices.vgpu_profiles import Vgpu
+from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, timestamp_label, undescribed_models
 from criproxy.nvidia.options import PluginConfig
 
 _STAMP = "nvidia.com/gfd.timestamp="
 LONGEST_BYTES = 1 << 20
-"""Of a file that is there already."""
+"""Limit for reading an existing file."""
 
 
 def label_text(
     features: PluginConfig | None, inventory: Inventory, served: Served, machine_type: str | None, loaded_s: float
 ) -> tuple[str, str]:
-    """The whole file, and why NVIDIA's cards have no labels in it; empty: they have.
+    """Return the text of the file, and why NVIDIA's cards have no labels in it (empty if they have).
 
     Args:
-        features: NVIDIA's file as its feature discovery reads it; None: NVIDIA's cards get no labels.
-        inventory: the machine's cards.
-        served: what is offered.
-        machine_type: what the machine calls itself; None where it does not.
-        loaded_s: when the files were read, in seconds since the epoch.
+        features: NVIDIA's file as its feature discovery reads it; None for no labels for NVIDIA's cards.
+        inventory: The machine's cards.
+        served: The offered resources.
+        machine_type: The machine's name for itself; None if unknown.
+        loaded_s: When the files were read, in seconds since the epoch.
     """
     found, problem = dict[str, str](), ""
     if features is not None:
@@ -58,14 +58,14 @@ def _vgpu(offered: Offered) -> Vgpu | None:
 
 
 def labels_note(features: PluginConfig | None, inventory: Inventory) -> str:
-    """What the labels of NVIDIA's cards do not tell, since there is one set of them for all; empty: nothing."""
-    told, others = untold_models(_machine(inventory, None), features) if features else ("", [])
+    """Return what the labels of NVIDIA's cards omit, since there is one set for all; empty if they omit nothing."""
+    described, others = undescribed_models(_machine(inventory, None), features) if features else ("", [])
     names = ", ".join(others)
-    return f"GPUs of several models have the same labels: they describe {told}, but not {names}" if others else ""
+    return f"GPUs of several models have the same labels: they describe {described}, but not {names}" if others else ""
 
 
 def _machine(inventory: Inventory, machine_type: str | None) -> Machine:
-    # What drivers the host has is in the GPU's PCI configuration, of which only programs with CAP_SYS_ADMIN see enough.
+    # The GPU's PCI configuration shows the host's driver, but only programs with CAP_SYS_ADMIN can read enough of it.
     guest = VgpuGuest() if any(gpu.is_vgpu for gpu in inventory.gpus) else None
     return Machine(
         gpus=inventory.gpus,
@@ -77,15 +77,15 @@ def _machine(inventory: Inventory, machine_type: str | None) -> Machine:
 
 
 def machine_type(file: Path) -> str | None:
-    """What the machine calls itself; None where *file* cannot be read."""
+    """Return the machine's name for itself; None if *file* cannot be read."""
     try:
         return file.read_text(errors="replace").strip()
     except OSError:
         return None
 
 
-def says(file: Path, text: str) -> bool:
-    """Whether *file* says *text* already, but for the time."""
+def has_content(file: Path, text: str) -> bool:
+    """Whether *file* already has the content *text*, apart from the time."""
     try:
         with file.open("rb") as stream:
             found = stream.read(LONGEST_BYTES + 1)
@@ -99,12 +99,12 @@ def _without_time(text: str) -> list[str]:
 
 
 def write(file: Path, text: str) -> None:
-    """Put *text* in the place of *file*: a reader sees the whole of the old one or of the new one.
+    """Replace *file* atomically: a reader sees either the whole old text or the whole new one.
 
-    Its temporary name begins with a dot: node-feature-discovery passes over such files.
+    The name of the temporary file begins with a dot: node-feature-discovery skips such files.
 
     Raises:
-        OSError: it cannot be written; nothing is left behind.
+        OSError: The file cannot be written; no temporary file is left behind.
     """
     with NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}.", delete=False) as stream:
         new = Path(stream.name)
@@ -120,8 +120,8 @@ def write(file: Path, text: str) -> None:
             raise
 
 
-def hold(file: Path) -> int | None:
-    """Take *file* for this process while the descriptor that is returned is open; None: another process has it."""
+def lock(file: Path) -> int | None:
+    """Lock *file* for this process and return the descriptor; None if another process holds the lock."""
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,12 +129,12 @@ def hold(file: Path) -> int | None:
         os.close(descriptor)
         return None
     except OSError:
-        pass  # a file system without locks: nobody can tell
+        pass  # a file system without locks: other processes cannot be detected
     return descriptor
 
 
-def is_held(file: Path, descriptor: int | None) -> bool:
-    """Whether *file* is the one that is held by *descriptor*, and has not been replaced."""
+def is_locked_by(file: Path, descriptor: int | None) -> bool:
+    """Whether *file* is the one that *descriptor* has locked, and has not been replaced."""
     try:
         return descriptor is not None and os.path.samestat(os.fstat(descriptor), file.stat())
     except OSError:
@@ -142,9 +142,9 @@ def is_held(file: Path, descriptor: int | None) -> bool:
 
 
 def remove(file: Path, descriptor: int | None) -> None:
-    """Remove *file* if it is held by *descriptor*, which is closed."""
+    """Remove *file* if *descriptor* has it locked; close the descriptor."""
     try:
-        if is_held(file, descriptor):
+        if is_locked_by(file, descriptor):
             file.unlink(missing_ok=True)
     finally:
         if descriptor is not None:

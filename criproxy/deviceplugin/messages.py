@@ -1,4 +1,4 @@
-"""Between our values and the messages of the kubelet's API."""
+"""Conversions between our values and the messages of the kubelet's API."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from criproxy.devices.allocation import Response
 VERSION = "v1beta1"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 _FRAME_BYTES = 5
-"""Of a device in a list, beside the device: its tag and its length."""
+"""Size of a device's tag and length in a list, in addition to the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class DeviceList:
 
     data: bytes
     count: int
-    """Devices in it."""
+    """Number of devices in it."""
     left_out: int
-    """Devices for which it has no room."""
+    """Number of devices for which it has no room."""
 
 
 def device_list(devices: Iterable[Device], largest_bytes: int = LARGEST_LIST_BYTES) -> DeviceList:
-    """The list of *devices*, without those at its end that would make it larger than *largest_bytes*."""
+    """Return the list of *devices*, without those at the end that would make it larger than *largest_bytes*."""
     messages = [_device(each) for each in devices]
     size, kept = 0, 0
     for message in messages:
@@ -45,14 +45,14 @@ def _device(device: Device) -> api.Device:
 
 
 def options(resource: Resource) -> api.DevicePluginOptions:
-    """Which calls the kubelet is to make."""
+    """Return which optional calls the kubelet should make."""
     return api.DevicePluginOptions(
         pre_start_required=resource.pre_start, get_preferred_allocation_available=resource.preference is not None
     )
 
 
 def allocate_response(responses: Sequence[Response]) -> api.AllocateResponse:
-    """The answer to Allocate, for each of its containers."""
+    """Return the reply to Allocate, with a response for each container."""
     return api.AllocateResponse(container_responses=map(_container, responses))
 
 
@@ -73,6 +73,6 @@ def _container(response: Response) -> api.ContainerAllocateResponse:
 
 
 def preferred_response(answers: Iterable[Sequence[str]]) -> api.PreferredAllocationResponse:
-    """The answer to GetPreferredAllocation, for each of its containers."""
+    """Return the reply to GetPreferredAllocation, with a response for each container."""
     responses = [api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in answers]
     return api.PreferredAllocationResponse(container_responses=responses)

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the device plugin: collected when it asks. Imported only where ``--http`` is given.
+"""Metrics of the device plugin, collected at each scrape. Imported only with ``--http``.
 
 Labels are bounded: the classes and resources of the files, and the resources of MIG profiles.
 """
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from criproxy import __version__
 from criproxy.deviceplugin.settings import State, Status
-from criproxy.watcher.watch import Watched
+from criproxy.watcher.watcher import Watched
 
 _PREFIX = "criproxy_device_plugin"
 _COUNTS = {
@@ -51,17 +51,17 @@ _NOW = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The device plugin at one moment."""
+    """The state of the device plugin at one moment."""
 
     status: list[Status] = field(default_factory=list)
     classes: Mapping[str, str] = field(default_factory=dict)
     """The class of each resource."""
     cards: Mapping[str, Mapping[bool, int]] = field(default_factory=dict)
-    """By class, how many cards are healthy (True), and how many are not."""
+    """By class: the number of healthy (True) and unhealthy cards."""
     reloads: int = 0
     reloads_failed: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
-    """What failed in criproxy itself, by kind."""
+    """Number of internal failures of criproxy by kind."""
     config_problem: bool = False
     inventory_problem: bool = False
     events_problem: bool = False
@@ -76,13 +76,13 @@ class _PluginCollector(Collector):
         self._sample = sample
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: no other names clash with these, and this keeps registration from collecting."""
+        """Return nothing: no other names clash with these, and registration need not collect."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, as it is now."""
+        """Yield every metric with its current value."""
         sample = self._sample()
-        yield from _of_resources(sample)
+        yield from _resource_metrics(sample)
         cards = GaugeMetricFamily(
             f"{_PREFIX}_cards", "Cards that the device plugin has found.", labels=["class", "health"]
         )
@@ -92,7 +92,7 @@ class _PluginCollector(Collector):
         yield cards
         for attribute, (name, text) in _NOW.items():
             yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=float(getattr(sample, attribute)))
-        yield from _of_use(sample.watched)
+        yield from _usage_metrics(sample.watched)
         reloads = CounterMetricFamily(f"{_PREFIX}_reloads", "Reloads of changed files, by result.", labels=["result"])
         reloads.add_metric(["ok"], sample.reloads)
         reloads.add_metric(["failed"], sample.reloads_failed)
@@ -104,7 +104,7 @@ class _PluginCollector(Collector):
         yield build
 
 
-def _of_resources(sample: Sample) -> Iterator[Metric]:
+def _resource_metrics(sample: Sample) -> Iterator[Metric]:
     labels = ["class", "resource"]
     text = "IDs of a resource that the kubelet has received; each replica of a card counts."
     advertised = GaugeMetricFamily(f"{_PREFIX}_advertised", text, labels=labels)
@@ -125,7 +125,7 @@ def _of_resources(sample: Sample) -> Iterator[Metric]:
     yield from (advertised, healthy, registered, *counts.values())
 
 
-def _of_use(watched: Watched) -> Iterator[Metric]:
+def _usage_metrics(watched: Watched) -> Iterator[Metric]:
     text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
     problems = GaugeMetricFamily(f"{_PREFIX}_usage_problem", text, labels=["class"])
     for kind, has_problem in watched.problems.items():
@@ -147,7 +147,7 @@ class PluginMetrics:
     """The registry of one device plugin.
 
     Args:
-        sample: called at each scrape.
+        sample: Called at each scrape.
     """
 
     def __init__(self, sample: Callable[[], Sample]) -> None:
@@ -156,6 +156,6 @@ class PluginMetrics:
         ProcessCollector(registry=self._registry)
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the format that the Accept header *accept* wants, and its content type."""
+        """Return the metrics in the format for the Accept header *accept*, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type

@@ -1,55 +1,55 @@
-"""The vGPUs that are MIG devices, and what is left of the GPUs that have them."""
+"""vGPUs that are MIG devices, and what remains of the GPUs that have them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from criproxy.deviceplugin.card_offers import WarningList
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Said
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cutting import choose
+from criproxy.devices.card_division import choose
 from criproxy.devices.instances import Instance, assign
 from criproxy.devices.offers import Offers
-from criproxy.devices.vgpus import CardSize, Profile
+from criproxy.devices.vgpu_profiles import CardSize, Profile
 from criproxy.nvidia.gpus import Gpu, MigDevice
 from criproxy.nvidia.mig import compute_slices, is_whole_instance
 from criproxy.nvidia.options import PluginConfig
-from criproxy.nvidia.resources import mig_part, shown
+from criproxy.nvidia.resources import counted_gpus, mig_part
 
 _PINNED = f"{NVIDIA.name} with MIG"
-"""Under this name, `Pins` keeps the places of GPUs with MIG: those without are counted by themselves."""
+"""`Pins` keeps the places of GPUs with MIG under this name: GPUs without MIG are counted separately."""
 _UNKNOWN = "which MIG devices NVIDIA's GPUs have, only the driver knows: the device plugin looks for them at startup"
-_PENDING = "vGPUs that are MIG devices are not offered before NVML has said which there are"
+_PENDING = "vGPUs that are MIG devices are not offered until NVML has reported the MIG devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The vGPUs of some profiles."""
+    """The vGPUs of some profiles, and what remains."""
 
     offers: Offers = field(default_factory=dict)
     """By resource."""
-    left: Inventory
-    """What can be offered otherwise."""
+    remaining: Inventory
+    """What can be offered in other ways."""
     problems: tuple[str, ...] = ()
-    """What the profiles and the cards contradict each other in."""
+    """Contradictions between the profiles and the cards."""
 
 
 def mig_vgpus(
-    profiles: Sequence[Profile], config: PluginConfig, inventory: Inventory, said: Said, pins: Pins | None
+    profiles: Sequence[Profile], config: PluginConfig, inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> Parts:
-    """The MIG devices that *profiles* take, each as one vGPU.
+    """Return the MIG devices that *profiles* select, each as one vGPU.
 
-    A GPU that they choose is not offered whole, which NVIDIA's plugin does under the strategy ``none``: its container
-    would have all MIG devices.
+    A selected GPU is not offered whole, as NVIDIA's plugin does with the strategy ``none``: its container would get all
+    MIG devices.
 
     Args:
-        profiles: those with MIG.
+        profiles: The profiles with MIG.
         config: NVIDIA's file.
-        inventory: the machine.
-        said: gets what is not known yet.
-        pins: which GPUs there were before, if that counts.
+        inventory: The machine's cards.
+        warnings: Receives what is not known yet.
+        pins: The GPUs that existed before; None if those do not count.
     """
-    gpus = [gpu for gpu in shown(inventory.gpus) if gpu.mig_enabled]
+    gpus = [gpu for gpu in counted_gpus(inventory.gpus) if gpu.mig_enabled]
     sizes = [size_of(gpu) for gpu in gpus]
     cards = sizes if pins is None else pins.sizes(_PINNED, sizes)
     chosen = {card.id for each in profiles for card in choose(cards, each.select)}
@@ -62,7 +62,7 @@ def mig_vgpus(
             for device in _whole(gpu)
         ],
         profiles,
-        [size_of(gpu) for gpu in shown(inventory.gpus) if not gpu.mig_enabled],
+        [size_of(gpu) for gpu in counted_gpus(inventory.gpus) if not gpu.mig_enabled],
     )
     offers = {
         each.resource: {
@@ -74,18 +74,18 @@ def mig_vgpus(
     hidden = chosen if config.flags.mig_strategy == "none" else ()
     return Parts(
         offers={resource: parts for resource, parts in offers.items() if parts},
-        left=replace(inventory, gpus=tuple(_left(inventory.gpus, found.taken, hidden))),
-        problems=() if _is_unknown(inventory, chosen, said) else found.problems,
+        remaining=replace(inventory, gpus=tuple(_remaining(inventory.gpus, found.taken, hidden))),
+        problems=() if _is_unknown(inventory, chosen, warnings) else found.problems,
     )
 
 
 def size_of(gpu: Gpu) -> CardSize:
-    """What a GPU has."""
+    """Return the properties of a GPU that profiles use."""
     return CardSize(id=gpu.uuid, index=gpu.index, model=gpu.name, memory_mib=gpu.memory_mib)
 
 
 def _whole(gpu: Gpu) -> Iterator[MigDevice]:
-    """Those that share their memory with no other one."""
+    """Yield the MIG devices that share their memory with no other one."""
     return (device for device in gpu.mig if is_whole_instance(device.profile))
 
 
@@ -99,18 +99,18 @@ def _instance(card: CardSize, device: MigDevice, slices: int) -> Instance:
     )
 
 
-def _left(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[str]) -> Iterator[Gpu]:
+def _remaining(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[str]) -> Iterator[Gpu]:
     for gpu in gpus:
         mig = tuple(device for device in gpu.mig if device.uuid not in taken)
         if gpu.uuid not in hidden and (mig or not gpu.mig):
             yield replace(gpu, mig=mig)
 
 
-def _is_unknown(inventory: Inventory, chosen: Collection[str], said: Said) -> bool:
-    """Whether it is not known which MIG devices there are, so that nothing can be wrong with them."""
-    is_asked = inventory.nvml_asked or not chosen
+def _is_unknown(inventory: Inventory, chosen: Collection[str], warnings: WarningList) -> bool:
+    """Whether the MIG devices are unknown, so that nothing can be wrong with them."""
+    is_queried = inventory.nvml_queried or not chosen
     if inventory.pending:
-        said.warn(_PENDING)
-    elif not is_asked:
-        said.warn(_UNKNOWN)
-    return inventory.pending or not is_asked
+        warnings.add(_PENDING)
+    elif not is_queried:
+        warnings.add(_UNKNOWN)
+    return inventory.pending or not is_queried

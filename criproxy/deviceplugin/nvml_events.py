@@ -1,7 +1,7 @@
-"""Prints what NVML tells of GPUs as it happens: a program of its own, which can be ended when its driver hangs.
+"""Prints the events that NVML reports for GPUs; a separate program, so that it can be killed when its driver hangs.
 
-Each line is JSON with one key: ``registered`` at first, then ``event`` for each event, and ``alive`` while there is
-none. It ends with the process that reads it, and where NVML fails.
+Each line is JSON with one key: first ``registered``, then ``event`` for each event, and ``alive`` while there is none.
+The program exits when its reader does, and when NVML fails.
 """
 
 import json
@@ -20,42 +20,42 @@ COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.deviceplugin.nvml_ev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """Of which GPUs events are told."""
+    """The GPUs whose events are reported."""
 
     gpus: tuple[str, ...] = ()
     """Their UUIDs."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Why not, by the UUIDs of the others; those that have no events are in neither."""
+    """By UUID, why the events of other GPUs are not; GPUs without events are in neither."""
 
 
-Tell = Callable[[str, Any], None]
-"""Prints a line: its key, and what it says."""
+Emit = Callable[[str, Any], None]
+"""Prints a line with a key and its value."""
 
 
-def watch(nvml: ModuleType, tell: Tell, wait_ms: int = WAIT_MS) -> None:
-    """Tell of events until NVML fails.
+def watch(nvml: ModuleType, emit: Emit, wait_ms: int = WAIT_MS) -> None:
+    """Report events until NVML fails.
 
     Args:
-        nvml: pynvml.
-        tell: prints a line.
-        wait_ms: after so long without an event there is a line that says so.
+        nvml: The module pynvml.
+        emit: Prints a line.
+        wait_ms: How long to wait for an event before printing a line that shows that the program is alive.
 
     Raises:
         NVMLError: NVML does not work at all.
     """
     nvml.nvmlInit()
     events = nvml.nvmlEventSetCreate()
-    tell("registered", _register(nvml, events))
+    emit("registered", _register(nvml, events))
     while True:
         try:
             data = nvml.nvmlEventSetWait_v2(events, wait_ms)
         except nvml.NVMLError as error:
             if error.value != nvml.NVML_ERROR_TIMEOUT:
-                tell("event", Event(gpu=None, kind="failed"))
+                emit("event", Event(gpu=None, kind="failed"))
                 return
-            tell("alive", True)
+            emit("alive", True)
             continue
-        tell("event", _event(nvml, data))
+        emit("event", _event(nvml, data))
 
 
 def _register(nvml: ModuleType, events: Any) -> Registered:  # noqa: ANN401
@@ -65,7 +65,7 @@ def _register(nvml: ModuleType, events: Any) -> Registered:  # noqa: ANN401
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = text_of(nvml.nvmlDeviceGetUUID(handle))
         except nvml.NVMLError:
-            continue  # the inventory says it
+            continue  # the inventory reports it
         try:
             mask = nvml.nvmlDeviceGetSupportedEventTypes(handle) & EVENT_MASK
             nvml.nvmlDeviceRegisterEvents(handle, mask, events)
@@ -91,23 +91,23 @@ def _event(nvml: ModuleType, data: Any) -> Event:  # noqa: ANN401
     )
 
 
-def _tell(key: str, value: Any) -> None:  # noqa: ANN401
+def _print(key: str, value: Any) -> None:  # noqa: ANN401
     sys.stdout.write(json.dumps({key: to_plain(value)}) + "\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Tell of events on standard output."""
+    """Report events on standard output."""
     try:
         import pynvml
 
-        watch(pynvml, _tell)
+        watch(pynvml, _print)
     except BrokenPipeError:
         return 0
     except ImportError:
-        _tell("problem", "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed")
-    except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
-        _tell("problem", f"NVML: {error}")
+        _print("problem", "the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed")
+    except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
+        _print("problem", f"NVML: {error}")
     return 1
 
 

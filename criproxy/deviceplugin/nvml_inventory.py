@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs: by NVML, which is asked in a process of its own, or without NVML by the files of the driver."""
+"""NVIDIA's GPUs: from NVML, which is queried in a separate process, or without NVML from the files of the driver."""
 
 import json
 import re
@@ -21,9 +21,9 @@ from criproxy.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.deviceplugin.nvml_report")
 TIMEOUT_S = 15.0
-"""An unused GPU is initialised first, which takes seconds for each without the persistence daemon."""
+"""An unused GPU is initialised first, which takes seconds for each one without the persistence daemon."""
 KILL_S = 1.0
-"""After so long a killed process that is still there is in the hands of the driver."""
+"""A killed process that still exists after this time hangs in the driver."""
 MIG_MINORS = "proc/driver/nvidia-caps/mig-minors"
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 _DXG = "dev/dxg"
@@ -35,31 +35,31 @@ _CHANNEL = re.compile("channel([0-9]{1,9})")
 
 
 class NvmlProgram:
-    """Asks NVML, one process at a time: one that hangs can be killed only when its driver comes back.
+    """Queries NVML, one process at a time: a process that hangs can be killed only when its driver recovers.
 
     Args:
-        command: prints an `NvmlReport` as JSON.
-        timeout_s: after which it is taken to hang.
+        command: Prints an `NvmlReport` as JSON.
+        timeout_s: Limit after which the process is considered to hang.
     """
 
     def __init__(self, command: Sequence[str] = COMMAND, timeout_s: float = TIMEOUT_S) -> None:
         self._command = tuple(command)
         self._timeout_s = timeout_s
         self._patience = Patience()
-        self._hangs: subprocess.Popen[bytes] | None = None
+        self._hanging_process: subprocess.Popen[bytes] | None = None
 
-    async def ask(self) -> NvmlReport:
-        """What it reports; a report with a *problem* where it cannot.
+    async def query(self) -> NvmlReport:
+        """Return the report of the process; a report with a *problem* if it has none.
 
         Raises:
-            Hangs: it has not answered in time, or a previous one still hangs.
+            Hangs: The process has not answered in time, or a previous one still hangs.
         """
         return await self._patience.wait("NVML", self._run, self._timeout_s + 5.0)
 
     def _run(self) -> NvmlReport:
-        if self._hangs is not None and self._hangs.poll() is None:
+        if self._hanging_process is not None and self._hanging_process.poll() is None:
             raise Hangs("NVML still hangs")
-        self._hangs = None
+        self._hanging_process = None
         try:
             process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -69,18 +69,18 @@ class NvmlProgram:
         try:
             output, _ = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
-            self._end(process)
+            self._kill(process)
             raise Hangs(f"NVML has not answered for {self._timeout_s:.3g} s") from None
         return _report(output, process.returncode)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()
         if process.stdout:
             process.stdout.close()
         try:
             process.wait(KILL_S)
         except subprocess.TimeoutExpired:
-            self._hangs = process
+            self._hanging_process = process
 
 
 def _report(output: bytes, status: int) -> NvmlReport:
@@ -91,7 +91,7 @@ def _report(output: bytes, status: int) -> NvmlReport:
 
 
 def with_places(gpus: Sequence[Gpu], host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:
-    """*gpus* with what sysfs says of them, as far as it does: their NUMA nodes and PCI classes."""
+    """Return *gpus* with their NUMA nodes and PCI classes, as far as sysfs has them."""
     addresses = {gpu.uuid: address for gpu in gpus if (address := address_of(gpu.pci_bus_id))}
     places = files.places(host_root, {uuid: (address, ()) for uuid, address in addresses.items()})
     texts = files.read(host_root / PCI / address / "class" for address in addresses.values())
@@ -112,15 +112,15 @@ def _pci_class(text: str) -> int | None:
 
 
 def gpus_of_driver(stock: Stock, host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:
-    """The GPUs as far as the files of the driver tell, for machines without NVML.
+    """Return the GPUs according to the files of the driver, for machines without NVML.
 
-    They do not tell the UUIDs of MIG devices: a GPU that is divided into such is offered only where the strategy is
-    ``none``, and as a whole.
+    They do not contain the UUIDs of MIG devices: a GPU with MIG devices is offered only with the strategy ``none``,
+    and as a whole.
 
     Args:
-        stock: the cards that were found so; those without a UUID cannot be offered.
-        host_root: above /proc.
-        files: reads those of the driver.
+        stock: The cards that the files list; cards without a UUID cannot be offered.
+        host_root: Root of /proc.
+        files: Reads the files of the driver.
     """
     models = _models(host_root, files)
     return tuple(
@@ -138,7 +138,7 @@ def gpus_of_driver(stock: Stock, host_root: Path, files: DriverFiles) -> tuple[G
 
 
 def _models(host_root: Path, files: DriverFiles) -> dict[str, str]:
-    """The names of the products, by UUID."""
+    """Return the product names by UUID."""
     paths = [host_root / NVIDIA_GPUS / address / "information" for address in entries(host_root / NVIDIA_GPUS)]
     found = ((_UUID.search(text), _MODEL.search(text)) for text in files.read(paths))
     return {uuid[1]: model[1] for uuid, model in found if uuid and model}
@@ -149,8 +149,8 @@ def _is_divided(host_root: Path, minor: int) -> bool:
     return any(name.startswith("gi") for name in entries(host_root / CAPABILITIES / f"gpu{minor}/mig"))
 
 
-def instances_seen(host_root: Path) -> list[str]:
-    """The names of all MIG instances: while they are the same, so are the MIG devices."""
+def mig_instances(host_root: Path) -> list[str]:
+    """Return the names of all MIG instances: while they are the same, so are the MIG devices."""
     found = []
     for gpu in entries(host_root / CAPABILITIES):
         for gi in entries(host_root / CAPABILITIES / gpu / "mig"):
@@ -159,18 +159,18 @@ def instances_seen(host_root: Path) -> list[str]:
 
 
 def minors_of(host_root: Path, files: DriverFiles) -> MigMinors:
-    """The minor numbers of the capability nodes of MIG instances."""
+    """Return the minor numbers of the capability nodes of MIG instances."""
     return mig_minors(files.read([host_root / MIG_MINORS])[0])
 
 
 def imex_channels(host_root: Path) -> tuple[str, ...]:
-    """The numbers of the IMEX channels that the machine has."""
+    """Return the numbers of the machine's IMEX channels."""
     found = map(_CHANNEL.fullmatch, entries(host_root / IMEX_CHANNELS.lstrip("/")))
     return tuple(sorted((each[1] for each in found if each), key=int))
 
 
 def platform_of(host_root: Path, files: DriverFiles, *, has_nvml: bool) -> Platform:
-    """How the machine's cards are found where the configuration does not say it."""
+    """Return how the machine's cards are found if the configuration does not define it."""
     if (host_root / _DXG).exists():
         return "wsl"
     is_tegra = any((host_root / path).exists() for path in _TEGRA_FILES)

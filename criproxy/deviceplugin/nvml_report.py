@@ -1,6 +1,6 @@
-"""What NVML says of the machine's GPUs: a program of its own, which prints it, and that nothing waits for if it hangs.
+"""Prints what NVML reports about the machine's GPUs; a separate program, for which nothing waits if it hangs.
 
-NVML hangs with its driver, in the kernel, and a thread that hangs there keeps its process from ending.
+NVML hangs with its driver, in the kernel, and a thread that hangs there keeps its process from exiting.
 """
 
 import json
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _MIB = 1 << 20
 _MEDIA = {7: "+me", 8: "+me", 10: "+gfx", 11: "+gfx", 12: "+gfx", 13: "-me", 14: "-me", 15: "+me.all", 16: "+me.all"}
-"""What follows the size in a profile's name, by NVML's number of the GPU instance profile."""
+"""Suffix of a profile's name after its size, by NVML's number of the GPU instance profile."""
 _ATTRIBUTES = {
     "slices.gi": "gpuInstanceSliceCount",
     "slices.ci": "computeInstanceSliceCount",
@@ -38,29 +38,29 @@ _THOUSAND, _TEN = 1000, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlReport:
-    """All that the device plugin asks of NVML."""
+    """Everything that the device plugin queries from NVML."""
 
     gpus: tuple[Gpu, ...] = ()
-    """In NVML's order; without what only sysfs knows."""
+    """In NVML's order; without the properties that only sysfs has."""
     peers: Mapping[str, Peers] = field(default_factory=dict)
     """Links between GPUs, by their UUIDs."""
     driver_version: str = ""
     cuda_version: tuple[int, int] = (0, 0)
-    """The newest that the driver supports."""
+    """The newest version that the driver supports."""
     problem: str = ""
-    """Why there is nothing else; empty: NVML has answered."""
+    """Why there is no other content; empty if NVML has answered."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """By index, why NVML cannot describe a GPU that it counts."""
+    """By index: why NVML cannot describe a GPU that it counts."""
 
     def after(self, before: "NvmlReport") -> "NvmlReport":
-        """The same with GPUs that only *before* could be described: they are there, and do not work."""
+        """Return this report with the GPUs that only *before* describes: they exist, but do not work."""
         known = {gpu.uuid for gpu in self.gpus}
         kept = [gpu for gpu in before.gpus if str(gpu.index) in self.unread and gpu.uuid not in known]
         return replace(self, gpus=tuple(sorted((*self.gpus, *kept), key=lambda gpu: gpu.index)))
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """By UUID, GPUs and MIG devices that NVML cannot describe any more, with the reason."""
+        """GPUs and MIG devices that NVML can no longer describe: UUID to reason."""
         return {
             card: self.unread[str(gpu.index)]
             for gpu in self.gpus
@@ -70,7 +70,7 @@ class NvmlReport:
 
 
 def read(nvml: ModuleType) -> NvmlReport:
-    """What pynvml, *nvml*, says; whatever is wrong with a GPU does not hide others.
+    """Return the report of pynvml, *nvml*; an error of one GPU does not hide others.
 
     Raises:
         NVMLError: NVML does not work at all.
@@ -93,77 +93,77 @@ def _read(nvml: ModuleType) -> NvmlReport:
             continue
         gpus.append(gpu)
         handles[gpu.uuid] = handle
-    cuda = _maybe(nvml, nvml.nvmlSystemGetCudaDriverVersion, 0)
+    cuda = _query_or(nvml, nvml.nvmlSystemGetCudaDriverVersion, 0)
     return NvmlReport(
         gpus=tuple(gpus),
         peers=peers_of(nvml, handles),
-        driver_version=text_of(_maybe(nvml, nvml.nvmlSystemGetDriverVersion, "")),
+        driver_version=text_of(_query_or(nvml, nvml.nvmlSystemGetDriverVersion, "")),
         cuda_version=(cuda // _THOUSAND, cuda % _THOUSAND // _TEN),
         unread=unread,
     )
 
 
 def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
-    memory = _maybe(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total, 0) // _MIB
-    mode = _maybe(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
+    memory = _query_or(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total, 0) // _MIB
+    mode = _query_or(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
     enabled = mode == nvml.NVML_DEVICE_MIG_ENABLE
     return Gpu(
         index=index,
         uuid=text_of(nvml.nvmlDeviceGetUUID(handle)),
         name=text_of(nvml.nvmlDeviceGetName(handle)),
         memory_mib=memory,
-        compute_capability=_maybe(nvml, lambda: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
+        compute_capability=_query_or(nvml, lambda: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
         minor=nvml.nvmlDeviceGetMinorNumber(handle),
         pci_bus_id=text_of(nvml.nvmlDeviceGetPciInfo(handle).busId),
         mig_capable=mode is not None,
         mig_enabled=enabled,
         mig=tuple(_mig_devices(nvml, handle, memory)) if enabled else (),
         mig_slices=_max_mig_devices(nvml, handle) if enabled else 0,
-        fabric=_maybe(nvml, lambda: _fabric(nvml, handle), None),
-        is_vgpu=_maybe(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
+        fabric=_query_or(nvml, lambda: _fabric(nvml, handle), None),
+        is_vgpu=_query_or(nvml, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0)
         == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
     )
 
 
 def _mig_devices(nvml: ModuleType, handle: Any, memory_mib: int) -> Iterator[MigDevice]:  # noqa: ANN401
-    """Those of a GPU; their numbers have gaps."""
+    """Yield the MIG devices of a GPU; their indexes have gaps."""
     for index in range(_max_mig_devices(nvml, handle)):
         try:
             device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             yield _mig_device(nvml, index, handle, device, memory_mib)
-        except nvml.NVMLError:  # no device has this number, or it is just being removed
+        except nvml.NVMLError:  # no device has this index, or it is being removed
             continue
 
 
 def _max_mig_devices(nvml: ModuleType, handle: Any) -> int:  # noqa: ANN401
-    """As many as a GPU has slices: the smallest device is one of them."""
-    return _maybe(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
+    """Return the number of slices of a GPU, which is the maximum: the smallest device is one slice."""
+    return _query_or(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
 
 
 def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_mib: int) -> MigDevice:  # noqa: ANN401
-    gi, said = nvml.nvmlDeviceGetGpuInstanceId(device), nvml.nvmlDeviceGetAttributes_v2(device)
+    gi, attributes = nvml.nvmlDeviceGetGpuInstanceId(device), nvml.nvmlDeviceGetAttributes_v2(device)
     return MigDevice(
         uuid=text_of(nvml.nvmlDeviceGetUUID(device)),
         profile=profile_name(
             device_memory_mib=gpu_memory_mib,
-            mig_memory_mib=said.memorySizeMB,
-            gi_slices=said.gpuInstanceSliceCount,
-            ci_slices=said.computeInstanceSliceCount,
-            attribute=_maybe(nvml, lambda: _suffix(nvml, gpu, gi), ""),
+            mig_memory_mib=attributes.memorySizeMB,
+            gi_slices=attributes.gpuInstanceSliceCount,
+            ci_slices=attributes.computeInstanceSliceCount,
+            attribute=_query_or(nvml, lambda: _suffix(nvml, gpu, gi), ""),
         ),
         gi=gi,
         ci=nvml.nvmlDeviceGetComputeInstanceId(device),
         index=index,
-        memory_mib=said.memorySizeMB,
-        attributes=tuple((name, getattr(said, field)) for name, field in _ATTRIBUTES.items()),
+        memory_mib=attributes.memorySizeMB,
+        attributes=tuple((name, getattr(attributes, field)) for name, field in _ATTRIBUTES.items()),
     )
 
 
 def _suffix(nvml: ModuleType, gpu: Any, gi: int) -> str:  # noqa: ANN401
-    """What the name of a GPU instance's profile has at its end: NVML numbers profiles in another way than instances."""
+    """Return the suffix of a GPU instance's profile name: NVML has two numberings, for profiles and for instances."""
     wanted = nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(gpu, gi)).profileId
     for number, suffix in _MEDIA.items():
-        if _maybe(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
+        if _query_or(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
             return suffix
     return ""
 
@@ -181,12 +181,12 @@ def _fabric(nvml: ModuleType, handle: Any) -> Fabric | None:  # noqa: ANN401
     return Fabric(cluster_uuid=str(UUID(bytes=bytes(info.clusterUuid))), clique_id=str(info.cliqueId))
 
 
-def _maybe(nvml: ModuleType, ask: Callable[[], T], otherwise: T) -> T:
-    """What a card or driver may not know."""
+def _query_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
+    """Return the result of *query*, or *default* if the card or driver does not support it."""
     try:
-        return ask()
+        return query()
     except nvml.NVMLError:
-        return otherwise
+        return default
 
 
 def main() -> int:
@@ -199,7 +199,7 @@ def main() -> int:
         report = NvmlReport(
             problem="the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"
         )
-    except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
+    except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
         report = NvmlReport(problem=f"NVML: {error}")
     json.dump(to_plain(report), sys.stdout)
     return 0

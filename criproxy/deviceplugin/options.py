@@ -1,4 +1,4 @@
-"""What `criproxy device-plugin` was called with."""
+"""The options of `criproxy device-plugin`."""
 
 import os
 from collections.abc import Mapping
@@ -12,26 +12,26 @@ from criproxy.observe.address import Address
 from criproxy.wire.sockets import unix_path
 
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
-"""The daemon's, too."""
+"""The daemon's default, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `criproxy device-plugin` was called with."""
+    """The command-line options, and the environment."""
 
     config: Path | None = None
     nvidia_config: str = ""
-    """NVIDIA's file or folder; empty: as its variable says, else our own file."""
+    """NVIDIA's file or directory; empty to use its environment variable, or else our own file."""
     nvidia_arguments: tuple[str, ...] = ()
     """NVIDIA's flags."""
     name: str = ""
-    """Of the file to use where NVIDIA's is a folder."""
+    """Name of the file to use if NVIDIA's path is a directory."""
     hostname: str = field(default_factory=lambda: os.uname().nodename)
     group: str | None = None
     kubelet_dir: Path | None = None
-    """None: where Kubernetes has it, and podresources where our own file says."""
+    """None for the default of Kubernetes; then our own file defines the podresources socket."""
     register: Register | None = None
-    """None: as our own file says."""
+    """None to use the setting of our own file."""
     http: str | None = None
     control_socket: str = "/run/criproxy/control.sock"
     host_root: Path = Path("/")
@@ -39,34 +39,34 @@ class Options:
 
     @property
     def policy_file(self) -> Path:
-        """Our own file, or the folder of them."""
+        """Our own file, or the directory of such files."""
         return self.config or DEFAULT_CONFIG
 
     @property
     def kubelet_folder(self) -> Path:
-        """The kubelet's."""
+        """The kubelet's directory."""
         return self.kubelet_dir or below(self.host_root, str(KUBELET_DIR))
 
     def kubelet_socket(self, register: Register) -> Path | None:
-        """The kubelet's socket, as NVIDIA's flag or variable says; None: where it usually is.
+        """Return the kubelet's socket according to NVIDIA's flag or variable; None for the default path.
 
         Raises:
-            UsageError: no kubelet is to be told, although that is how it learns of the plugin.
+            UsageError: The path is empty, which disables registration, although *register* needs it.
         """
         flags = [each.partition("=")[2] for each in self.nvidia_arguments if each.startswith("--kubelet-socket=")]
-        said = flags[-1] if flags else self.env.get("KUBELET_SOCKET")
-        if said == "" and register == "kubelet":
+        path = flags[-1] if flags else self.env.get("KUBELET_SOCKET")
+        if path == "" and register == "kubelet":
             raise UsageError(
                 "--kubelet-socket (or the variable KUBELET_SOCKET) is empty, so the plugin would not register with "
                 "any kubelet: leave it out, or use --register plugins-registry"
             )
-        return Path(said) if said else None
+        return Path(path) if path else None
 
     def address(self) -> Address | None:
-        """Where to serve metrics and health.
+        """Return the address for metrics and health; None if they are not served.
 
         Raises:
-            UsageError: it cannot be understood, or the daemon's socket cannot.
+            UsageError: The address, or the path of the daemon's socket, is invalid.
         """
         unix_path(self.control_socket, "--control-socket")
         address = Address.parse(self.http) if self.http is not None else None
@@ -76,5 +76,5 @@ class Options:
 
 
 def below(host_root: Path, path: str) -> Path:
-    """The host's file *path*."""
+    """Return the path of the host's file *path*."""
     return host_root / path.lstrip("/")

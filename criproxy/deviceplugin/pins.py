@@ -1,6 +1,7 @@
-"""Which cards the numbers and counts in the files mean: those that they meant when the files were loaded.
+"""Pins the numbers and counts in the files to the cards that they meant when the files were loaded.
 
-NVML numbers the GPUs that are there. When one leaves, the next gets its number, although a container may have it alone.
+NVML numbers the GPUs that exist. When one disappears, the next one gets its number, although a container may have that
+one exclusively.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,35 +10,35 @@ from typing import TypeVar
 
 from criproxy.devices.offers import PART, Offered, Offers
 from criproxy.devices.plan import SharedCards
-from criproxy.devices.vgpus import CardSize
+from criproxy.devices.vgpu_profiles import CardSize
 from criproxy.nvidia.options import SharedResource
 
 E = TypeVar("E", bound=SharedCards | SharedResource)
 NO_INDEX = -1
-"""Of a card that has the number of one that was there before."""
+"""Index of a card whose number belonged to another card before."""
 
 
 @dataclass(slots=True)
 class Pins:
-    """What one version of the files meant at first."""
+    """What the numbers in one version of the files meant at first."""
 
     _numbers: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By class and id: the first numbers of cards; empty for those that came when another card had theirs."""
+    """By class and ID: the first number of each card; empty if another card had that number before."""
     _counted: dict[tuple[str, int], list[str]] = field(default_factory=dict)
-    """By resource and count: what the file calls the cards that were counted."""
+    """By resource and count: the file's names of the cards that were counted."""
     _sizes: dict[str, dict[str, CardSize]] = field(default_factory=dict)
-    """By class and id: cards as they were when they came."""
+    """By class and ID: the size of each card when it appeared."""
 
     def entries(self, kind: str, entries: Sequence[E], whole: Offers, now: Mapping[str, str]) -> Iterator[E]:
-        """*entries* with the names that the cards have now; cards that have come first are learned.
+        """Yield *entries* with the present names of the cards; records the numbers of new cards.
 
         Args:
-            kind: the name of the class.
-            entries: as the file has them.
-            whole: the cards that there are, none of which is shared.
-            now: by the numbers of this moment: the ids of cards.
+            kind: The name of the class.
+            entries: The entries of the file.
+            whole: The existing cards, without sharing.
+            now: The ID of each card by its present number.
         """
-        numbers = _Numbers(self._learned(kind, now), now)
+        numbers = _Numbers(self._first_numbers(kind, now), now)
         for entry in entries:
             cards = whole.get(entry.name, {})
             if isinstance(entry.devices, tuple):
@@ -48,14 +49,14 @@ class Pins:
                 yield entry
 
     def sizes(self, kind: str, cards: Sequence[CardSize]) -> list[CardSize]:
-        """All cards of a class so far, as profiles choose among them; those that are gone keep their places."""
+        """Return all cards of a class so far for profiles to choose from; cards that are gone keep their places."""
         known = self._sizes.setdefault(kind, {})
         for card in cards:
             is_new = all(card.index != each.index for each in known.values())
             known.setdefault(card.id, card if is_new else replace(card, index=NO_INDEX))
         return list(known.values())
 
-    def _learned(self, kind: str, now: Mapping[str, str]) -> Mapping[str, str]:
+    def _first_numbers(self, kind: str, now: Mapping[str, str]) -> Mapping[str, str]:
         known = self._numbers.setdefault(kind, {})
         taken = set(known.values())
         for number, card in now.items():
@@ -63,7 +64,7 @@ class Pins:
         return known
 
     def _count(self, entry: E, cards: Mapping[str, Offered], numbers: "_Numbers") -> list[str]:
-        """The names of the first so many; empty while there are too few, since all that come will be shared."""
+        """Return the names of the first cards of a count; empty while there are too few, as then all are shared."""
         assert isinstance(entry.devices, int)
         counted = self._counted.setdefault((entry.name, entry.devices), [])
         for card in cards.values():
@@ -82,16 +83,16 @@ class _Numbers:
         self._now_of = {card: number for number, card in now.items()}
 
     def name_now(self, name: str) -> str:
-        """What a card, or the part of one, is called now that the file calls *name*; an id if it is gone."""
+        """Return the present name of the card, or part, that the file calls *name*; its ID if it no longer exists."""
         number, colon, part = name.partition(PART)
         card = self._cards.get(number)
         if card is None:
-            # An id, or a number that no card had first: not that of a card which has it only now.
+            # An ID, or a number that no card had at first: not the number of a card that has it only now.
             return f"number {name}" if number in self._now else name
         return f"{self._now_of[card]}{colon}{part}" if card in self._now_of else card
 
     def first_name(self, card: Offered) -> str:
-        """What the file calls a card that is there, or its part."""
+        """Return the file's name for an existing card or part of one."""
         number, colon, part = card.index.partition(PART)
         first = self._first_of.get(self._now.get(number, ""))
         return f"{first}{colon}{part}" if first else card.id

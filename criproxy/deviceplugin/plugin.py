@@ -1,4 +1,4 @@
-"""The life of one resource's plugin: a socket is served and registered, and again when it or the kubelet is gone."""
+"""The lifecycle of one resource's plugin: serve a socket and register it; again if it or the kubelet disappears."""
 
 import asyncio
 from contextlib import suppress
@@ -8,50 +8,50 @@ from pathlib import Path
 from time import monotonic
 
 from criproxy.deviceplugin import messages, sockets
-from criproxy.deviceplugin.introduction import ByCall, ByFolder
-from criproxy.deviceplugin.registration import KubeletSocket, RegistryEntry
+from criproxy.deviceplugin.registrar import CallRegistrar, DirectoryRegistrar
+from criproxy.deviceplugin.registration_api import KubeletSocket, RegistryEntry
 from criproxy.deviceplugin.resource import Device, Resource
 from criproxy.deviceplugin.server import Server, device_plugin
 from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, State, Status, Times, Way
-from criproxy.deviceplugin.situation import Ended, Sight, Situation
-from criproxy.deviceplugin.sockets import SocketTrouble, Vanished
+from criproxy.deviceplugin.sockets import SocketError, SocketVanished
+from criproxy.deviceplugin.state_tracker import Ended, Snapshot, StateTracker
 from criproxy.observe.backoff import Backoff
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 END_S = 3.0
-"""How long the end of a plugin may take."""
+"""Timeout for the end of a plugin."""
 SHORT_S, SHORT_LIVES = 2.0, 5
-"""A socket that is removed within so long has a short life; after so many in a row there are pauses."""
+"""A socket that is removed within SHORT_S is short-lived; after more than SHORT_LIVES in a row there are pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the kubelet is, and how it comes to know plugins.
+    """The kubelet's paths, and how plugins register with it.
 
-    Never in both ways: the later would replace the first.
+    Plugins never register in both ways: the later registration would replace the first.
     """
 
     kubelet_dir: Path = KUBELET_DIR
     way: Way = "kubelet.sock"
     socket: Path | None = None
-    """The kubelet's; None: where it usually is in its directory."""
+    """The kubelet's socket; None for its default path in its directory."""
 
     @property
     def kubelet_socket(self) -> Path:
-        """Where the kubelet listens."""
+        """The path of the kubelet's socket."""
         return self.socket or self.kubelet_dir / "device-plugins" / "kubelet.sock"
 
     @property
     def folder(self) -> Path:
-        """Where plugins make their sockets: the kubelet looks for them beside its own."""
+        """The directory for the sockets of plugins: the kubelet expects them beside its own."""
         return self.kubelet_socket.parent if self.way == "kubelet.sock" else self.kubelet_dir / "plugins_registry"
 
     @property
     def watched(self) -> tuple[Path, ...]:
-        """The folders in which something may happen that matters."""
+        """The directories to watch for changes."""
         return tuple(dict.fromkeys((self.folder, self.kubelet_socket.parent)))
 
 
@@ -59,12 +59,12 @@ class Plugin:
     """One resource's plugin.
 
     Args:
-        resource: what is offered at first.
-        place: where the kubelet is.
-        log: gets each change of state once.
-        failures: counts what failed in criproxy itself.
-        times: limits and pauses.
-        largest_bytes: of a list.
+        resource: What is offered at first.
+        place: Where the kubelet is.
+        log: Gets one line for each change of state.
+        failures: Counts internal failures of criproxy.
+        times: Timeouts and pauses.
+        largest_bytes: Limit for the size of a list.
     """
 
     def __init__(
@@ -77,31 +77,31 @@ class Plugin:
         largest_bytes: int = LARGEST_LIST_BYTES,
     ) -> None:
         self.published = resource
-        """What is offered, without ids that are gone."""
+        """The offered resource, without IDs that are gone."""
         self.held: tuple[Device, ...] = ()
-        """Those that are gone, and that containers have."""
+        """Devices that are gone and that containers still have."""
         self._place = place
         self._times = times
         self._kubelet = KubeletSocket(place.kubelet_socket)
         self._path: Path | None = None
-        """Of the socket; None until the name is known to be short enough."""
+        """Of the socket; None until its name is known to be short enough."""
         self._short_lives = 0
-        self._situation = Situation(resource.name, log, self._look)
-        self._servicer = Servicer(resource, log, failures, times, self._situation.notify, largest_bytes)
+        self._tracker = StateTracker(resource.name, log, self._read_files)
+        self._servicer = Servicer(resource, log, failures, times, self._tracker.notify, largest_bytes)
         self._ended = asyncio.Event()
-        self._introduce = self._by_call if place.way == "kubelet.sock" else self._by_folder
-        self._call = ByCall(self._servicer, self._situation, self._kubelet, times)
-        self._found = ByFolder(self._servicer, self._situation, self._kubelet, times)
+        self._keep_registered = self._by_call if place.way == "kubelet.sock" else self._by_directory
+        self._call_registrar = CallRegistrar(self._servicer, self._tracker, self._kubelet, times)
+        self._directory_registrar = DirectoryRegistrar(self._servicer, self._tracker, self._kubelet, times)
 
     @property
     def status(self) -> Status:
-        """How far it has come."""
-        devices, situation = self._servicer.resource.devices, self._situation
+        """The present status."""
+        devices, tracker = self._servicer.resource.devices, self._tracker
         return Status(
-            resource=situation.resource,
-            state=situation.state,
-            text=situation.text,
-            since_s=situation.since_s,
+            resource=tracker.resource,
+            state=tracker.state,
+            text=tracker.text,
+            since_s=tracker.since_s,
             socket=str(self._path or ""),
             devices=len(devices),
             healthy=sum(each.healthy for each in devices.values()),
@@ -111,21 +111,21 @@ class Plugin:
         )
 
     def offer(self, resource: Resource, held: tuple[Device, ...]) -> None:
-        """List *resource* from now on, and as unhealthy what containers *held* of former ids."""
+        """List *resource* from now on, and as unhealthy the former devices *held* by containers."""
         self.published, self.held = resource, held
         before = messages.options(self._servicer.resource)
         self._servicer.update(resource.with_held(held))
         if messages.options(resource) != before:
-            self._situation.notify()
+            self._tracker.notify()
 
     def notify(self) -> None:
-        """Something may have changed in the kubelet's folders."""
-        self._situation.notify()
+        """Check for changes in the kubelet's directories."""
+        self._tracker.notify()
 
     def retry(self) -> None:
-        """Register again at once where another plugin may have been registered."""
-        self._call.retry()
-        self._found.retry()
+        """Register again immediately if another plugin may have replaced this one."""
+        self._call_registrar.retry()
+        self._directory_registrar.retry()
 
     async def run(self) -> None:
         """Serve until `end`."""
@@ -133,92 +133,94 @@ class Plugin:
         self._ended.clear()
         try:
             while True:
-                await self._once(backoff)
+                await self._serve_once(backoff)
         except Ended:
-            self._situation.enter(State.ENDED)
+            self._tracker.enter(State.ENDED)
         finally:
             self._ended.set()
 
     async def end(self, *, flush: bool = True) -> None:
-        """End, when the kubelet has the last list if *flush*; after a moment in any case."""
+        """End, with *flush* only after the kubelet has the last list; takes a bounded time in any case."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._times.flush_s if flush else 0):
                 await self._servicer.flushed()
-        self._situation.end()
+        self._tracker.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await self.ended()
 
     async def ended(self) -> None:
-        """Return when it has ended, or failed; it has no socket then."""
+        """Wait until the plugin has ended or failed; it has no socket then."""
         await self._ended.wait()
 
-    async def _once(self, backoff: Backoff) -> None:
-        """Serve one socket until it is gone, and return when another should be made.
+    async def _serve_once(self, backoff: Backoff) -> None:
+        """Serve one socket until it is gone; return when another one should be created.
 
         Raises:
-            Ended: by `end`.
+            Ended: `end` was called.
         """
-        self._situation.check()
-        before, begun_s = await self._situation.sight(), monotonic()
+        self._tracker.check()
+        before, started_s = await self._tracker.snapshot(), monotonic()
         try:
             await self._serve()
-        except Vanished:
+        except SocketVanished:
             pass
-        except SocketTrouble as error:
-            self._situation.enter(State.NO_SOCKET, str(error))
-            await self._situation.until_changed(before, backoff.pause_s())
+        except SocketError as error:
+            self._tracker.enter(State.NO_SOCKET, str(error))
+            await self._tracker.until_changed(before, backoff.pause_s())
             return
-        # A kubelet that starts removes sockets, and may start often; who removes them otherwise is another matter.
-        after = await self._situation.sight()
-        is_short = monotonic() - begun_s < SHORT_S and after.kubelet == before.kubelet
+        # A kubelet that starts removes sockets, and may start often. Other programs that remove them are a problem.
+        after = await self._tracker.snapshot()
+        is_short = monotonic() - started_s < SHORT_S and after.kubelet == before.kubelet
         self._short_lives = self._short_lives + 1 if is_short else 0
         if not is_short:
             backoff.reset()
         elif self._short_lives > SHORT_LIVES:
-            self._situation.enter(State.NO_SOCKET, f"{self._path}: is being removed again and again")
-            await self._situation.until_changed(after, backoff.pause_s())
+            self._tracker.enter(State.NO_SOCKET, f"{self._path}: is being removed again and again")
+            await self._tracker.until_changed(after, backoff.pause_s())
 
     async def _serve(self) -> None:
         """Serve until the socket is gone.
 
         Raises:
-            SocketTrouble: no socket can be made.
-            Ended: by `end`.
+            SocketTrouble: No socket can be created.
+            Ended: `end` was called.
         """
-        self._path = path = self._place.folder / sockets.socket_name(self._situation.resource, self._place.folder)
+        self._path = path = self._place.folder / sockets.socket_name(self._tracker.resource, self._place.folder)
         handlers = [device_plugin(self._servicer)]
         if self._place.way == "plugins_registry":
             handlers.append(
-                RegistryEntry(self._situation.resource, path, self._found.notified, self._servicer.failed).handlers()
+                RegistryEntry(
+                    self._tracker.resource, path, self._directory_registrar.on_status, self._servicer.failed
+                ).handlers()
             )
         server = Server(path, handlers)
         self._servicer.begin()
         await server.start()
         try:
             self._servicer.counts.served += 1
-            await self._introduce(server)
+            await self._keep_registered(server)
         finally:
             self._servicer.end_streams()
             await server.stop()
 
     async def _by_call(self, server: Server) -> None:
-        self._call.endpoint = server.path.name
-        await self._call.keep(partial(_serves, server))
+        self._call_registrar.endpoint = server.path.name
+        await self._call_registrar.keep(partial(_serves, server))
 
-    async def _by_folder(self, server: Server) -> None:
-        await self._found.keep(partial(_serves, server))
+    async def _by_directory(self, server: Server) -> None:
+        await self._directory_registrar.keep(partial(_serves, server))
 
-    def _look(self) -> Sight:
+    def _read_files(self) -> Snapshot:
         folder = self._place.folder
         try:
             inode: int | None = folder.stat().st_ino
         except OSError:
             inode = None
         own = sockets.identity(self._path) if self._path else None
-        return Sight(inode, own, self._kubelet.identity())
+        return Snapshot(inode, own, self._kubelet.identity())
 
 
-def _serves(server: Server, sight: Sight) -> bool:
-    """Whether what lies there is the server's socket."""
-    return sight.own == server.claimed
+def _serves(server: Server, snapshot: Snapshot) -> bool:
+    """Whether the socket at the path is the server's."""
+    return snapshot.own == server.claimed

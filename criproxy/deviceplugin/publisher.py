@@ -1,13 +1,13 @@
-"""Offers what the files say of the cards that there are: again with each change of either, and of the cards' health."""
+"""Offers the existing cards according to the files: again after each change of files, cards or their health."""
 
 from collections.abc import Callable
 
-from criproxy.deviceplugin.answers import FreeCpus
+from criproxy.deviceplugin.allocators import FreeCpus
 from criproxy.deviceplugin.configuration import Loaded
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.plugins import Plugins
-from criproxy.deviceplugin.resources import Served, Unhealthy, resources
+from criproxy.deviceplugin.plugin_manager import PluginManager
+from criproxy.deviceplugin.resource_builder import Served, Unhealthy, build_resources
 from criproxy.observe.logger import Log
 
 
@@ -15,17 +15,17 @@ class Publisher:
     """What is offered at this moment.
 
     Args:
-        loaded: what the files say.
-        plugins: tell the kubelet.
-        unhealthy: cards that do not work.
-        free_cpus: for the choice among cards.
-        log: is told once of each thing that is wrong, and of the number of cards.
+        loaded: The configuration.
+        plugins: Offer the resources to the kubelet.
+        unhealthy: Returns the cards that do not work.
+        free_cpus: Helps to choose among cards.
+        log: Gets one line for each problem, and for each change of the number of cards.
     """
 
     def __init__(
         self,
         loaded: Loaded,
-        plugins: Plugins,
+        plugins: PluginManager,
         unhealthy: Callable[[], Unhealthy],
         free_cpus: FreeCpus,
         log: Log,
@@ -38,21 +38,21 @@ class Publisher:
         self._free_cpus = free_cpus
         self._log = log
         self._pins = Pins()
-        self._said: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
 
     def check(self, loaded: Loaded, inventory: Inventory) -> None:
-        """See whether *loaded* and the cards of *inventory* go together.
+        """Check that *loaded* and the cards of *inventory* do not contradict each other.
 
         Raises:
-            ResourceError: they do not.
+            ResourceError: They do.
         """
-        resources(loaded.configuration, inventory, strict=True)
+        build_resources(loaded.configuration, inventory, strict=True)
 
     def publish(self) -> None:
-        """Offer what is there now."""
+        """Offer what exists now."""
         config, unhealthy = self.loaded.configuration, self._unhealthy()
-        self.served = resources(
+        self.served = build_resources(
             config,
             self.inventory,
             unhealthy,
@@ -60,19 +60,19 @@ class Publisher:
             pins=self._pins,
         )
         self._plugins.publish(self.served.resources)
-        self._tell()
+        self._log_changes()
 
     def use(self, loaded: Loaded, inventory: Inventory) -> None:
-        """Offer as *loaded* says from now on."""
+        """Offer cards according to *loaded* from now on."""
         self.loaded, self.inventory, self._pins = loaded, inventory, Pins()
         self.publish()
 
-    def _tell(self) -> None:
+    def _log_changes(self) -> None:
         wrong = frozenset((*self.inventory.problems, *self.served.warnings))
         for text in (*self.inventory.problems, *self.served.warnings):
-            if text not in self._said:
+            if text not in self._logged:
                 self._log.warning("cards may be missing", reason=text)
-        self._said = wrong
+        self._logged = wrong
         counts = dict.fromkeys((each.kind.name for each in self.loaded.plan.advertised), 0)
         for resource, name in self.served.classes.items():
             counts[name] += len({each.card for each in self.served.offers[resource].values()})

@@ -1,4 +1,4 @@
-"""Takes changed files into force; one that cannot be used leaves the old one there, with a log line and a metric."""
+"""Applies changed files. A file that cannot be used leaves the old one in effect, with a log line and a metric."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,8 +17,8 @@ from criproxy.observe.logger import Log
 from criproxy.observe.systemd import Notifier
 from criproxy.observe.tasks import Tasks
 
-_LOGGED = 10
-"""Mistakes that are logged, a line each."""
+_MOST_LOGGED = 10
+"""Number of mistakes that are logged, one line each."""
 OLD = "the previous configuration stays in effect"
 EMPTIED = "is empty, perhaps because it is still being written; for NVIDIA's defaults write 'version: v1'"
 REST = "all other resources are offered"
@@ -26,127 +26,127 @@ REST = "all other resources are offered"
 
 @dataclass(slots=True, repr=False)
 class Reload:
-    """Reads the files again when asked, and when they change."""
+    """Reloads the files on request and after changes."""
 
     options: Options
     publisher: Publisher
     manager: Notifier
     status: Callable[[], str]
-    used: Callable[[Loaded], None]
-    """Called with what has come into force, before it is published."""
-    look: Callable[[Loaded], Awaitable[Inventory]]
+    on_apply: Callable[[Loaded], None]
+    """Called with a new configuration before its resources are published."""
+    scan: Callable[[Loaded], Awaitable[Inventory]]
     """Finds the cards of the classes that the files advertise."""
     await_cards: Callable[[Loaded], None]
-    """Called with files that are not in force: when cards of their classes come, they are tried again."""
+    """Called with files that are not in effect: when cards of their classes appear, they are tried again."""
     tasks: Tasks
     log: Log
     register: Register
-    """How the kubelet learns of the plugin until the program ends."""
+    """How the plugin registers with the kubelet until the program ends."""
     problem: str = ""
-    """Why the files are not in force; empty: they are."""
+    """Why the files are not in effect; empty if they are."""
     reloads: int = 0
     failures: int = 0
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    _asked: bool = False
+    _is_requested: bool = False
     _watched: set[Path] = field(default_factory=set)
 
-    def ask(self) -> None:
-        """Reload soon, and say what came of it even if nothing has changed."""
-        self._asked = True
+    def request(self) -> None:
+        """Reload soon, and log the result even if nothing has changed."""
+        self._is_requested = True
         self._wanted.set()
 
     def file_changed(self) -> None:
-        """A file may have changed."""
+        """Reload soon: a file may have changed."""
         self._wanted.set()
 
     def machine_changed(self, before: Inventory, now: Inventory) -> None:
-        """Cards have come or gone: files and machine may go together now, or can be compared for the first time."""
+        """Reload if the new cards may agree with the files now, or can be compared with them for the first time."""
         if self.problem or (now.gpus and not before.gpus):
             self._wanted.set()
 
     def begin(self, inventory: Inventory) -> None:
-        """Say whether what is in force goes together with the cards of the start.
+        """Check whether the configuration agrees with the cards at startup; log the result.
 
         If not, all other resources are offered: a card that is broken at boot does not take all others away.
         """
-        self._agrees(self.publisher.loaded, inventory, REST, asked=False)
+        self._agrees(self.publisher.loaded, inventory, REST, requested=False)
 
     def watch(self, loaded: Loaded) -> None:
-        """Watch the files that count now; one that was watched before goes on to be."""
+        """Watch the files of *loaded*, too; files that were watched before still are."""
         for path in loaded.watched:
             if path not in self._watched:
                 self._watched.add(path)
                 self.tasks.forever(f"watch {path}", PolicyFileWatch(path, self.file_changed).run)
 
     async def run(self) -> None:
-        """Do what is asked for, one after the other, for ever."""
+        """Process requests to reload, one after the other, forever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            asked, self._asked = self._asked, False
-            if asked:
+            requested, self._is_requested = self._is_requested, False
+            if requested:
                 self.manager.reloading()
             try:
-                await self._once(asked=asked)
+                await self._reload_once(requested=requested)
             finally:
                 self.manager.ready(self.status())
 
-    def failed(self, text: str, instead: str = OLD, *, asked: bool = False) -> None:
-        """Say why the files are not in force: once for each reason, or whenever it was asked for."""
-        if text == self.problem and not asked:
+    def failed(self, text: str, instead: str = OLD, *, requested: bool = False) -> None:
+        """Log why the files are not in effect: once for each reason, and after each request of the user."""
+        if text == self.problem and not requested:
             return
         self.problem = text
         self.failures += 1
-        for mistake in text.splitlines()[:_LOGGED]:
+        for mistake in text.splitlines()[:_MOST_LOGGED]:
             self.log.error("the configuration cannot be used", instead=instead, mistake=mistake)
 
-    async def _once(self, *, asked: bool) -> None:
+    async def _reload_once(self, *, requested: bool) -> None:
         try:
             new = await asyncio.to_thread(load, self.options)
         except CriproxyError as error:
-            self.failed(str(error), asked=asked)
+            self.failed(str(error), requested=requested)
             return
         if new == self.publisher.loaded:
-            self._goes_on(asked=asked)
+            self._keep_configuration(requested=requested)
             return
         if new.nvidia_is_empty and not self.publisher.loaded.nvidia_is_empty:
-            self.failed(f"{new.nvidia_source}: {EMPTIED}", asked=asked)
+            self.failed(f"{new.nvidia_source}: {EMPTIED}", requested=requested)
             return
-        inventory = await self.look(new)
-        if not self._agrees(new, inventory, OLD, asked=asked):
+        inventory = await self.scan(new)
+        if not self._agrees(new, inventory, OLD, requested=requested):
             self.await_cards(new)
             return
         self.problem = ""
         self.reloads += 1
         self.watch(new)
-        self.used(new)
+        self.on_apply(new)
         self.publisher.use(new, inventory)
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
         if self.options.register is None and new.plan.register != self.register:
             text = "devices.plugin.register is not in effect yet: restart the device plugin"
             self.log.warning(text, file=new.source, said=new.plan.register, in_force=self.register)
-        tell(self.log, new)
+        log_notes(self.log, new)
 
-    def _agrees(self, loaded: Loaded, inventory: Inventory, instead: str, *, asked: bool) -> bool:
-        """Whether files and cards go together; says so if not."""
+    def _agrees(self, loaded: Loaded, inventory: Inventory, instead: str, *, requested: bool) -> bool:
+        """Whether files and cards agree; logs the reason if not."""
         try:
             self.publisher.check(loaded, inventory)
         except ResourceError as error:
             file = loaded.file_of(error.kind)
-            self.failed(f"{file}: {error}" if file else str(error), instead, asked=asked)
+            self.failed(f"{file}: {error}" if file else str(error), instead, requested=requested)
             return False
         return True
 
-    def _goes_on(self, *, asked: bool) -> None:
-        if not self._agrees(self.publisher.loaded, self.publisher.inventory, REST, asked=asked):
+    def _keep_configuration(self, *, requested: bool) -> None:
+        if not self._agrees(self.publisher.loaded, self.publisher.inventory, REST, requested=requested):
             return
-        if asked or self.problem:
+        if requested or self.problem:
             self.log.info("the files match the configuration in effect", file=self.publisher.loaded.source)
         self.problem = ""
         self.await_cards(self.publisher.loaded)
 
 
-def tell(log: Log, loaded: Loaded) -> None:
-    """Log what of the files has no effect."""
+def log_notes(log: Log, loaded: Loaded) -> None:
+    """Log the notes about settings that have no effect."""
     for note in loaded.notes:
         log.warning("note about the configuration", note=note)

@@ -1,44 +1,43 @@
-"""Tells the daemon of cards that fail and recover, and what is offered; the daemon may be absent for any time."""
+"""Reports to the daemon: cards that fail or recover, and what is offered; the daemon may be absent for any time."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
-from criproxy.deviceplugin.cards_health import Known
-from criproxy.deviceplugin.resources import Served
-from criproxy.deviceplugin.seen import Key
+from criproxy.deviceplugin.cards_health import CardState
+from criproxy.deviceplugin.detected_cards import CardKey
+from criproxy.deviceplugin.resource_builder import Served
 from criproxy.deviceplugin.settings import State, Status
 from criproxy.deviceplugin.sockets import Identity, identity
 from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.plain import to_plain
-from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
+from criproxy.observe.asking import DaemonRefuses, NoDaemon, report
+from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
+from criproxy.observe.pending import PendingReports
 
 INTERVAL_S = 10.0
-ASK_S = 2.0
-"""How long the daemon may take for one report."""
-AGAIN_S = 1.0
-"""How often it is looked for a daemon that did not answer."""
+RETRY_S = 1.0
+"""How often to check whether a daemon that did not answer is back."""
 SOON_S = 0.05
-"""What happens together is told together."""
+"""Changes within this time are reported together."""
 MOST_PENDING = 1024
-"""Cards whose last change the daemon has not been told yet."""
+"""Cards whose last change has not been reported yet."""
 
 
 @dataclass(slots=True, repr=False)
 class Reports:
-    """What the daemon is told.
+    """Sends the reports, each until the daemon has accepted it.
 
     Args:
-        socket: the daemon's.
-        published: what is offered now.
-        log: is told once of an answer that is no.
+        socket: the daemon's control socket.
+        published: returns what is offered now.
+        log: gets each reason for which the daemon does not accept reports once.
     """
 
     socket: str
@@ -46,106 +45,106 @@ class Reports:
     log: Log
     interval_s: float = INTERVAL_S
     action: OnUnhealthy = "none"
-    """What is to happen to containers that use a card that fails."""
+    """What to do with containers that use a card that fails."""
     reachable: bool = False
-    """Whether the daemon has taken the last report."""
-    _pending: dict[Key, Mapping[str, Any]] = field(default_factory=dict)
+    """Whether the daemon has answered the last report."""
+    _pending: PendingReports[CardKey, Mapping[str, Any]] = field(default_factory=lambda: PendingReports(MOST_PENDING))
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    _said: str = ""
-    _tried: Identity | None = None
+    _problems: LogOnce = field(init=False)
+    _last_socket: Identity | None = None
     """The socket to which the last report went."""
+
+    def __post_init__(self) -> None:
+        self._problems = LogOnce(self.log)
 
     @property
     def pending(self) -> int:
-        """Cards of which the daemon has still to be told."""
+        """How many cards have a change that the daemon has not accepted yet."""
         return len(self._pending)
 
-    def turned(self, key: Key, known: Known) -> None:
-        """A card has become unhealthy or healthy."""
+    def enqueue(self, key: CardKey, known: CardState) -> None:
+        """Report a card that has become unhealthy or healthy."""
         kind, card = key
-        self._pending.pop(key, None)
-        if len(self._pending) >= MOST_PENDING:
-            del self._pending[next(iter(self._pending))]
-        report: dict[str, Any] = {"device_class": kind, "card": card, "healthy": known.health.healthy}
+        change: dict[str, Any] = {"device_class": kind, "card": card, "healthy": known.health.healthy}
         if not known.health.healthy:
-            report |= {"since_s": known.turned_s, "reason": known.reason, "action": self.action}
-        self._pending[key] = report
-        self.soon()
+            change |= {"since_s": known.unhealthy_since_s, "reason": known.reason, "action": self.action}
+        self._pending.add(key, change)
+        self.request()
 
-    def soon(self) -> None:
-        """Report what has changed."""
+    def request(self) -> None:
+        """Send the reports soon: something has changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Report for ever."""
+        """Send reports whenever something has changed, and regularly."""
         while True:
             await self._until_due()
             self._wanted.clear()
-            await self._tell_all()
+            await self._report_all()
 
     async def _until_due(self) -> None:
-        """Return when there is something to tell, when it is time, or when the daemon may be back."""
+        """Return when there is something to report, when the interval has passed, or when the daemon may be back."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self.interval_s
         while (left_s := until_s - loop.time()) > 0:
             try:
-                async with asyncio.timeout(left_s if self.reachable else min(left_s, AGAIN_S)):
+                async with asyncio.timeout(left_s if self.reachable else min(left_s, RETRY_S)):
                     await self._wanted.wait()
             except TimeoutError:
-                if not self.reachable and await asyncio.to_thread(self._may_be_back):
+                if not self.reachable and await asyncio.to_thread(self._is_retry_due):
                     return
             else:
                 await asyncio.sleep(SOON_S)
                 return
 
-    def _may_be_back(self) -> bool:
-        """Whether it is worth a try before it is time: there is news that was missed, or another daemon."""
+    def _is_retry_due(self) -> bool:
+        """Whether to try before the interval has passed: the daemon has missed a change, or it is another daemon."""
         found = identity(Path(self.socket))
-        return found is not None and (bool(self._pending) or found != self._tried)
+        return found is not None and (bool(self._pending) or found != self._last_socket)
 
-    async def _tell_all(self) -> None:
-        """Tell all there is; what the daemon does not take now is told again later."""
-        self._tried = await asyncio.to_thread(identity, Path(self.socket))
-        for key, report in [*self._pending.items()]:
-            taken = await self._tell("device-incident", report)
-            if not taken and not self.reachable:
+    async def _report_all(self) -> None:
+        """Send all reports; those that the daemon does not accept now are sent again later."""
+        self._last_socket = await asyncio.to_thread(identity, Path(self.socket))
+        for key, change in self._pending.snapshot():
+            is_done = await self._report("device-incident", change)
+            if is_done:
+                self._pending.remove(key, change)
+            elif not self.reachable:
                 return
-            if taken and self._pending.get(key) is report:
-                del self._pending[key]
-        await self._tell("device-inventory", to_plain(self.published()))
+        await self._report("device-inventory", to_plain(self.published()))
 
-    async def _tell(self, command: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether the daemon needs no more of it."""
+    async def _report(self, command: str, arguments: Mapping[str, Any]) -> bool:
+        """Send one report; return whether it need not be sent again."""
         try:
-            await asyncio.to_thread(partial(ask, self.socket, command, arguments, ASK_S))
+            await report(self.socket, command, arguments)
         except NoDaemon as error:
-            if self.reachable or (self._pending and not self._said):
-                self._say("the daemon gets no reports about cards until it answers", str(error))
+            if self.reachable or (self._pending and not self._problems.reason):
+                self._problems.warning("the daemon gets no reports about cards until it answers", str(error))
             self.reachable = False
             return False
         except DaemonRefuses as error:
             self.reachable = True
-            self._say("the daemon rejects a report about cards", str(error))
+            self._problems.warning("the daemon rejects a report about cards", str(error))
             return error.wrong
-        self.reachable, self._said = True, ""
+        self.reachable = True
+        self._problems.clear()
         return True
-
-    def _say(self, event: str, reason: str) -> None:
-        if reason != self._said:
-            self._said = reason
-            self.log.warning(event, reason=reason)
 
 
 def published(
-    served: Served, status: list[Status], known: Mapping[Key, Known], elsewhere: Mapping[Key, str], interval_s: float
+    served: Served,
+    status: list[Status],
+    known: Mapping[CardKey, CardState],
+    elsewhere: Mapping[CardKey, str],
+    interval_s: float,
 ) -> Published:
-    """What the daemon is told of all that is offered; of cards *elsewhere* containers have ids that are not."""
-    replicas: dict[Key, dict[str, int]] = {key: {} for key in known}
+    """Return the report of all that is offered; containers have ids of cards *elsewhere* that are not offered."""
+    replicas: dict[CardKey, dict[str, int]] = {key: {} for key in known}
     for resource, offered in served.offers.items():
         for each in offered.values():
             replicas.setdefault((served.classes[resource], each.card), {})[resource] = each.replicas
-    shown = {key: parts for key, parts in replicas.items() if parts or _fails(known.get(key))}
-    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts) for key, parts in shown.items()]
+    listed = {key: parts for key, parts in replicas.items() if parts or _is_unhealthy(known.get(key))}
+    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts) for key, parts in listed.items()]
     cards.sort(key=lambda card: card.healthy)
     return Published(
         version=__version__,
@@ -156,13 +155,13 @@ def published(
     )
 
 
-def _fails(known: Known | None) -> bool:
+def _is_unhealthy(known: CardState | None) -> bool:
     return known is not None and not known.healthy
 
 
-def _card(key: Key, known: Known | None, holder: str, replicas: Mapping[str, int]) -> PublishedCard:
+def _card(key: CardKey, known: CardState | None, holder: str, replicas: Mapping[str, int]) -> PublishedCard:
     kind, card = key
-    if holder and not _fails(known):
+    if holder and not _is_unhealthy(known):
         text = f"a container has it as {holder}, which is not offered"
         return PublishedCard(device_class=kind, id=card, healthy=False, reason=text, replicas=replicas)
     if known is None:
@@ -172,8 +171,8 @@ def _card(key: Key, known: Known | None, holder: str, replicas: Mapping[str, int
         id=card,
         parent=known.seen.parent,
         healthy=known.healthy,
-        reason=known.why,
-        since_s=known.turned_s,
+        reason=known.shown_reason,
+        since_s=known.unhealthy_since_s,
         replicas=replicas,
     )
 
@@ -192,7 +191,7 @@ def _resource(status: Status, served: Served) -> Advertised:
 
 
 def _quota(offered: Mapping[str, Offered]) -> dict[str, Any]:
-    """What a vGPU of a resource may use."""
+    """Return the quotas of a resource's vGPUs; empty if it has none."""
     vgpu = next((each.vgpu for each in offered.values() if each.vgpu), None)
     if vgpu is None:
         return {}

@@ -1,4 +1,4 @@
-"""What is offered to the kubelet under the name of one resource, and who answers for it."""
+"""A resource that is offered to the kubelet, with its devices and its allocator."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,11 @@ from criproxy.devices.offers import Offered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One id that the kubelet can allocate."""
+    """A device of a resource, which the kubelet can allocate by its ID."""
 
     id: str
     numa_nodes: tuple[int, ...] = ()
-    """Those next to it; none: it is next to none in particular."""
+    """The NUMA nodes next to it; empty if it is next to none in particular."""
     healthy: bool = True
     quota: tuple[int, int] = (0, 0)
     """Of a vGPU: memory in MiB, and cores in percent."""
@@ -23,67 +23,67 @@ class Device:
 
 
 class Allocator(Protocol):
-    """Answers Allocate for one resource: pure, quick, and called on the event loop."""
+    """Answers Allocate for one resource: pure, fast, and called on the event loop."""
 
     def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
-        """What containers get, each by its ids.
+        """Return what each container gets for its IDs.
 
         Raises:
-            InvalidRequest: one of them cannot be served, and so none is; the kubelet gets its text.
+            InvalidRequest: One of the requests cannot be served; then none is. The kubelet receives the text.
         """
         ...
 
 
 class Preference(Protocol):
-    """Chooses among free ids: pure, and called in a thread, where it may take up to `Times.preference_s`."""
+    """Chooses among free IDs: pure, and called in a thread, where it may take up to `Times.preference_s`."""
 
     def __call__(self, available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
-        """Which ids the kubelet had best allocate to a container.
+        """Return the IDs that the kubelet should allocate to a container.
 
         Args:
-            available: those that are free; *required* may be among them.
-            required: those that the container has anyway.
-            size: how many it gets in all.
+            available: The free IDs; they may include *required*.
+            required: The IDs that the container gets in any case.
+            size: The total number of IDs for the container.
 
         Raises:
-            InvalidRequest: the question cannot be answered; the kubelet gets the text, and admits no pod with it. What
-                else is raised makes the server answer with ids in the order of the resource.
+            InvalidRequest: The request cannot be satisfied; the kubelet gets the text and does not admit the pod. After
+                any other exception, the server returns IDs in the order of the resource.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """What is offered under one name."""
+    """A resource and its devices."""
 
     name: str
-    """With its domain."""
+    """Includes the domain."""
     kind: str = ""
     """The name of the class of its cards."""
     domains: tuple[str, ...] = ()
-    """Those of the resources as which cards of the class may have been offered before."""
+    """The domains of the resources as which cards of the class may have been offered before."""
     devices: Mapping[str, Device] = field(default_factory=dict)
-    """By id, in the order in which they are allocated where nothing else decides."""
+    """By ID, in the order of allocation if nothing else decides."""
     allocator: Allocator
     preference: Preference | None = None
-    """None: the kubelet is not to ask."""
+    """None if the kubelet should not call GetPreferredAllocation."""
     may_block: bool = False
-    """Whether Allocate looks at files of the host."""
+    """Whether Allocate reads files of the host."""
     pre_start: bool = False
-    """Whether the kubelet is to call before each start of a container; the answer is always that it may start."""
+    """Whether the kubelet should call before each start of a container; the reply always allows the start."""
 
     def with_held(self, held: Iterable[Device]) -> "Resource":
-        """The same, and first ids that it has no more, but containers have: they are listed as unhealthy."""
+        """Return the resource with the devices *held* by containers that it no longer has: first, and as unhealthy."""
         gone = {each.id: replace(each, healthy=False) for each in held if each.id not in self.devices}
         return replace(self, devices={**gone, **self.devices})
 
 
 def devices_of(offered: Mapping[str, Offered], unhealthy: Iterable[str] = ()) -> Mapping[str, Device]:
-    """The ids of one resource, as the server lists them.
+    """Return the devices of a resource, as the server lists them.
 
     Args:
-        offered: by id.
-        unhealthy: ids of cards or of replicas; with a card all its replicas are.
+        offered: The cards and replicas by ID.
+        unhealthy: IDs of cards or of replicas; all replicas of such a card are unhealthy.
     """
     bad = frozenset(unhealthy)
     return {

@@ -1,4 +1,4 @@
-"""One run of `criproxy device-plugin`: builds the parts, connects them, and ends them in the opposite order."""
+"""One run of `criproxy device-plugin`: builds the parts, connects them, and stops them in reverse order."""
 
 import asyncio
 import os
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 from criproxy import __version__
 from criproxy.deviceplugin import nvml_events, nvml_inventory
-from criproxy.deviceplugin.cards_health import CardsHealth, Known
+from criproxy.deviceplugin.cards_health import CardsHealth, CardState
 from criproxy.deviceplugin.configuration import Loaded, load
-from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.deviceplugin.detected_cards import CardKey, names_of, nvml_problem
+from criproxy.deviceplugin.free_cpus import FreeCpus
+from criproxy.deviceplugin.health_monitor import HealthMonitor
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
-from criproxy.deviceplugin.labelling import Labelling
+from criproxy.deviceplugin.label_updater import LabelUpdater
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import Plugins
+from criproxy.deviceplugin.plugin_manager import PluginManager
 from criproxy.deviceplugin.publisher import Publisher
-from criproxy.deviceplugin.reload import Reload, tell
+from criproxy.deviceplugin.reload import Reload, log_notes
 from criproxy.deviceplugin.reports import Reports, published
-from criproxy.deviceplugin.seen import Key, names_of, nvml_problem
 from criproxy.deviceplugin.settings import State
-from criproxy.deviceplugin.watching import Watching
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
@@ -38,7 +38,7 @@ from criproxy.observe.systemd import Notifier
 from criproxy.observe.tasks import Tasks
 from criproxy.observe.writer import LineWriter
 from criproxy.watcher import nvml_usage
-from criproxy.watcher.watch import Watcher
+from criproxy.watcher.watcher import Watcher
 
 if TYPE_CHECKING:
     from criproxy.deviceplugin.metrics import Sample
@@ -50,7 +50,7 @@ def run(options: Options, log_writer: LineWriter) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        CriproxyError: if it cannot start; a ConfigError has a line for each mistake in the files.
+        CriproxyError: It cannot start; a ConfigError has a line for each mistake in the files.
     """
     adopt()
     with asyncio.Runner() as runner:
@@ -65,24 +65,26 @@ class DevicePlugin:
         self._address = options.address()
         self._log_writer = log_writer
         self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
+        self._heartbeat = Heartbeat(self._on_heartbeat, self._notifier.watchdog_interval_s, self._heartbeat_failed)
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
-        self._health = CardsHealth(self._health_changed, self._turned, log)
+        self._health = CardsHealth(self._health_changed, self._on_health_change, log)
         self._reports = Reports(options.control_socket, self._published, log)
-        self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
+        self._health_monitor = HealthMonitor(
+            self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log
+        )
         self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
         self._stop = asyncio.Event()
-        self._said = ""
+        self._last_status = ""
         self._machine: Machine
         self._in_use: KubeletInUse
-        self._plugins: Plugins
+        self._plugins: PluginManager
         self._publisher: Publisher
         self._reload: Reload
-        self._labelling: Labelling
+        self._label_updater: LabelUpdater
 
     async def serve(self) -> None:
-        """Start everything, wait for the signal, stop everything in the opposite order."""
+        """Start all parts, wait for the signal, and stop the parts in reverse order."""
         self._handle_signals()
         async with AsyncExitStack() as stack:
             self._heartbeat.start()
@@ -104,7 +106,7 @@ class DevicePlugin:
         log.info("stopped")
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
-        """The parts, of which those that talk to the kubelet begin."""
+        """Build the parts."""
         options = self._options
         self._machine = self._machine_for(loaded)
         stack.push_async_callback(self._machine.close)
@@ -116,7 +118,7 @@ class DevicePlugin:
         )
         self._in_use = KubeletInUse(loaded.podresources, log)
         stack.push_async_callback(self._in_use.close)
-        self._plugins = Plugins(place, self._in_use, self._tasks, is_ours=self._is_ours)
+        self._plugins = PluginManager(place, self._in_use, self._tasks, is_ours=self._is_ours)
         free_cpus = FreeCpus(options.control_socket)
         self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
         self._reload = Reload(
@@ -126,16 +128,16 @@ class DevicePlugin:
                 self._notifier,
                 self._status_text,
                 self._reloaded,
-                self._look,
+                self._scan_classes,
                 self._await_cards,
                 self._tasks,
                 log,
             ),
             register=way,
         )
-        self._labelling = Labelling(options.host_root, self._publisher, log)
-        stack.push_async_callback(self._labelling.stop)
-        tell(log, loaded)
+        self._label_updater = LabelUpdater(options.host_root, self._publisher, log)
+        stack.push_async_callback(self._label_updater.stop)
+        log_notes(log, loaded)
         stack.push_async_callback(self._plugins.stop)
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:
@@ -147,54 +149,54 @@ class DevicePlugin:
         await serve_http(stack, self._address, self._sample, self._heartbeat, log, self._failures)
 
     async def _start(self, loaded: Loaded) -> None:
-        """Offer the cards that there are, and follow what changes."""
+        """Offer the cards that exist, and start the background tasks."""
         self._use(loaded)
         self._notifier.status("looking for cards")
-        inventory = await self._machine.look()
+        inventory = await self._machine.scan()
         self._reload.begin(inventory)
         if loaded.podresources is not None:
             await self._plugins.learn()
-        self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
-        self._found(inventory)
-        self._start_beside()
+        self._plugins.start()  # only now: before, it would be wrong about all IDs that containers have
+        self._cards_changed(inventory)
+        self._start_tasks()
         self._notifier.ready(self._status_text())
         log.info("serving", version=__version__, file=loaded.source, nvidia=loaded.nvidia_source, pid=os.getpid())
 
-    def _start_beside(self) -> None:
-        """Follow what changes."""
-        self._tasks.forever("look for cards", lambda: self._machine.watch(self._found))
+    def _start_tasks(self) -> None:
+        """Start the background tasks."""
+        self._tasks.forever("look for cards", lambda: self._machine.watch(self._cards_changed))
         self._tasks.forever("reload", self._reload.run)
         self._reload.watch(self._publisher.loaded)
-        self._watching.start(self._tasks)
-        self._tasks.forever("labels", self._labelling.run)
+        self._health_monitor.start(self._tasks)
+        self._tasks.forever("labels", self._label_updater.run)
         self._tasks.forever("reports to the daemon", self._reports.run)
         self._watcher.start(self._tasks)
 
     def _reloaded(self, loaded: Loaded) -> None:
-        """Other files are about to be in force."""
+        """Prepare for another configuration, which is about to take effect."""
         self._machine.use(each.kind for each in loaded.plan.advertised)
-        self._tasks.spawn("look for cards", self._look_again())
+        self._tasks.spawn("look for cards", self._rescan())
         self._use(loaded)
 
     def _use(self, loaded: Loaded) -> None:
-        """Watch cards, and report them, as *loaded* says."""
-        self._watching.use(loaded)
+        """Watch and report cards according to *loaded*."""
+        self._health_monitor.use(loaded)
         self._in_use.socket = loaded.podresources
         self._reports.action = loaded.plan.on_unhealthy
         self._watcher.use(loaded.plan)
-        self._labelling.soon()
+        self._label_updater.request()
 
-    async def _look_again(self) -> None:
-        """Even if all cards are as before: what `_look` found has no memory of GPUs that are lost."""
-        self._found(await self._machine.look())
+    async def _rescan(self) -> None:
+        """Scan even if all cards are as before: the result of `_scan_classes` does not include GPUs that were lost."""
+        self._cards_changed(await self._machine.scan())
 
-    async def _look(self, loaded: Loaded) -> Inventory:
-        """The cards of the classes that *loaded* advertises."""
+    async def _scan_classes(self, loaded: Loaded) -> Inventory:
+        """Return the cards of the classes that *loaded* advertises."""
         other = self._machine_for(loaded)
-        return self._publisher.inventory if other.classes == self._machine.classes else await other.look()
+        return self._publisher.inventory if other.classes == self._machine.classes else await other.scan()
 
     def _await_cards(self, loaded: Loaded) -> None:
-        """Look for cards of the classes of *loaded*, too; what files in force say of a class counts."""
+        """Scan for cards of the classes of *loaded*, too; the files in effect define a class that is in both."""
         advertised = (*loaded.plan.advertised, *self._publisher.loaded.plan.advertised)
         kinds = {each.kind.name: each.kind for each in advertised}
         if kinds.keys() != {kind.name for kind in self._machine.classes}:
@@ -204,27 +206,27 @@ class DevicePlugin:
         nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
         return Machine((each.kind for each in loaded.plan.advertised), self._options.host_root, nvml)
 
-    def _found(self, inventory: Inventory) -> None:
-        """Cards have come or gone."""
+    def _cards_changed(self, inventory: Inventory) -> None:
+        """Update all parts: cards have appeared or disappeared."""
         before, self._publisher.inventory = self._publisher.inventory, inventory
-        self._watching.found(self._publisher.loaded, inventory)
-        self._watcher.found(
+        self._health_monitor.update_cards(self._publisher.loaded, inventory)
+        self._watcher.set_cards(
             names_of({key: each.seen for key, each in self._health.known.items()}),
             has_nvml=bool(inventory.driver_version and inventory.gpus),
             nvml_problem=nvml_problem(inventory),
         )
         self._publisher.publish()
         self._reload.machine_changed(before, inventory)
-        self._reports.soon()
-        self._labelling.soon()
+        self._reports.request()
+        self._label_updater.request()
 
     def _health_changed(self) -> None:
-        """Other cards than before are unhealthy."""
+        """Publish and report again: the set of unhealthy cards has changed."""
         self._publisher.publish()
-        self._reports.soon()
+        self._reports.request()
 
-    def _turned(self, key: Key, known: Known) -> None:
-        self._reports.turned(key, known)
+    def _on_health_change(self, key: CardKey, known: CardState) -> None:
+        self._reports.enqueue(key, known)
 
     def _published(self) -> Published:
         plugins, known = self._plugins, self._health.known
@@ -238,10 +240,10 @@ class DevicePlugin:
         return self._publisher.loaded.names(resource)
 
     def _status_text(self) -> str:
-        """One line for systemd."""
-        found = self._plugins.status
-        known = sum(each.state is State.REGISTERED for each in found)
-        text = f"{known} of {len(found)} resources registered"
+        """Return one line for systemd."""
+        statuses = self._plugins.status
+        known = sum(each.state is State.REGISTERED for each in statuses)
+        text = f"{known} of {len(statuses)} resources registered"
         if self._reload.problem:
             return f"CONFIGURATION NOT USED: {self._reload.problem.splitlines()[0]}; {text}"
         return text
@@ -261,37 +263,37 @@ class DevicePlugin:
             failures=self._failures.counts,
             config_problem=bool(self._reload.problem),
             inventory_problem=bool(self._publisher.inventory.problems),
-            events_problem=bool(self._watching.events.problem),
-            labels_problem=bool(self._labelling.problem),
+            events_problem=bool(self._health_monitor.events.problem),
+            labels_problem=bool(self._label_updater.problem),
             daemon_reached=self._reports.reachable,
             pending_incidents=self._reports.pending,
             watched=self._watcher.sample,
         )
 
-    def _beat(self) -> None:
+    def _on_heartbeat(self) -> None:
         self._notifier.alive()
-        if hasattr(self, "_reload") and (status := self._status_text()) != self._said:
-            self._said = status
+        if hasattr(self, "_reload") and (status := self._status_text()) != self._last_status:
+            self._last_status = status
             self._notifier.status(status)
         self._log_writer.flush()
 
-    def _beat_failed(self, error: Exception) -> None:
+    def _heartbeat_failed(self, error: Exception) -> None:
         if self._failures.add("watcher", f"a heartbeat failed: {error!r}"):
             log.error("a heartbeat failed", exc_info=error)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_on, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_asked)
+            loop.add_signal_handler(number, self._on_stop_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_sighup)
 
-    def _reload_asked(self) -> None:
+    def _on_sighup(self) -> None:
         log.info("asked to read the files again", signal="SIGHUP")
         if hasattr(self, "_reload"):
-            self._reload.ask()
+            self._reload.request()
             self._plugins.retry()
 
-    def _stop_on(self, number: signal.Signals) -> None:
+    def _on_stop_signal(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
         self._stop.set()
         end_process_soon()

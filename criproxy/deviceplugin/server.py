@@ -1,4 +1,4 @@
-"""A gRPC server on a socket in one of the kubelet's folders."""
+"""A gRPC server on a socket in one of the kubelet's directories."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,23 +12,23 @@ from google.protobuf.message import DecodeError, Message
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import sockets
 from criproxy.deviceplugin.servicer import Servicer
-from criproxy.deviceplugin.sockets import Identity, SocketTrouble
+from criproxy.deviceplugin.sockets import Identity, SocketError
 from criproxy.errors import for_kubelet
 from criproxy.observe.ending import in_full
 
 Handlers = grpc.GenericRpcHandler
 STOP_S = 1.0
-"""How long calls under way may take when the server ends."""
+"""How long calls in progress may take when the server stops."""
 END_S = 2.0
-"""How long that end may take: gRPC waits for ever for a call that does not heed its cancellation."""
+"""Timeout for stopping: gRPC waits forever for a call that ignores its cancellation."""
 
 
 class Server:
     """Serves until `stop`.
 
     Args:
-        path: of the socket.
-        handlers: what is served.
+        path: Path of the socket.
+        handlers: The services.
     """
 
     def __init__(self, path: Path, handlers: Sequence[Handlers]) -> None:
@@ -36,26 +36,26 @@ class Server:
         self._handlers = handlers
         self._server: grpc.aio.Server | None = None
         self.claimed: Identity | None = None
-        """Which socket it made; None: none yet."""
+        """The socket that it created; None if it has created none yet."""
         self._stopped = False
 
     async def start(self) -> None:
-        """Listen, then give the socket its name: who sees it can call. Who is cancelled meanwhile has no server.
+        """Listen, then give the socket its name, so that clients that see it can call. Leaves nothing if cancelled.
 
         Raises:
-            SocketTrouble: that is not possible; nothing is left behind.
+            SocketTrouble: No socket can be created; nothing is left behind.
         """
         try:
             await in_full(self._start(), None, END_S)
-        except RuntimeError as error:  # gRPC's own log has why
+        except RuntimeError as error:  # gRPC's own log has the reason
             await self.stop()
-            raise SocketTrouble(f"{self.path.parent}: no socket can be created in it") from error
+            raise SocketError(f"{self.path.parent}: no socket can be created in it") from error
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """End, and remove the socket if it is still ours; calls under way get a moment."""
+        """Stop, and remove the socket if it is still ours; calls in progress get `STOP_S`."""
         self._stopped = True
         with suppress(TimeoutError):
             await in_full(self._stop(), END_S, END_S)
@@ -64,11 +64,11 @@ class Server:
         hidden = await asyncio.to_thread(sockets.hidden_path, self.path.parent)
         self._server = server = grpc.aio.server()
         server.add_generic_rpc_handlers(tuple(self._handlers))
-        with sockets.for_owner_only():
+        with sockets.owner_only_umask():
             server.add_insecure_port(f"unix://{hidden.absolute()}")
         await server.start()
         self.claimed = await asyncio.to_thread(sockets.claim, hidden, self.path)
-        if self._stopped:  # it took too long to be waited for
+        if self._stopped:  # start() has been cancelled, or has timed out
             await self._stop()
 
     async def _stop(self) -> None:
@@ -80,7 +80,7 @@ class Server:
 
 
 def device_plugin(servicer: Servicer) -> Handlers:
-    """The service that the kubelet calls."""
+    """Return the handlers of the service that the kubelet calls."""
     return grpc.method_handlers_generic_handler(
         "v1beta1.DevicePlugin",
         {
@@ -98,12 +98,12 @@ def device_plugin(servicer: Servicer) -> Handlers:
 def unary(
     act: Callable[..., Awaitable[Message]], request: type[Message], failed: Callable[[str, Exception], None]
 ) -> "grpc.RpcMethodHandler[Any, Any]":
-    """The handler of one method that answers once. gRPC would send the text of whatever is raised to the caller.
+    """Return the handler of a method with one reply. gRPC itself would send the text of any exception to the caller.
 
     Args:
-        act: answers.
-        request: the type of its messages.
-        failed: called with the method and what it raised, which nobody expects.
+        act: Returns the reply.
+        request: The type of its request messages.
+        failed: Called with the method and an unexpected exception.
     """
 
     async def call(data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
@@ -114,7 +114,7 @@ def unary(
             raise
         except DecodeError:
             await context.abort(grpc.StatusCode.INTERNAL, "the request cannot be read")
-        except Exception as error:  # noqa: BLE001 (whatever it is, its text is not for pods)
+        except Exception as error:  # noqa: BLE001 (no text of an exception may reach pods)
             failed(request.DESCRIPTOR.name, error)
             await context.abort(grpc.StatusCode.INTERNAL, for_kubelet(error))
 

@@ -1,4 +1,4 @@
-"""Answers the kubelet's calls for one resource. Independent of sockets: whoever has the messages can call it."""
+"""Answers the kubelet's calls for one resource. Independent of sockets: messages can come from anywhere."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,7 +10,7 @@ import grpc
 
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.deviceplugin import messages
-from criproxy.deviceplugin.preferring import Preferring
+from criproxy.deviceplugin.preference_runner import PreferenceRunner
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
 from criproxy.devices.allocation import InvalidRequest, Response
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 LONGEST_LOGGED = 500
-"""Characters of a reason, which may have an id of any length."""
+"""Characters of a reason, which may contain an ID of any length."""
 PREFERENCE_ERROR = "error getting list of preferred allocation devices: "
-"""What NVIDIA's plugin puts before the reason."""
+"""The text that NVIDIA's plugin puts before the reason."""
 FILES_S = 2.0
-"""How long Allocate waits for files of the host."""
+"""Timeout of Allocate for files of the host."""
 
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """One kubelet that follows the list."""
+    """One open ListAndWatch stream of a kubelet."""
 
     sent: messages.DeviceList | None = None
 
 
 class Servicer:
-    """The device plugin of one resource.
+    """The device plugin service of one resource.
 
     Args:
-        resource: what is offered at first.
-        log: gets what went wrong.
-        failures: counts what failed in criproxy itself.
-        times: how long a preference may take.
-        changed: called when a stream begins or ends.
-        largest_bytes: of a list.
+        resource: What is offered at first.
+        log: Gets errors and refused requests.
+        failures: Counts internal failures of criproxy.
+        times: Timeout of the preference.
+        changed: Called when a stream begins or ends.
+        largest_bytes: Limit for the size of a list.
     """
 
     def __init__(
@@ -60,50 +60,50 @@ class Servicer:
     ) -> None:
         self.resource = resource
         self.counts = Counts()
-        self.opened = 0
-        """Streams so far."""
+        self.streams_opened = 0
+        """Number of streams so far."""
         self._log = log
         self._failures = failures
-        self._preferring = Preferring(log, failures, times, self.counts)
+        self._preference_runner = PreferenceRunner(log, failures, times, self.counts)
         self._on_stream = changed
         self._largest_bytes = largest_bytes
         self._streams: set[_Stream] = set()
-        self._sends = True
+        self._is_serving = True
         self._patience = Patience()
         self.left_out = 0
-        """Devices for which the list has no room."""
-        self._many = False
-        self._news = asyncio.Event()
-        """Set, and replaced, when there is another list or the end."""
+        """Number of devices for which the list has no room."""
+        self._warned_of_many = False
+        self._changed = asyncio.Event()
+        """Set, and replaced, when there is a new list, or the server stops."""
         self._sent = asyncio.Event()
-        """The same when a stream has been sent a list, or has ended."""
-        self._list = self._made()
+        """Set, and replaced, when a stream has been sent a list, or has ended."""
+        self._list = self._build_list()
 
     @property
     def streams(self) -> int:
-        """Kubelets that follow the list at this moment."""
+        """Number of open streams."""
         return len(self._streams)
 
     def update(self, resource: Resource) -> None:
-        """Offer *resource* from now on, and send its list to all that follow it."""
+        """Offer *resource* from now on, and send its list on all open streams."""
         self.resource = resource
-        made = self._made()
-        if made.data != self._list.data:
-            self._list = made
-            self._news = _renewed(self._news)
+        built = self._build_list()
+        if built.data != self._list.data:
+            self._list = built
+            self._changed = _set_and_replace(self._changed)
 
     def begin(self) -> None:
-        """A server begins: lists are sent from now on."""
-        self._sends = True
+        """Send lists from now on: a server starts."""
+        self._is_serving = True
         self._patience = Patience()
 
     def end_streams(self) -> None:
-        """A server ends: end the streams that there are, and those that come."""
-        self._sends = False
-        self._news = _renewed(self._news)
+        """End all streams, including new ones: the server stops."""
+        self._is_serving = False
+        self._changed = _set_and_replace(self._changed)
 
     async def flushed(self) -> None:
-        """Return when all that follow the list have been sent the newest one, or are gone."""
+        """Return when the newest list has been sent on all streams that are still open."""
         while any(stream.sent is not self._list for stream in self._streams):
             await self.stream_changed()
 
@@ -114,56 +114,56 @@ class Servicer:
     # ---------------------------------------------------------------- the kubelet's calls
 
     async def GetDevicePluginOptions(self, _: api.Empty, context: "Context") -> api.DevicePluginOptions:
-        """Which calls the kubelet is to make."""
+        """Return which optional calls the kubelet should make."""
         return messages.options(self.resource)
 
     async def ListAndWatch(self, _: api.Empty, context: "Context") -> AsyncIterator[bytes]:
-        """The list at once and after each change, until the kubelet or the server ends."""
+        """Yield the list at once and after each change, until the kubelet or the server ends the stream."""
         stream = _Stream()
         self._streams.add(stream)
-        self.opened += 1
+        self.streams_opened += 1
         self._on_stream()
         try:
-            while self._sends:
-                news, newest = self._news, self._list
+            while self._is_serving:
+                news, newest = self._changed, self._list
                 if stream.sent is not newest:
                     yield newest.data
                     stream.sent = newest
                     self.counts.lists += 1
-                    self._sent = _renewed(self._sent)
+                    self._sent = _set_and_replace(self._sent)
                 else:
                     await news.wait()
         finally:
             self._streams.discard(stream)
-            self._sent = _renewed(self._sent)
+            self._sent = _set_and_replace(self._sent)
             self._on_stream()
 
     async def GetPreferredAllocation(
         self, request: api.PreferredAllocationRequest, context: "Context"
     ) -> api.PreferredAllocationResponse:
-        """Which free ids the kubelet had best allocate; in plain order where that cannot be said in time."""
+        """Return the free IDs that the kubelet should allocate; in plain order if choosing takes too long."""
         self.counts.preferred += len(request.container_requests)
         try:
-            answers = [await self._preferring.choose(self.resource, each) for each in request.container_requests]
+            answers = [await self._preference_runner.choose(self.resource, each) for each in request.container_requests]
         except InvalidRequest as error:
             await context.abort(grpc.StatusCode.UNKNOWN, f"{PREFERENCE_ERROR}{error}")
         return messages.preferred_response(answers)
 
     async def Allocate(self, request: api.AllocateRequest, context: "Context") -> api.AllocateResponse:
-        """What all containers of the request get, or an error for all of them."""
+        """Return what all containers of the request get, or an error for all of them."""
         requests = [tuple(each.devices_ids) for each in request.container_requests]
         try:
-            reply = messages.allocate_response(await self._allocated(requests))
+            reply = messages.allocate_response(await self._allocate(requests))
         except InvalidRequest as error:
             await self._refuse(context, str(error), requests)
         self.counts.allocated += len(requests)
         return reply
 
-    async def _allocated(self, requests: list[tuple[str, ...]]) -> Sequence[Response]:
-        """The answers; files of the host that hang hold up nobody else.
+    async def _allocate(self, requests: list[tuple[str, ...]]) -> Sequence[Response]:
+        """Return the responses; files of the host that hang delay nothing else.
 
         Raises:
-            InvalidRequest: there are none.
+            InvalidRequest: The request cannot be served.
         """
         allocator = self.resource.allocator
         if not self.resource.may_block:
@@ -177,7 +177,7 @@ class Servicer:
     async def PreStartContainer(
         self, _: api.PreStartContainerRequest, context: "Context"
     ) -> api.PreStartContainerResponse:
-        """A container may start."""
+        """Allow the container to start."""
         return api.PreStartContainerResponse()
 
     # ---------------------------------------------------------------- the rest
@@ -193,25 +193,25 @@ class Servicer:
         raise AssertionError("abort() raises")
 
     def failed(self, name: str, error: Exception) -> None:
-        """A call raised what nobody expects: it is logged where that is news."""
+        """Count an unexpected exception in a call, and log it if it is new."""
         if self._failures.add("devices", f"criproxy failed at {name} of '{self.resource.name}': {error!r}"):
             self._log.error("a call of the kubelet failed", call=name, resource=self.resource.name, exc_info=error)
 
-    def _made(self) -> messages.DeviceList:
-        made = messages.device_list(self.resource.devices.values(), self._largest_bytes)
+    def _build_list(self) -> messages.DeviceList:
+        built = messages.device_list(self.resource.devices.values(), self._largest_bytes)
         keys = {"resource": self.resource.name, "devices": len(self.resource.devices)}
-        if made.left_out and not self.left_out:
+        if built.left_out and not self.left_out:
             text = "too many devices for a message to the kubelet: some are not offered"
-            self._log.error(text, **keys, left_out=made.left_out)
-        self.left_out = made.left_out
+            self._log.error(text, **keys, left_out=built.left_out)
+        self.left_out = built.left_out
         many = len(self.resource.devices) > MANY_IDS
-        if many and not self._many:
+        if many and not self._warned_of_many:
             self._log.warning("the kubelet becomes slow with this many devices", **keys, more_than=MANY_IDS)
-        self._many = many
-        return made
+        self._warned_of_many = many
+        return built
 
 
-def _renewed(event: asyncio.Event) -> asyncio.Event:
-    """Wake who waits for *event*; the one for the next time."""
+def _set_and_replace(event: asyncio.Event) -> asyncio.Event:
+    """Wake all that wait for *event*; return a new event for the next time."""
     event.set()
     return asyncio.Event()

@@ -1,66 +1,66 @@
-"""How patient the device plugin is, what it counts, and what it says of itself."""
+"""Timeouts, limits, counters and states of the device plugin."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
 LARGEST_LIST_BYTES = (4 << 20) - 1024
-"""The kubelet takes messages of 4 MiB, and drops a plugin that sends a larger one."""
+"""The kubelet accepts messages of 4 MiB, and drops a plugin that sends a larger one."""
 MANY_IDS = 10_000
-"""With more the kubelet gets slow: at each pod it goes through all of them."""
+"""With more IDs, the kubelet becomes slow: it goes through all of them for each pod."""
 
 Way = Literal["kubelet.sock", "plugins_registry"]
-"""How the kubelet comes to know a plugin: the plugin calls it, or it finds the plugin's socket in a folder."""
+"""How plugins register: the plugin calls the kubelet, or the kubelet finds the plugin's socket in a directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Limits and pauses of all parts."""
+    """Timeouts and pauses of all parts."""
 
     preference_s: float = 0.2
-    """After so long the kubelet gets ids in plain order."""
+    """After this time, the kubelet gets IDs in plain order."""
     register_s: float = 5.0
-    """How long a call of the kubelet may take, which dials back meanwhile."""
+    """Timeout for the registration call, during which the kubelet dials back."""
     stream_s: float = 10.0
-    """So long after it registered a plugin the kubelet has to have asked for its list."""
+    """Time after a registration within which the kubelet must have opened the stream."""
     first_pause_s: float = 1.0
-    """Before the kubelet, or a folder with which something is wrong, is tried again; it doubles each time."""
+    """Pause before the kubelet, or a directory with a problem, is tried again; it doubles each time."""
     longest_pause_s: float = 30.0
     settle_s: float = 0.3
-    """So long after it ended a stream it shows whether the kubelet ends, too."""
+    """Time after the end of a stream in which it becomes clear whether the kubelet stops, too."""
     replaced_pauses_s: tuple[float, ...] = (30.0, 300.0)
-    """Before a plugin registers again that another one may have replaced; the last one repeats. The other may have been
-    a former process that ended soon after; if it goes on, each try takes the resource away from it."""
+    """Pauses before a plugin registers again that another one may have replaced; the last one repeats. The other may
+    have been a previous process that ended soon after; if it still runs, each attempt takes the resource from it."""
     poll_s: float = 0.4
-    """How often a folder is looked at that the kernel does not watch for us."""
+    """How often a directory is polled that the kernel does not watch."""
     beside_events_s: float = 10.0
-    """The same where it does: a file system may not report everything."""
+    """How often a directory is polled that the kernel watches: a file system may not report everything."""
     flush_s: float = 1.0
-    """How long the end of a plugin waits until the kubelet has its last list."""
+    """How long a plugin that ends waits for the kubelet to receive its last list."""
     in_use_s: float = 5.0
-    """How often the kubelet is asked which ids are in use, while ids are listed only because they are."""
+    """How often the kubelet is queried for the IDs in use while IDs are listed only because they are in use."""
     learn_s: float = 1.0
-    """How long a start waits for the kubelet to say which ids are in use."""
+    """How long startup waits for the kubelet to report the IDs in use."""
     first_answer_s: float = 2.0
-    """So long ids wait for it after that, as soon as there is a kubelet: until then none of them is healthy."""
+    """How much longer IDs wait for it once there is a kubelet: until then, none of them is healthy."""
     in_use_soon_s: float = 0.1
-    """How long after a change it is asked first."""
+    """Delay between a change and the first query."""
 
 
 class State(Enum):
-    """How far one resource's plugin has come."""
+    """The states of one resource's plugin."""
 
     STARTING = "starting"
     NO_SOCKET = "no socket"
-    """Something is wrong with the folder, or another process has the socket."""
+    """There is a problem with the directory, or another process has the socket."""
     NO_KUBELET = "no kubelet"
-    """Served; the kubelet is not there."""
+    """Served; there is no kubelet."""
     REFUSED = "refused"
-    """Served; the kubelet does not take it."""
+    """Served; the kubelet rejects it."""
     REPLACED = "replaced"
     """Served; the kubelet has ended the stream: another plugin may have registered the resource."""
     UNREGISTERED = "unregistered"
-    """Served; the kubelet has not come yet."""
+    """Served; the kubelet has not connected yet."""
     REGISTERED = "registered"
     """The kubelet has its list."""
     ENDED = "ended"
@@ -68,18 +68,18 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Counts:
-    """Of one resource, since the start."""
+    """Counters of one resource since startup."""
 
     served: int = 0
-    """Sockets made: one, and one more for each that was removed."""
+    """Sockets created: one, and one more for each that was removed."""
     registered: int = 0
     refused: int = 0
     replaced: int = 0
-    """How often the kubelet ended the stream and went on itself."""
+    """How often the kubelet ended the stream but kept running."""
     lists: int = 0
     """Lists sent."""
     allocated: int = 0
-    """Containers that were answered."""
+    """Containers for which Allocate succeeded."""
     allocations_refused: int = 0
     preferred: int = 0
     preferences_late: int = 0
@@ -88,19 +88,19 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What one resource's plugin says of itself."""
+    """The status of one resource's plugin."""
 
     resource: str
     state: State
     text: str = ""
-    """Why it has not come further: one sentence; empty where all is well."""
+    """One sentence about what is wrong; empty if nothing is."""
     since_s: float = 0.0
-    """Since when, in seconds since the epoch."""
+    """Time of the last change of *state*, in seconds since the epoch."""
     socket: str = ""
     devices: int = 0
     healthy: int = 0
     held: int = 0
-    """Those of them that are gone, and listed only because containers have them."""
+    """Devices that are gone and listed only because containers have them."""
     left_out: int = 0
-    """Those of them for which a message to the kubelet has no room."""
+    """Devices for which a message to the kubelet has no room."""
     counts: Counts = field(default_factory=Counts)

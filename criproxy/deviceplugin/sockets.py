@@ -1,8 +1,8 @@
-"""Sockets in the kubelet's folders: their names, whether they live, and what is wrong with a folder.
+"""Sockets in the kubelet's directories: their names, whether a process listens, and problems with a directory.
 
-gRPC removes whatever socket lies at a path before it listens there, and again when it stops; both could be that of
-another process. So it listens under a name of its own, and the socket gets its real name by a link, which fails where
-there is another one. Names that begin with a dot are ignored by the kubelet.
+gRPC removes any socket at a path before it listens there, and again when it stops; both could belong to another
+process. Therefore, it listens under a hidden name, and the socket gets its real name by a link, which fails if there is
+another one. The kubelet ignores names that begin with a dot.
 """
 
 import errno
@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 MAX_PATH_BYTES = 107
-"""Of a socket, after which the kernel wants a zero."""
+"""Limit for the path of a socket: the kernel adds a zero byte."""
 PREFIX = "criproxy-"
 _SUFFIX = ".sock"
 _DIGEST_CHARS = 12
@@ -36,33 +36,33 @@ _REASONS = {
 }
 
 
-class SocketTrouble(Exception):
-    """No socket can be made; the text says where and why."""
+class SocketError(Exception):
+    """No socket can be created; the text has the path and the reason."""
 
 
-class Taken(SocketTrouble):
-    """Another process serves it."""
+class SocketInUse(SocketError):
+    """Another process listens on the socket."""
 
 
-class Vanished(SocketTrouble):
-    """It was removed while it was made, as by a kubelet that starts."""
+class SocketVanished(SocketError):
+    """The socket was removed while it was being created, for example by a kubelet that starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which socket lies at a path: one that is made anew is another one."""
+    """Identifies the socket file at a path: one that is created again has another identity."""
 
     inode: int
-    made_ns: int
+    created_ns: int
 
 
 def socket_name(resource: str, folder: Path) -> str:
-    """The name of a resource's socket in *folder*.
+    """Return the name of a resource's socket in *folder*.
 
-    Two resources never have the same one: what cannot stand in a name, or is too long, is replaced by a digest.
+    Names are unique: what is not allowed in a name, or too long, is replaced by a digest.
 
     Raises:
-        SocketTrouble: no socket in the folder can have a path as short as it has to be.
+        SocketTrouble: The path of the directory leaves no room for a socket's name.
     """
     room = MAX_PATH_BYTES - len(os.fsencode(folder)) - 1 - len(PREFIX) - len(_SUFFIX)
     plain = resource.replace("/", "_", 1)
@@ -70,17 +70,17 @@ def socket_name(resource: str, folder: Path) -> str:
     if safe != plain or len(safe) > room:
         kept = room - _DIGEST_CHARS - 1
         if kept < 0:
-            raise SocketTrouble(f"{folder}: {_REASONS[errno.ENAMETOOLONG]}")
+            raise SocketError(f"{folder}: {_REASONS[errno.ENAMETOOLONG]}")
         safe = f"{safe[:kept]}-{sha256(resource.encode()).hexdigest()[:_DIGEST_CHARS]}"
     return f"{PREFIX}{safe}{_SUFFIX}"
 
 
 @contextmanager
-def for_owner_only() -> Iterator[None]:
-    """Let sockets that are made meanwhile have the mode 0600, whatever the umask of the process.
+def owner_only_umask() -> Iterator[None]:
+    """Create sockets with mode 0600 in this context, whatever the umask of the process.
 
-    gRPC makes the socket and listens at once: a mode that is set later would leave others a moment to connect. The
-    umask is that of all threads, for which a stricter one is never a danger.
+    gRPC creates the socket and listens at once: if the mode were set later, other users could connect before that. The
+    umask applies to all threads, but a stricter one is never a danger.
     """
     before = os.umask(0o177)
     try:
@@ -90,49 +90,49 @@ def for_owner_only() -> Iterator[None]:
 
 
 def hidden_path(folder: Path) -> Path:
-    """Where gRPC may listen in *folder*: a path that no other process uses, and that the kubelet ignores.
+    """Return a path in *folder* for gRPC to listen on: no other process uses it, and the kubelet ignores it.
 
     Raises:
-        SocketTrouble: nothing can be made in the folder.
+        SocketTrouble: Nothing can be created in the directory.
     """
     try:
         with NamedTemporaryFile(dir=folder, prefix=".criproxy-"):
-            return folder / f".{secrets.token_hex(6)}{_SUFFIX}"  # not longer than any that `socket_name` gives
+            return folder / f".{secrets.token_hex(6)}{_SUFFIX}"  # not longer than the names of `socket_name`
     except OSError as error:
-        raise trouble(folder, error) from error
+        raise socket_error(folder, error) from error
 
 
 def claim(hidden: Path, path: Path) -> Identity:
-    """Give the socket that listens at *hidden* the name *path*, in place of one that is dead.
+    """Rename the socket that listens at *hidden* to *path*; replaces a socket on which no process listens.
 
     Raises:
-        SocketTrouble: the name is that of something else.
+        SocketTrouble: Something else has the name.
     """
     try:
-        _clear(path)
+        _remove_dead(path)
         os.link(hidden, path)
         hidden.unlink()
         found = identity(path)
     except FileNotFoundError as error:
-        raise Vanished(f"{path}: was removed immediately") from error
+        raise SocketVanished(f"{path}: was removed immediately") from error
     except FileExistsError as error:
-        raise Taken(_taken(path)) from error
+        raise SocketInUse(_in_use_text(path)) from error
     except OSError as error:
-        raise trouble(path.parent, error) from error
+        raise socket_error(path.parent, error) from error
     if found is None:
-        raise Vanished(f"{path}: was removed immediately")
+        raise SocketVanished(f"{path}: was removed immediately")
     return found
 
 
 def release(path: Path, claimed: Identity) -> None:
-    """Remove the socket at *path* if it is still that which was claimed."""
+    """Remove the socket at *path* if it is still the claimed one."""
     with suppress(OSError):
         if identity(path) == claimed:
             path.unlink()
 
 
 def identity(path: Path) -> Identity | None:
-    """Which socket lies at *path*; None: none."""
+    """Return the identity of the socket at *path*; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -141,35 +141,35 @@ def identity(path: Path) -> Identity | None:
 
 
 def is_alive(path: Path) -> bool:
-    """Whether somebody listens on the socket at *path*."""
+    """Whether a process listens on the socket at *path*."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_CONNECT_S)
         try:
             probe.connect(str(path))
-        except BlockingIOError:  # its queue is full
+        except BlockingIOError:  # the queue of the listener is full
             return True
         except OSError:
             return False
     return True
 
 
-def trouble(folder: Path, error: OSError) -> SocketTrouble:
-    """What is wrong with *folder*, in a sentence."""
-    return SocketTrouble(f"{folder}: {_REASONS.get(error.errno or 0, error.strerror or str(error))}")
+def socket_error(folder: Path, error: OSError) -> SocketError:
+    """Return an error that describes the problem with *folder* in a sentence."""
+    return SocketError(f"{folder}: {_REASONS.get(error.errno or 0, error.strerror or str(error))}")
 
 
-def _clear(path: Path) -> None:
-    """Remove a socket that nobody serves any more."""
+def _remove_dead(path: Path) -> None:
+    """Remove a socket on which no process listens any more."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise SocketTrouble(f"{path}: exists, but is not a socket; remove it")
+        raise SocketError(f"{path}: exists, but is not a socket; remove it")
     if is_alive(path):
-        raise Taken(_taken(path))
+        raise SocketInUse(_in_use_text(path))
     path.unlink(missing_ok=True)
 
 
-def _taken(path: Path) -> str:
+def _in_use_text(path: Path) -> str:
     return f"{path}: another process is listening on it; is a second criproxy device plugin running on this node?"

@@ -1,4 +1,4 @@
-"""The host's files that vGPUs need: looked at, and made, when the kubelet allocates one."""
+"""The host's files that vGPUs need: checked and created when the kubelet allocates a vGPU."""
 
 import os
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 FOLDER_MODE = 0o777
-"""Containers run as any user. The folder above, which systemd makes, is open to root alone."""
+"""Containers run as any user. Only root can enter the parent directory, which systemd creates."""
 MOST_FORMER = 16
-"""So many former folders of one vGPU may stay behind: what is in them may not be removable without capabilities."""
+"""Limit for former directories of one vGPU: their content may not be removable without capabilities."""
 MOST_LEVELS = 10_000
-"""Of folders in each other that are removed at once."""
+"""Limit for the depth of nested directories that are removed in one call."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -23,20 +23,20 @@ class VgpuFiles:
     host_root: Path = Path("/")
 
     def exists(self, path: str) -> bool:
-        """Whether a path is there."""
+        """Whether a path exists."""
         return self._below(path).exists()
 
     def prepare(self, own: str, shared: str) -> None:
-        """Make two folders for containers.
+        """Create two directories for containers.
 
         Args:
-            own: of one container; it gets a new one, since the former container may have left anything in it.
-            shared: of all.
+            own: The directory of one container; always a new one, since the former container may have written to it.
+            shared: The directory of all containers.
 
         Raises:
-            OSError: that cannot be done.
+            OSError: A directory cannot be created.
         """
-        _put_away(self._below(own))
+        _discard(self._below(own))
         for folder in (self._below(own), self._below(shared)):
             folder.mkdir(parents=True, exist_ok=True)
             if folder.stat().st_mode & FOLDER_MODE != FOLDER_MODE:
@@ -49,14 +49,14 @@ class VgpuFiles:
 HOST = VgpuFiles()
 
 
-def _put_away(folder: Path) -> None:
-    """Remove a folder with all that containers have put into it.
+def _discard(folder: Path) -> None:
+    """Remove a directory with all that containers have put into it.
 
-    It gets another name first: so it is out of the way whatever is in it, and a container that still has it mounted
-    cannot put anything into the next one.
+    It is renamed first. Therefore, it is out of the way even if it cannot be removed, and a container that still
+    has it mounted cannot put anything into the next one.
 
     Raises:
-        OSError: it cannot be renamed, or too much is left of former ones.
+        OSError: The directory cannot be renamed, or too many former ones remain.
     """
     if folder.exists():
         folder.rename(folder.with_name(f".{folder.name}.{uuid4().hex}"))
@@ -76,10 +76,10 @@ def _former(folder: Path) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder without following links, and without a stack: containers can nest folders without end.
+    """Remove a directory without following links, and without recursion: containers can nest directories to any depth.
 
     Raises:
-        OSError: something in it cannot be removed, or too much is in it: then some of it is gone.
+        OSError: Something in it cannot be removed, or it has too much content; then a part of it has been removed.
     """
     top = os.open(folder, _FOLDER)
     try:
@@ -94,7 +94,7 @@ def _remove(folder: Path) -> None:
 
 
 def _without_files(folder: int) -> list[str]:
-    """Remove all but the folders of an open folder; returns their names."""
+    """Remove all files of an open directory; return the names of its subdirectories."""
     with os.scandir(folder) as found:
         kinds = [(each.name, each.is_dir(follow_symlinks=False)) for each in found]
     for name, is_folder in kinds:
@@ -104,7 +104,7 @@ def _without_files(folder: int) -> list[str]:
 
 
 def _flatten(top: int, name: str) -> None:
-    """Remove a folder of an open folder, into which its own folders move."""
+    """Remove a subdirectory of an open directory; its own subdirectories move up into the open directory."""
     inner = os.open(name, _FOLDER, dir_fd=top)
     try:
         for each in _without_files(inner):

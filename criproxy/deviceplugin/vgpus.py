@@ -1,72 +1,72 @@
-"""The vGPUs of the machine's cards: what profiles cut, and what is left to be offered otherwise."""
+"""The vGPUs of the machine's cards: what profiles cut, and what remains to be offered in other ways."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import join
 from typing import Protocol
 
+from criproxy.deviceplugin.card_offers import Configuration, WarningList
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.mig_vgpus import Parts, mig_vgpus, size_of
-from criproxy.deviceplugin.offering import Configuration, Said
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
+from criproxy.devices.card_division import cut
 from criproxy.devices.cards import card_id
-from criproxy.devices.cutting import cut
-from criproxy.devices.enforcement import Makers, Missing, enforced_by, with_enforcement
+from criproxy.devices.enforcement import EnforcementBuilder, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
-from criproxy.devices.vgpus import CardSize, Profile, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import CardSize, Profile, Vgpu, annotations_of
 from criproxy.nvidia.nodes import gpu_paths
-from criproxy.nvidia.resources import ResourceError, shown
+from criproxy.nvidia.resources import ResourceError, counted_gpus
 
 _MEMORY_UNKNOWN = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"
 
 
 def vgpus_of(
-    advertised: Advertised, config: Configuration, inventory: Inventory, said: Said, pins: Pins | None
+    advertised: Advertised, config: Configuration, inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> tuple[Offers, Inventory]:
-    """The vGPUs of a class, by resource, and the *inventory* without what they are made of: cards and MIG devices.
+    """Return the vGPUs of a class by resource, and the *inventory* without the cards and MIG devices behind them.
 
-    A card in a contradiction is not offered at all: offered whole, it would give a container more than its quota.
+    A card with a contradiction is not offered at all: offered whole, it would give a container more than its quota.
 
     Args:
-        advertised: the class.
-        config: what the files say.
-        inventory: the machine.
-        said: gets contradictions.
-        pins: which cards there were before; None: a contradiction is an error.
+        advertised: The class.
+        config: The contents of the files.
+        inventory: The machine's cards.
+        warnings: Receives contradictions.
+        pins: Which cards existed before; None if a contradiction is an error.
 
     Raises:
-        ResourceError: without *pins*: the profiles and the cards contradict each other.
+        ResourceError: Without *pins*: the profiles and the cards contradict each other.
     """
     profiles = config.plan.profiles_of(advertised)
-    parts, problems, left = dict[str, Mapping[str, Offered]](), list[str](), inventory
-    if taking := [each for each in profiles if each.is_mig]:
-        found = mig_vgpus(taking, config.nvidia, left, said, pins)
-        parts, problems, left = {**found.offers}, [*found.problems], found.left
-    if cutting := [each for each in profiles if not each.is_mig]:
-        found = _cut(advertised, cutting, left, said, pins)
-        parts, problems, left = {**parts, **found.offers}, [*problems, *found.problems], found.left
+    parts, problems, remaining = dict[str, Mapping[str, Offered]](), list[str](), inventory
+    if mig_profiles := [each for each in profiles if each.is_mig]:
+        found = mig_vgpus(mig_profiles, config.nvidia, remaining, warnings, pins)
+        parts, problems, remaining = {**found.offers}, [*found.problems], found.remaining
+    if whole_profiles := [each for each in profiles if not each.is_mig]:
+        found = _cut(advertised, whole_profiles, remaining, warnings, pins)
+        parts, problems, remaining = {**parts, **found.offers}, [*problems, *found.problems], found.remaining
     if problems and pins is None:
         raise ResourceError("; ".join(problems))
     for problem in problems:
-        said.warn(problem)
-    return parts, left
+        warnings.add(problem)
+    return parts, remaining
 
 
 def _cut(
-    advertised: Advertised, profiles: Sequence[Profile], inventory: Inventory, said: Said, pins: Pins | None
+    advertised: Advertised, profiles: Sequence[Profile], inventory: Inventory, warnings: WarningList, pins: Pins | None
 ) -> Parts:
-    """The vGPUs into which *profiles* cut whole cards."""
+    """Cut whole cards into the vGPUs of *profiles*."""
     cards = _nvidia_cards(inventory) if advertised.is_nvidia else _class_cards(advertised, inventory)
     sizes = [card.size for card in cards]
     found = cut(sizes if pins is None else pins.sizes(advertised.kind.name, sizes), profiles)
     problems = found.problems
-    if advertised.is_nvidia and not inventory.nvml_asked:
+    if advertised.is_nvidia and not inventory.nvml_queried:
         problems = tuple(each for each in problems if each not in found.undecided)
         if cards and any(each.memory_mib or each.memory_percent for each in profiles):
-            said.warn(_MEMORY_UNKNOWN)
+            warnings.add(_MEMORY_UNKNOWN)
     by_id = {card.size.id: card for card in cards}
     offers = {
         profile.resource: {
@@ -74,9 +74,9 @@ def _cut(
         }
         for profile in profiles
     }
-    left = _without(inventory, advertised, {card.size.id for card in cards} - {*found.whole})
+    remaining = _without(inventory, advertised, {card.size.id for card in cards} - {*found.whole})
     offers = {resource: parts for resource, parts in offers.items() if parts}
-    return Parts(offers=offers, left=left, problems=problems)
+    return Parts(offers=offers, remaining=remaining, problems=problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,21 @@ class _Card:
     numa_node: int | None
 
     def offered(self, vgpu: Vgpu) -> Offered:
-        """One of its parts."""
+        """Return how one of its vGPUs is offered."""
         return Offered(id=vgpu.id, index=str(self.size.index), paths=self.paths, numa_node=self.numa_node, vgpu=vgpu)
 
 
 def _nvidia_cards(inventory: Inventory) -> list[_Card]:
-    """Those without MIG: a card with MIG is divided already."""
-    return [_Card(size_of(gpu), gpu_paths(gpu), gpu.numa_node) for gpu in shown(inventory.gpus) if not gpu.mig_enabled]
+    """Return the GPUs without MIG: a GPU with MIG is divided already."""
+    return [
+        _Card(size_of(gpu), gpu_paths(gpu), gpu.numa_node)
+        for gpu in counted_gpus(inventory.gpus)
+        if not gpu.mig_enabled
+    ]
 
 
 def _class_cards(advertised: Advertised, inventory: Inventory) -> list[_Card]:
-    """Of a class that is not NVIDIA's: nobody knows their memory."""
+    """Return the cards of a class other than NVIDIA's; their memory is unknown."""
     kind = advertised.kind
     return [
         _Card(
@@ -115,58 +119,58 @@ def _without(inventory: Inventory, advertised: Advertised, cards: set[str]) -> I
         return replace(inventory, gpus=tuple(gpu for gpu in inventory.gpus if gpu.uuid not in cards))
     kind = advertised.kind
     stock = inventory.stock(kind)
-    left = replace(stock, cards=tuple(card for card in stock.cards if card_id(kind, card) not in cards))
-    return replace(inventory, stocks={**inventory.stocks, kind.name: left})
+    remaining = replace(stock, cards=tuple(card for card in stock.cards if card_id(kind, card) not in cards))
+    return replace(inventory, stocks={**inventory.stocks, kind.name: remaining})
 
 
 class VgpuHost(Protocol):
-    """The files of the host that vGPUs need; both may block."""
+    """The files of the host that vGPUs need; both methods may block."""
 
     def exists(self, path: str) -> bool:
-        """Whether a path is there."""
+        """Whether a path exists."""
         ...
 
     def prepare(self, own: str, shared: str) -> None:
-        """Make two folders for containers.
+        """Create two directories for containers.
 
         Args:
-            own: of one container; it gets a new one, since the former container may have left anything in it.
-            shared: of all.
+            own: The directory of one container; always a new one, since the former container may have written to it.
+            shared: The directory of all containers.
 
         Raises:
-            OSError: that cannot be done.
+            OSError: A directory cannot be created.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuAllocator:
-    """Answers Allocate for the vGPUs of one profile: a container gets one, with its quota in annotations."""
+    """Allocator for the vGPUs of one profile: a container gets one, with its quota in annotations."""
 
     profile: Profile
-    makers: Makers
+    makers: EnforcementBuilder
     host: VgpuHost
     offered: Mapping[str, Offered]
     whole: Allocator
-    """Answers for the cards themselves."""
+    """Allocator for the cards themselves."""
 
     @property
     def resource(self) -> str:
-        """With its domain."""
+        """Includes the domain."""
         return self.profile.resource
 
     def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
-        """What containers get, each by its ids.
+        """Return what each container gets for its IDs.
 
         Raises:
-            InvalidRequest: one of them cannot be served, and so none is.
+            InvalidRequest: One of the requests cannot be served; then none is.
         """
         vgpus = list(self._vgpus(requests))
         responses = self.whole.allocate(requests)
-        return [self._limited(response, vgpu) for response, vgpu in zip(responses, vgpus, strict=True)]
+        return [self._with_quota(response, vgpu) for response, vgpu in zip(responses, vgpus, strict=True)]
 
-    def _limited(self, response: Response, vgpu: Vgpu) -> Response:
-        """With the quota, and what enforces it."""
+    def _with_quota(self, response: Response, vgpu: Vgpu) -> Response:
+        """Return *response* with the quota and its enforcement."""
         try:
             if "hami-core" in self.profile.enforce:
                 paths = self.makers.hami

@@ -1,4 +1,4 @@
-"""A resource that is offered no more: its ids are listed only until containers have given them back."""
+"""A resource that is no longer offered: its IDs are listed only until containers no longer have them."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from criproxy.devices.allocation import InvalidRequest, Response
 
 @dataclass(frozen=True, slots=True)
 class _Withdrawn:
-    """Answers for it."""
+    """Rejects all requests."""
 
     resource: str
 
@@ -18,9 +18,9 @@ class _Withdrawn:
 
 
 def withdrawn(name: str, before: Resource | None) -> Resource:
-    """The resource *name*, of which nothing is offered any more.
+    """Return the resource *name* with nothing to offer.
 
-    It wants the same calls as *before*: the kubelet learns of others only by a new registration.
+    It asks for the same calls as *before*: the kubelet reads those options only at a registration.
     """
     allocator = _Withdrawn(name)
     return replace(before or Resource(name=name, allocator=allocator), devices={}, allocator=allocator)

@@ -1,4 +1,4 @@
-"""The classes that need no configuration, with the quirks of each vendor.
+"""The built-in device classes, with the quirks of each vendor.
 
 Hooks read the visible variable differently: the sources are NVIDIA container toolkit 1.20, ascend-docker-runtime,
 AMD container toolkit, Habana container runtime 1.15 and Cambricon's device plugin 2.0.
@@ -13,13 +13,13 @@ NVIDIA = DeviceClass(
     hide_value="void",  # "none" would still mount the driver, and an empty value does not replace that of the image
     strip_env=(
         "CUDA_DISABLE_CONTROL",
-        "NVIDIA_IMEX_CHANNELS",  # to the memory of cards of other nodes
+        "NVIDIA_IMEX_CHANNELS",  # gives access to the memory of cards of other nodes
         "NVIDIA_MIG_CONFIG_DEVICES",
         "NVIDIA_MIG_MONITOR_DEVICES",
-        "NVIDIA_NVSWITCH",  # nodes that rule the switches between all cards
+        "NVIDIA_NVSWITCH",  # device nodes that control the switches between all cards
     ),
     strip_mount_prefix=("/var/run/nvidia-container-devices",),
-    beside_env=(("NVIDIA_IMEX_CHANNELS", b"0"),),  # its plugin refuses to be given any other channel
+    beside_env=(("NVIDIA_IMEX_CHANNELS", b"0"),),  # its plugin refuses any other channel
     beside_mounts=("imex/0",),
     id_format="uuid",
     per_device=("/dev/nvidia{minor}",),
@@ -84,7 +84,7 @@ HABANA = DeviceClass(
     resources=("habana.ai/gaudi*",),
     visible_env="HABANA_VISIBLE_DEVICES",
     hide_value="none",  # unset, empty and "void" all mean every card
-    strip_env=("HABANA_VISIBLE_DEVICES*",),  # its runtime takes the first variable whose name begins so
+    strip_env=("HABANA_VISIBLE_DEVICES*",),  # its runtime reads the first variable with this prefix
     id_format="plugin",
     per_device=("/dev/accel/accel{index}",),
     cdi_kinds=("habana.ai/gaudi", "intel.com/gaudi"),

@@ -1,4 +1,4 @@
-"""The cards of a machine, and which of them an id means."""
+"""The cards of a machine, and the lookup of a card by its id."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.model.cpuset import CpuSet
 
 _INDEX = re.compile("[0-9]{1,9}")
-"""Python reads no number of thousands of digits."""
+"""Python does not parse numbers with thousands of digits."""
 _NUMBERED = re.compile(r"(?:[A-Za-z]+|[A-Za-z0-9]+-)?([0-9]{1,6})")
-"""``1``, ``card1`` and ``Ascend910-1``; not ``Ascend910-2c-100-1``, a part of a card with numbers of its own."""
+"""``1``, ``card1`` and ``Ascend910-1``; not ``Ascend910-2c-100-1``, a part of a card with a separate number."""
 SHOWN_CHARACTERS = 63
-"""The longest id that Kubernetes' documentation speaks of."""
+"""The maximum length of an id according to Kubernetes' documentation."""
 SHOWN_IDS = 16
 
 
@@ -21,37 +21,37 @@ class Card:
     """One accelerator."""
 
     number: int
-    """That in the name of its nodes."""
+    """The number in the names of its device nodes."""
     nodes: tuple[str, ...] = ()
-    """Those of its own that exist."""
+    """Its own device nodes, as far as they exist."""
     id: str = ""
-    """Its UUID, where a file of the driver has it."""
+    """Its UUID, if a file of the driver contains it."""
     pci: str = ""
-    """Its PCI address as the kernel writes it, ``0000:3b:00.0``; empty where that is not known."""
+    """Its PCI address in the kernel's format, ``0000:3b:00.0``; empty if unknown."""
     bridges: tuple[str, ...] = ()
-    """What leads to it, the root (``pci0000:3a``) first: PCI addresses of bridges; empty where that is not known."""
+    """The PCI addresses of the bridges above it, the root (``pci0000:3a``) first; empty if unknown."""
     numa_node: int = -1
-    """-1 where the firmware does not say."""
+    """-1 if the firmware does not report it."""
     local_cpus: CpuSet = frozenset()
-    """CPUs close to it, as the kernel says; empty where it says nothing."""
+    """The CPUs close to it, according to the kernel; empty if the kernel does not report them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What a machine has of one class."""
+    """The cards of one class on a machine."""
 
     cards: tuple[Card, ...] = ()
-    """In the order of their driver, where that is known."""
+    """In the order of their driver, if it is known."""
     shared: tuple[str, ...] = ()
-    """The nodes that all its cards need, as far as they exist."""
+    """The device nodes that all cards need, as far as they exist."""
     cdi_sets: Mapping[str, bool] = field(default_factory=dict, hash=False)
-    """By the name of a CDI device, whether its specification sets the visible variable, as far as that can be read."""
+    """By CDI device, whether its specification sets the visible variable; without unreadable specifications."""
 
     def card(self, kind: DeviceClass, id: str) -> Card | None:
-        """The card that *id*, as the kubelet or CDI writes it, means; None where that is not known."""
+        """Return the card with an *id* of the kubelet or of CDI; None if it is unknown."""
         if named := next((card for card in self.cards if id and id in (card.id, card.pci)), None):
             return named
-        if kind.id_format == "uuid":  # a bare number is the driver's index: its order, and not the node's number
+        if kind.id_format == "uuid":  # a plain number is the driver's index, not the number of the node
             listed = [card for card in self.cards if card.id]
             return listed[int(id)] if _INDEX.fullmatch(id) and int(id) < len(listed) else None
         number = number_in(id)
@@ -59,18 +59,18 @@ class Stock:
 
 
 Stocks = Mapping[str, Stock]
-"""By the name of the class."""
+"""The cards of a machine, by the name of their class."""
 
 
 def ids_text(ids: Sequence[str]) -> str:
-    """*ids* for people: shortened, since those of a plugin may have any length and number."""
+    """Return *ids* for messages: shortened, since a plugin's ids may have any length and number."""
     short = [each if len(each) <= SHOWN_CHARACTERS else f"{each[: SHOWN_CHARACTERS - 1]}…" for each in ids[:SHOWN_IDS]]
     more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
     return ", ".join(short) + more
 
 
 def number_in(id: str) -> int | None:
-    """The number of the card in an id such as ``Ascend910-1``."""
+    """Return the number of the card in an id such as ``Ascend910-1``."""
     found = _NUMBERED.fullmatch(id)
     return int(found[1]) if found else None
 
@@ -87,7 +87,7 @@ def card_id(kind: DeviceClass, card: Card) -> str:
 
 
 def visible_value(kind: DeviceClass, ids: Iterable[str], stock: Stock) -> bytes | None:
-    """The value of the visible variable for *ids*; None where that is not known."""
+    """Return the value of the visible variable for *ids*; None if it is unknown."""
     words: list[str | None]
     match kind.id_format:
         case "uuid" | "as-is":

@@ -1,8 +1,8 @@
-"""What the kubelet's device manager has written down: which ids each container was given, by the UID of its pod.
+"""Parses the checkpoint of the kubelet's device manager: the ids allocated to each container, by the UID of its pod.
 
-The file ``kubelet_internal_checkpoint`` is an internal format of the kubelet. Nothing is expected of it but what is
-read here, and its checksum is of Go's own making and cannot be computed anew. Ids stand in a list (up to Kubernetes
-1.19), or in lists by NUMA node, with -1 for none.
+The file ``kubelet_internal_checkpoint`` has an internal format of the kubelet. Nothing is expected of it except what is
+read here, and its checksum depends on Go's internals and cannot be verified. Ids are in one list (up to Kubernetes
+1.19), or in a list for each NUMA node, with -1 for none.
 """
 
 import json
@@ -18,47 +18,47 @@ T = TypeVar("T", dict, list, str)  # type: ignore[type-arg]
 _WORDS = {dict: "an object", list: "a list", str: "a string"}
 
 Ids = Mapping[str, tuple[str, ...]]
-"""Ids as the device plugin named them, by resource."""
+"""The device plugin's ids, by resource."""
 
 
 class BadCheckpoint(ValueError):
-    """Bytes that are no such checkpoint; the text says where and what is wrong."""
+    """The checkpoint is invalid; the text says what is wrong, and where."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was allocated when the kubelet wrote it."""
+    """The allocations at the time when the kubelet wrote the file."""
 
     allocated: Mapping[tuple[str, str], Ids] = field(default_factory=dict)
-    """By the pod's UID and the container's name."""
+    """By the UID of the pod and the name of the container."""
     near: Mapping[str, CpuSet] = field(default_factory=dict)
-    """By id, the NUMA nodes next to it, as far as its device plugin reported them to the kubelet."""
+    """By id, the closest NUMA nodes, as far as the device plugin reported them to the kubelet."""
 
     def of(self, pod_uid: str, container: str) -> Ids:
-        """What a container was given; empty: nothing."""
+        """Return the ids that are allocated to a container."""
         return self.allocated.get((pod_uid, container), {})
 
-    def belies(self, pod_uid: str, container: str, told: Ids, *, current: bool) -> bool:
-        """Whether an answer that names pods by name is about another pod, such as the former one of that name.
+    def contradicts(self, pod_uid: str, container: str, reported: Ids, *, current: bool) -> bool:
+        """Whether an answer that identifies pods by name is about another pod, such as a former one of that name.
 
         Args:
-            pod_uid: of the pod in question.
-            container: its container.
-            told: the ids in that answer.
-            current: whether this is the latest checkpoint. Allocations of a pod stay; those of other pods may have
-                changed since.
+            pod_uid: the UID of the pod.
+            container: the name of its container.
+            reported: the ids in that answer.
+            current: whether this is the latest checkpoint. The allocations of a pod never change; those of other pods
+                may have changed since.
         """
         if own := self.of(pod_uid, container):
             return {name: set(ids) for name, ids in own.items()} != {
-                name: set(ids) for name, ids in told.items() if ids
+                name: set(ids) for name, ids in reported.items() if ids
             }
         if not current:
             return False
-        return any(self._owners.get((name, each), pod_uid) != pod_uid for name, ids in told.items() for each in ids)
+        return any(self._owners.get((name, each), pod_uid) != pod_uid for name, ids in reported.items() for each in ids)
 
     @cached_property
     def _owners(self) -> Mapping[tuple[str, str], str]:
-        """UIDs of pods by resource and id."""
+        """The UIDs of pods, by resource and id."""
         return {
             (name, each): pod_uid
             for (pod_uid, _), resources in self.allocated.items()
@@ -68,21 +68,21 @@ class Checkpoint:
 
 
 def read_checkpoint(data: bytes) -> Checkpoint:
-    """The checkpoint in *data*, of the old or the new format; unknown keys are ignored.
+    """Parse the checkpoint in *data*, in the old or the new format; ignores unknown keys.
 
     Raises:
-        BadCheckpoint: it is none.
+        BadCheckpoint: the checkpoint is invalid.
     """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise BadCheckpoint(f"not valid JSON: {error}") from error
-    told = _typed(dict, _typed(dict, document, "the file").get("Data"), "Data")
-    if "PodDeviceEntries" not in told:  # the kubelet writes it even if there are none
+    content = _typed(dict, _typed(dict, document, "the file").get("Data"), "Data")
+    if "PodDeviceEntries" not in content:  # the kubelet writes it even if there are none
         raise BadCheckpoint("Data: has no PodDeviceEntries")
     allocated: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
     near: dict[str, CpuSet] = {}
-    for number, entry in enumerate(_typed(list, told["PodDeviceEntries"], "Data.PodDeviceEntries")):
+    for number, entry in enumerate(_typed(list, content["PodDeviceEntries"], "Data.PodDeviceEntries")):
         pod_uid, container, resource, ids = _entry(entry, f"Data.PodDeviceEntries[{number}]")
         resources = allocated.setdefault((pod_uid, container), {})
         resources[resource] = tuple(dict.fromkeys((*resources.get(resource, ()), *ids)))
@@ -92,7 +92,7 @@ def read_checkpoint(data: bytes) -> Checkpoint:
 
 
 def _entry(entry: object, where: str) -> tuple[str, str, str, list[str]]:
-    """UID of the pod, name of the container, resource, and ids."""
+    """Return the UID of the pod, the name of the container, the resource, and the ids."""
     members = _typed(dict, entry, where)
     pod_uid, container, resource = (
         _typed(str, members.get(key), f"{where}.{key}") for key in ("PodUID", "ContainerName", "ResourceName")
@@ -108,7 +108,7 @@ def _ids(value: object, where: str) -> Iterator[str]:
 
 
 def _numa_nodes(value: object) -> Iterator[tuple[str, int]]:
-    """Ids and a NUMA node next to each; one that is next to several stands in the list of each."""
+    """Yield each id with each NUMA node in whose list it is."""
     for key, ids in value.items() if isinstance(value, dict) else ():
         number, _ = _node(key)
         if 0 <= number <= MAX_ID:
@@ -116,13 +116,13 @@ def _numa_nodes(value: object) -> Iterator[tuple[str, int]]:
 
 
 def _node(key: str) -> tuple[int, str]:
-    """Where the ids of a NUMA node stand; keys that are no numbers come last."""
+    """Return the sort key of a NUMA node's list; keys that are not numbers come last."""
     return (int(key), "") if fullmatch("-?[0-9]{1,9}", key) else (1 << 31, key)
 
 
 def _typed(kind: type[T], value: object, where: str) -> T:
     if value is None and kind is list:
-        return kind()  # Go writes null for a list that has nothing in it
+        return kind()  # Go writes null for an empty list
     if not isinstance(value, kind):
         raise BadCheckpoint(f"{where}: must be {_WORDS[kind]}, not {type(value).__name__}")
     return value

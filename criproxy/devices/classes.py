@@ -9,14 +9,14 @@ from typing import Literal
 
 from criproxy.devices.offers import REPLICA
 from criproxy.devices.paths import clean_path
-from criproxy.devices.vgpus import card_of_vgpu, is_vgpu
+from criproxy.devices.vgpu_profiles import card_of_vgpu, is_vgpu
 
 IdFormat = Literal["uuid", "index", "minor", "as-is", "plugin"]
-"""What the visible variable says of the ids that the kubelet knows: the same words (uuid, as-is), the number at the end
-of each (index), the number of the card's node (minor), or what only its device plugin knows (plugin)."""
+"""How the visible variable names cards: by the kubelet's ids (uuid, as-is), the number at the end of these (index), the
+number of the card's node (minor), or values that only its device plugin knows (plugin)."""
 
 PLACEHOLDER = re.compile(r"\{(?:index|minor)\}")
-"""Stands for a card's number in the path of its node."""
+"""The placeholder of a card's number in the path of its device node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,46 +25,46 @@ class DeviceClass:
 
     name: str
     resources: tuple[str, ...]
-    """Extended resources that its plugins serve; * and ? stand for anything."""
+    """The extended resources that its device plugins serve; * and ? are wildcards."""
     visible_env: str = ""
-    """The variable from which the vendor's hook learns which cards to show; empty where there is no such hook."""
+    """The variable that tells the vendor's hook which cards to show; empty if there is no such hook."""
     hide_value: str = ""
-    """With this value the hook shows none; empty: nothing is written to hide."""
+    """The value with which the hook shows no cards; empty: nothing is written to hide cards."""
     write_env: bool = True
-    """Whether the variable says what was allocated; not where plugins pass nodes only, so that it is the user's."""
+    """Whether the variable contains the allocation; if plugins pass only device nodes, the variable is the user's."""
     strip_env: tuple[str, ...] = ()
-    """More variables that widen what is seen, or lift its limits; a * at the end stands for anything."""
+    """More variables that show further cards, or lift limits; a * at the end is a wildcard."""
     strip_mount_prefix: tuple[str, ...] = ()
-    """What the path of a mount in the container begins with whose rest asks for a card, with or without a '/'."""
+    """Prefixes of the container paths of mounts that request a card, which the rest names, with or without a '/'."""
     beside_env: tuple[tuple[str, bytes], ...] = ()
-    """Variables of *strip_env*, each with the value that its plugins pass beside a card: with it they get in there."""
+    """Variables of *strip_env* that plugins pass in addition to a card; with these values, they are kept."""
     beside_mounts: tuple[str, ...] = ()
-    """What mounts that its plugins pass beside a card have behind that beginning."""
+    """What follows the prefix in mounts that plugins pass in addition to a card."""
     runtimes: tuple[str, ...] = ("*",)
-    """Runtime handlers whose hook knows the hide value; elsewhere it is not written. The default handler is ''."""
+    """The runtime handlers whose hook knows the hide value; for others it is not written. The default handler is ''."""
     id_format: IdFormat = "as-is"
     replica_separator: str = "::"
-    """What follows it in an id is the number of a share, and not of the card."""
+    """The separator between a card and the number of a replica in an id."""
     per_device: tuple[str, ...] = ()
-    """Paths of a card's nodes, with {index} or {minor} for its number."""
+    """The paths of a card's device nodes, with {index} or {minor} for its number."""
     shared: tuple[str, ...] = ()
-    """Paths of nodes that all cards need; * and ? stand for anything but '/'."""
+    """The paths of device nodes that all cards need; * and ? match anything but '/'."""
     permissions: str = "rw"
     cdi_kinds: tuple[str, ...] = ()
-    """Kinds of CDI devices, ``vendor/class``, that are its cards."""
+    """The kinds of CDI devices, ``vendor/class``, that are its cards."""
     cdi_beside: tuple[str, ...] = ()
-    """Kinds of CDI devices that its plugins pass beside cards, and that bring none."""
+    """The kinds of CDI devices that its plugins pass in addition to cards, and that contain none."""
     pci_vendor: str = ""
-    """Tells its nodes from those of other classes with such paths: as the kernel writes it, ``0x1002``."""
+    """In the kernel's format, ``0x1002``; distinguishes its nodes from those of other classes with the same paths."""
     env_prefixes: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """What every variable begins with that the class manages; a quick test for the many that it does not."""
+    """The prefixes of all variables that the class manages: a quick test that excludes most variables."""
 
     def __post_init__(self) -> None:
         names = self.visible_env, *(name.removesuffix("*") for name in self.strip_env)
         object.__setattr__(self, "env_prefixes", tuple(filter(None, names)))
 
     def serves(self, resource: str) -> bool:
-        """Whether *resource* is one of its."""
+        """Whether *resource* belongs to the class."""
         return any(fnmatchcase(resource, pattern) for pattern in self.resources)
 
     def hides_in(self, runtime: str) -> bool:
@@ -72,45 +72,45 @@ class DeviceClass:
         return any(fnmatchcase(runtime, pattern) for pattern in self.runtimes)
 
     def strips(self, env: str) -> bool:
-        """Whether a variable of that name is beside the visible one and does not get in."""
+        """Whether a variable other than the visible one is removed."""
         return env != self.visible_env and any(
             env.startswith(name[:-1]) if name.endswith("*") else env == name for name in self.strip_env
         )
 
     def asked_by_mount(self, container_path: str) -> str | None:
-        """What a mount at *container_path* asks for; None where it is a mount like others."""
+        """Return what a mount at *container_path* requests; None if it requests no card."""
         for prefix in self.strip_mount_prefix:
             if prefix.rpartition("/")[2] not in container_path:
-                continue  # in whatever way it is written, its last name is in there
+                continue  # however the path is written, it contains the last component
             path = clean_path(container_path)
-            if path.startswith(prefix):  # as NVIDIA's toolkit compares: …-devicesall asks for all
+            if path.startswith(prefix):  # as NVIDIA's toolkit compares: …-devicesall requests all cards
                 return path[len(prefix) :].lstrip("/")
         return None
 
     def cdi_device(self, name: str) -> str | None:
-        """The device of the CDI name ``vendor/class=device``, if the kind is one of its."""
+        """Return the device of the CDI name ``vendor/class=device`` if it is of this class."""
         kind, _, device = name.partition("=")
         return device if kind in self.cdi_kinds else None
 
     def is_beside_cards(self, name: str) -> bool:
-        """Whether a CDI device brings no card."""
+        """Whether a CDI device of the class contains no card."""
         return name.partition("=")[0] in self.cdi_beside
 
     def is_card_node(self, path: str) -> bool:
-        """Whether *path* is a node of one card."""
+        """Whether *path* is the device node of one card."""
         return self.card_number(path) is not None
 
     def card_number(self, path: str) -> int | None:
-        """The number in the *path* of a card's node."""
+        """Return the number in the *path* of a card's device node."""
         found = next(filter(None, (_pattern(each).fullmatch(path) for each in self.per_device)), None)
         return int(found[1]) if found else None
 
     def physical(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """The cards that *ids* mean: without numbers of shares, each once, in their order."""
+        """Return the cards of *ids*: without the numbers of replicas, each once, in order."""
         return tuple(dict.fromkeys(filter(None, map(self._whole, ids))))
 
     def _whole(self, id: str) -> str:
-        """The card of *id*: its own plugins separate shares in their way, and ours in one way for all classes."""
+        """Return the card of *id*: vendors' plugins have their own separators of replicas; ours has one for all."""
         card, ours, number = id.partition(REPLICA)
         if ours and number.isdecimal():
             return card

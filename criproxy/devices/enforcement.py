@@ -1,8 +1,9 @@
-"""What holds a container to the quota of its vGPU while it runs: variables and mounts of libraries and drivers.
+"""What enforces the quota of a container's vGPU while it runs: variables and mounts for libraries and drivers.
 
-The device plugin decides at Allocate, and says so in one annotation, which the kubelet repeats at every restart of the
-container. From it the boundary renews all of it at each create: variables of the same names that a pod has itself come
-after ours in the message and would count, and a mount whose source is missing would be made as a directory.
+The device plugin decides at Allocate, and stores the result in an annotation, which the kubelet repeats at every
+restart of the container. From it, the guard restores all variables and mounts at each create: variables of the pod with
+the same names come later in the message and would take effect, and a missing source of a mount would be created as a
+directory.
 
 Sources: devices.md B.5 (MPS), B.6 (HAMi-core) and scenarios 8 to 10.
 """
@@ -13,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from posixpath import join
 
 from criproxy.devices.allocation import Mount, Response
-from criproxy.devices.asked import Asked, EnvVar, MountPoint
+from criproxy.devices.device_request import DeviceRequest, EnvVar, MountPoint
 from criproxy.devices.paths import clean_path
-from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, quota_in
+from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, quota_in
 from criproxy.model.plain import from_plain, to_plain
 
 ANNOTATION = "devices.criproxy.io/enforcement"
 CGROUP_V2 = "/sys/fs/cgroup/cgroup.controllers"
-"""On the host, where the driver can limit a container's memory."""
+"""Exists on hosts whose driver can limit the memory of a container."""
 MPS_ROOT = "/run/nvidia/mps"
-"""On the host, where NVIDIA's file names no other folder."""
+"""On the host, unless NVIDIA's file names another directory."""
 HAMI_FOLDER = "/usr/local/vgpu"
 """In containers."""
 PRELOAD = "/etc/ld.so.preload"
@@ -37,10 +38,10 @@ HAMI_SWITCHES = (
     "CUDA_TASK_PRIORITY",
     "GPU_CORE_UTILIZATION_POLICY",
 )
-"""By which HAMi-core's limits are set, or switched off."""
+"""The variables that set HAMi-core's limits, or disable them."""
 DRIVER_SWITCHES = ("NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST")
 MPS_SWITCHES = ("CUDA_MPS_*",)
-"""Which daemon a client asks, its limits, its priority, and what its share of threads means."""
+"""The variables that set a client's daemon, limits and priority, and the meaning of its share of threads."""
 SWITCHES: Mapping[Enforcement, tuple[str, ...]] = {
     "watch": (),
     "mps": MPS_SWITCHES,
@@ -48,26 +49,26 @@ SWITCHES: Mapping[Enforcement, tuple[str, ...]] = {
     "nvidia-memory-limit": DRIVER_SWITCHES,
     "mig": (),
 }
-"""The variables of each way of enforcing: names, or beginnings and ``*``."""
+"""The variables of each enforcement: names, or prefixes followed by ``*``."""
 PLACEHOLDERS = ("memory_mib", "cores_percent", "card")
-"""What stands in braces for something of the vGPU, in variables of a profile."""
+"""The properties of the vGPU that variables of a profile may contain in braces."""
 
 
 class Missing(ValueError):
-    """What shall enforce a quota is not on this node; the text names it, and how it is looked for."""
+    """The node lacks what should enforce a quota; the text names it, and the missing path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HamiPaths:
-    """Where HAMi-core is on the host."""
+    """The paths of HAMi-core on the host."""
 
     library: str = "/usr/local/vgpu/libvgpu.so"
     preload: str = "/usr/local/vgpu/ld.so.preload"
     """A file whose only line is the path of the library in containers."""
     containers: str = "/var/lib/criproxy-device-plugin/vgpu"
-    """Has a folder for each vGPU, which criproxy makes."""
+    """The directory in which criproxy creates a directory for each vGPU."""
     lock: str = "/var/lib/criproxy-device-plugin/vgpulock"
-    """A folder that all containers share, which criproxy makes."""
+    """A directory that all containers share; criproxy creates it."""
 
 
 HAMI = HamiPaths()
@@ -75,19 +76,19 @@ HAMI = HamiPaths()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforced:
-    """What a container is created with to hold it to its quota."""
+    """The variables and mounts of a container that enforce its quota."""
 
     by: tuple[str, ...] = ()
-    """What does it."""
+    """The names of the enforcements."""
     envs: Mapping[str, str] = field(default_factory=dict)
     strip: tuple[str, ...] = ()
-    """Names of variables, or beginnings and ``*``, that the container gets from nobody else."""
+    """Variables that the container must not get from elsewhere: names, or prefixes followed by ``*``."""
     mounts: tuple[Mount, ...] = ()
     needs: tuple[str, ...] = ()
-    """Paths on the host without which it does not work."""
+    """The paths on the host that are required."""
 
     def joined(self, other: "Enforced") -> "Enforced":
-        """Both."""
+        """Return the union with *other*."""
         return Enforced(
             by=self.by + other.by,
             envs={**self.envs, **other.envs},
@@ -97,21 +98,21 @@ class Enforced:
         )
 
 
-def enforced_by(profile: Profile, vgpu: Vgpu, makers: "Makers", exists: Callable[[str], bool]) -> Enforced:
-    """What holds a container to the quota of *vgpu*: all that the profile names and that is there.
+def enforced_by(profile: Profile, vgpu: Vgpu, builder: "EnforcementBuilder", exists: Callable[[str], bool]) -> Enforced:
+    """Return what enforces the quota of *vgpu*: all enforcements of the profile that the node has.
 
     Args:
-        profile: of the vGPU.
-        vgpu: the container's.
-        makers: know each way of enforcing.
-        exists: whether a path is on the host.
+        profile: the profile of the vGPU.
+        vgpu: the vGPU of the container.
+        builder: builds each enforcement.
+        exists: whether a path exists on the host.
 
     Raises:
-        Missing: one of them is not there, and the profile refuses then; or none is there.
+        Missing: the node lacks one enforcement and the profile requires all, or the node has none.
     """
     found, lacking = Enforced(), list[str]()
     for way in profile.enforce:
-        each = makers.make(way, vgpu)
+        each = builder.build(way, vgpu)
         if missing := [path for path in each.needs if not exists(path)]:
             lacking.append(f"{way} needs {missing[0]}, which does not exist on this node")
         else:
@@ -123,18 +124,18 @@ def enforced_by(profile: Profile, vgpu: Vgpu, makers: "Makers", exists: Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Makers:
-    """Makes what each way of enforcing needs in a container."""
+class EnforcementBuilder:
+    """Builds the variables and mounts of each enforcement."""
 
     resource: str
-    """Of the vGPU, with its domain."""
+    """The resource of the vGPU, with its domain."""
     hami: HamiPaths = HAMI
     mps_root: str = MPS_ROOT
 
-    def make(self, way: Enforcement, vgpu: Vgpu) -> Enforced:
-        """One of them."""
+    def build(self, way: Enforcement, vgpu: Vgpu) -> Enforced:
+        """Return what one enforcement needs in the container of *vgpu*."""
         match way:
-            case "watch" | "mig":  # the watcher acts from outside, and a MIG device has no more than its own
+            case "watch" | "mig":  # the watcher acts from outside, and a MIG device is limited by the hardware
                 return Enforced(by=(way,))
             case "hami-core":
                 return self._hami(vgpu)
@@ -161,7 +162,7 @@ class Makers:
         return Enforced(by=("hami-core",), envs=envs, strip=HAMI_SWITCHES, mounts=mounts, needs=sources)
 
     def _mps(self, vgpu: Vgpu) -> Enforced:
-        """The container sees one card, whose ordinal is 0, and the limits hold for each of its processes."""
+        """Return the variables and mounts of MPS: the container's only card has ordinal 0; limits are per process."""
         container, host = join("/mps", self.resource, "pipe"), join(self.mps_root, self.resource, "pipe")
         envs = {"CUDA_MPS_PIPE_DIRECTORY": container}
         if vgpu.cores_percent:
@@ -173,14 +174,14 @@ class Makers:
 
 
 def _filled(text: str, vgpu: Vgpu) -> str:
-    """A variable of the profile itself, such as the name of a vendor's template."""
+    """Return a variable of the profile with the placeholders replaced, such as the name of a vendor's template."""
     for name in PLACEHOLDERS:
         text = text.replace(f"{{{name}}}", str(getattr(vgpu, name)))
     return text
 
 
 def with_enforcement(response: Response, found: Enforced) -> Response:
-    """What Allocate answers, with what holds the container to its quota."""
+    """Return a response to Allocate, with the variables and mounts that enforce the quota."""
     text = json.dumps(to_plain(found), sort_keys=True, separators=(",", ":"))
     return replace(
         response,
@@ -191,7 +192,7 @@ def with_enforcement(response: Response, found: Enforced) -> Response:
 
 
 def enforcement_in(annotations: Mapping[str, str]) -> Enforced | None:
-    """What *annotations* of a container say; None where they say nothing that can be read."""
+    """Return the enforcement in a container's *annotations*; None if there is none, or it is invalid."""
     try:
         return from_plain(Enforced, json.loads(annotations[ANNOTATION]))
     except (KeyError, ValueError, RecursionError):
@@ -199,13 +200,13 @@ def enforcement_in(annotations: Mapping[str, str]) -> Enforced | None:
 
 
 def enforced_quota_in(annotations: Mapping[str, str]) -> Quota | None:
-    """The quota that *annotations* of a container say, and whether the watcher enforces it."""
+    """Return the quota in a container's *annotations*, with whether the watcher enforces it."""
     quota, found = quota_in(annotations), enforcement_in(annotations)
     return replace(quota, watched="watch" in found.by) if quota and found else quota
 
 
-def as_enforced(asked: Asked, found: Enforced) -> Asked:
-    """*asked* with the variables of *found*, each once, and without variables and mounts in the places of ours."""
+def as_enforced(asked: DeviceRequest, found: Enforced) -> DeviceRequest:
+    """Return *asked* with the variables of *found*, each once, and without variables and mounts that replace ours."""
     envs, left = list[EnvVar](), {name: value.encode() for name, value in found.envs.items()}
     for env in asked.envs:
         if left.get(env.name) == env.value:
@@ -221,19 +222,19 @@ def as_enforced(asked: Asked, found: Enforced) -> Asked:
     return replace(asked, envs=tuple(envs), mounts=tuple(kept))
 
 
-def lost_mounts(asked: Asked, found: Enforced) -> list[str]:
-    """Mounts of *found* that the create does not have, by their paths in the container."""
+def lost_mounts(asked: DeviceRequest, found: Enforced) -> list[str]:
+    """Return the container paths of the mounts of *found* that the create lacks."""
     there = {_ends(mount) for mount in asked.mounts}
     return [mount.container_path for mount in found.mounts if _ends(mount) not in there]
 
 
 def is_among(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a variable is one of *patterns*, which are names, or beginnings and ``*``."""
+    """Whether a variable matches one of *patterns*: names, or prefixes followed by ``*``."""
     return any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns)
 
 
 def _hides(mount: MountPoint, mounts: Iterable[Mount], ours: set[tuple[str, str]]) -> bool:
-    """Whether a mount would lie over one of ours, or below it."""
+    """Whether a mount would cover one of ours, or be inside it."""
     if _ends(mount) in ours:
         return False
     path = clean_path(mount.container_path)
@@ -241,7 +242,7 @@ def _hides(mount: MountPoint, mounts: Iterable[Mount], ours: set[tuple[str, str]
 
 
 def _ends(mount: Mount | MountPoint) -> tuple[str, str]:
-    """Where a mount is in the container, and what it is on the host."""
+    """Return the paths of a mount in the container and on the host."""
     return clean_path(mount.container_path), clean_path(mount.host_path)
 
 

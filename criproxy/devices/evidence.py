@@ -1,7 +1,7 @@
-"""Which container got which cards: what each source says, and what follows for each class.
+"""Concludes from the evidence of all sources which cards of each class are allocated to a container.
 
-Three answers are possible, and the difference between the last two matters: these cards; none; unknown. A
-variable never grants a card, since a pod's own comes in the same list as that of a device plugin.
+The answer is one of three: these cards, none, or unknown; the difference between the last two matters. A variable is
+never evidence, since a pod's own variables are in the same list as those of a device plugin.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,117 +10,117 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from criproxy.devices.asked import Asked
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.offers import card_of, unique
 from criproxy.devices.own_resources import class_of, own_word
 from criproxy.model.cpuset import CpuSet
 
 ANNOTATION = "devices.criproxy.io/"
-"""Before the name of a resource, in which ``_`` stands for ``/``; the value is a list of ids."""
+"""The prefix of our annotations, before the resource, whose ``/`` is replaced by ``_``; the value is a list of ids."""
 OWN = "annotation"
-"""The source of what our own device plugin has written."""
+"""The source of the evidence from our own device plugin."""
 
 
 class Given(Enum):
-    """What is known of one class and one container."""
+    """What is known about one container and one class."""
 
     CARDS = "cards"
     NONE = "none"
     UNKNOWN = "unknown"
-    """No source could tell."""
+    """No source has an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a container was given of one class."""
+    """The allocation of one class to a container."""
 
     given: Given
     ids: tuple[str, ...] = ()
-    """Of the cards, in the order of the source; empty where the source knows of cards, but not which."""
+    """The ids of the cards, in the order of the source; empty if the source does not know which cards they are."""
     source: str = ""
     """The source of the evidence."""
     shares: tuple["Share", ...] = field(default=(), compare=False)
-    """What was allocated by the names that the kubelet uses, as far as the evidence has them."""
+    """The allocation by the names that the kubelet uses, as far as the evidence has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a container was given of one resource."""
+    """The allocation of one resource to a container."""
 
     resource: str
     """With its domain."""
     ids: tuple[str, ...]
-    """As the kubelet asked its device plugin for them, replicas with their numbers."""
+    """The ids that the kubelet requested from the device plugin, replicas with their numbers."""
     source: str
-    """The source that names them."""
+    """The source of the ids."""
 
 
 Evidence = Mapping[str, Allocation]
-"""By the name of the class."""
+"""The allocations, by the name of the class."""
 _NONE = Stock()
-NOBODY_TELLS = Allocation(Given.UNKNOWN)
+UNKNOWN_ALLOCATION = Allocation(Given.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A container, by the names under which the kubelet allocates."""
+    """A container, by the names that identify the kubelet's allocations."""
 
     sandbox_id: str
     pod_uid: str
     namespace: str
     pod: str
     container: str = ""
-    """Empty: all of the pod's."""
+    """Empty: all containers of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What one source says of one container."""
+    """The answer of one source about one container."""
 
     source: str
     resources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Ids as the device plugin named them, by resource."""
+    """The device plugin's ids, by resource."""
     complete: bool = False
-    """Whether what is not in it was not allocated."""
+    """Whether nothing else is allocated."""
     near: Mapping[str, CpuSet] = field(default_factory=dict)
-    """By id, the NUMA nodes next to it, as far as its device plugin reports them."""
+    """By id, the closest NUMA nodes, as far as the device plugin reports them."""
     certain: bool = True
-    """False: this may be about a former pod of that name."""
+    """False: the answer may be about a former pod of that name."""
 
 
 class Source(Protocol):
-    """Something beside the request that knows allocations, such as the kubelet's podresources."""
+    """A source of evidence in addition to the request, such as the kubelet's podresources."""
 
     async def prefetch(self, pod: Subject) -> None:
-        """A pod's sandbox is being made: its containers will be asked for soon. Must not fail."""
+        """Prepare for questions about the containers of a pod whose sandbox is being created. Must not fail."""
         ...
 
     async def known(self, container: Subject) -> Known | None:
-        """What *container* was given; None where that is unknown. Must neither fail nor take long."""
+        """Return what is allocated to *container*; None if unknown. Must neither fail nor take long."""
         ...
 
     def sandboxes(self) -> set[str]:
-        """Those of which something is kept, until `forget`."""
+        """Return the sandboxes of which the source keeps data, until `forget`."""
         ...
 
     def forget(self, sandbox_id: str) -> None:
-        """A sandbox is gone: its containers will not be asked for again."""
+        """Drop the data of a sandbox that is gone."""
         ...
 
     async def close(self) -> None:
-        """It is not needed any more; later questions get the answer that nothing is known."""
+        """Close the source; afterwards, `known` returns None."""
         ...
 
 
-def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], stocks: Stocks) -> Evidence:
-    """What a container was given.
+def weigh(classes: Iterable[DeviceClass], asked: DeviceRequest, known: Sequence[Known], stocks: Stocks) -> Evidence:
+    """Conclude which cards are allocated to a container.
 
     Args:
-        classes: those that matter.
-        asked: its create: our own annotation, CDI names and device nodes are evidence, too.
-        known: what the sources say, the most trusted one first.
+        classes: the classes of interest.
+        asked: the create request: our own annotation, CDI names and device nodes are also evidence.
+        known: the answers of the sources, the most trusted one first.
         stocks: the machine's cards.
     """
     foreign = _foreign_cdi(classes := tuple(classes), asked)
@@ -133,10 +133,10 @@ def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], 
     }
 
 
-def has_new_card(classes: Iterable[DeviceClass], asked: Asked, evidence: Evidence, stocks: Stocks) -> bool:
-    """Whether a container was given a card whose nodes or CDI specification are not among the known *stocks*.
+def has_new_card(classes: Iterable[DeviceClass], asked: DeviceRequest, evidence: Evidence, stocks: Stocks) -> bool:
+    """Whether *stocks* lacks the device nodes or the CDI specification of a card that is allocated to a container.
 
-    Drivers make nodes at their first use, and specifications for claims.
+    Drivers create device nodes at their first use, and specifications for claims.
     """
     for kind in classes:
         stock = stocks.get(kind.name, _NONE)
@@ -150,7 +150,7 @@ def has_new_card(classes: Iterable[DeviceClass], asked: Asked, evidence: Evidenc
 
 
 def without_nodes(classes: Iterable[DeviceClass], evidence: Evidence, nodes: Sequence[str]) -> list[str]:
-    """The classes of which a container was given cards, and of whose cards no device node is among its *nodes*."""
+    """Return the classes with cards allocated to a container that has none of their device nodes among its *nodes*."""
     return [
         kind.name
         for kind in classes
@@ -161,17 +161,17 @@ def without_nodes(classes: Iterable[DeviceClass], evidence: Evidence, nodes: Seq
 
 
 def own_annotations(annotations: Mapping[str, str]) -> Known:
-    """What our own device plugin has written; it says nothing of other plugins."""
+    """Return the evidence from our own device plugin, which says nothing about other plugins."""
     resources: dict[str, tuple[str, ...]] = {}
     for key, value in annotations.items():
         domain, _, name = key.removeprefix(ANNOTATION).partition("_")
-        if key.startswith(ANNOTATION) and domain and name:  # others, such as that of a profile, name no resource
+        if key.startswith(ANNOTATION) and domain and name:  # other annotations, such as the profile, name no resource
             resources[f"{domain}/{name}"] = tuple(filter(None, map(str.strip, value.split(","))))
     return Known(OWN, resources)
 
 
-def _by_class(classes: Sequence[DeviceClass], asked: Asked, stocks: Stocks) -> dict[str, list[Share]]:
-    """What our own device plugin has given, by the name of the class."""
+def _by_class(classes: Sequence[DeviceClass], asked: DeviceRequest, stocks: Stocks) -> dict[str, list[Share]]:
+    """Return what our own device plugin has allocated, by the name of the class."""
     found: dict[str, list[Share]] = {}
     own, nodes = own_annotations(asked.annotations), [device.host_path for device in asked.devices]
     for resource, ids in own.resources.items():
@@ -181,13 +181,18 @@ def _by_class(classes: Sequence[DeviceClass], asked: Asked, stocks: Stocks) -> d
 
 
 def _beside(ours: AbstractSet[str], known: Known) -> Known:
-    """What a source says; of a resource that our own plugin names, whichever class has it now, it does not count."""
+    """Return what a source reports without the resources that our own plugin names, whichever class has them now."""
     left = {name: ids for name, ids in known.resources.items() if name not in ours}
     return known if len(left) == len(known.resources) else replace(known, resources=left)
 
 
 def _weigh(
-    kind: DeviceClass, asked: Asked, own: Sequence[Share], answers: Sequence[Known], stock: Stock, foreign_cdi: bool
+    kind: DeviceClass,
+    asked: DeviceRequest,
+    own: Sequence[Share],
+    answers: Sequence[Known],
+    stock: Stock,
+    foreign_cdi: bool,
 ) -> Allocation:
     sure, doubtful = [each for each in answers if each.certain], [each for each in answers if not each.certain]
     if allocated := _allocated(kind, own, sure):
@@ -202,29 +207,29 @@ def _weigh(
         return Allocation(Given.NONE, source=complete.source)
     if _traces(kind, asked):
         return _in_doubt(kind, doubtful)
-    # Plugins of such a class leave a trace: where there is none, none of them gave anything.
+    # Plugins of such a class leave a trace: without one, none of them has allocated anything.
     return Allocation(Given.UNKNOWN if foreign_cdi else Given.NONE, source="cdi" if foreign_cdi else "request")
 
 
 def _allocated(kind: DeviceClass, own: Sequence[Share], answers: Sequence[Known]) -> Allocation | None:
-    """What our plugin and others have given."""
+    """Return what our plugin and others have allocated."""
     theirs: Sequence[Share] = ()
     for each in answers:
-        told = [(name, ids) for name, ids in each.resources.items() if kind.serves(name)]
-        if kind.physical(one for _, ids in told for one in ids):
-            theirs = [Share(name, ids, each.source) for name, ids in told if ids]
+        reported = [(name, ids) for name, ids in each.resources.items() if kind.serves(name)]
+        if kind.physical(one for _, ids in reported for one in ids):
+            theirs = [Share(name, ids, each.source) for name, ids in reported if ids]
             break
     shares = (*own, *theirs)
-    # The separator of a class is that of its own plugins: ours has one for all, and ids that may contain the other.
+    # The separator of a class is that of its vendor's plugins; ours has one for all, and its ids may contain the other.
     cards = [*(card_of(one) for share in own for one in share.ids)]
     cards += kind.physical(one for share in theirs for one in share.ids)
     return Allocation(Given.CARDS, unique(filter(None, cards)), shares[0].source, shares) if any(cards) else None
 
 
 def _in_doubt(kind: DeviceClass, answers: Sequence[Known]) -> Allocation:
-    """What follows from *answers* that may be about another pod, for a container that asks for cards."""
+    """Return the allocation that follows from *answers* that may be about another pod."""
     if not answers:
-        return NOBODY_TELLS
+        return UNKNOWN_ALLOCATION
     ids = kind.physical(_ids(kind, answers[0]))
     return Allocation(Given.CARDS if ids else Given.NONE, ids, answers[0].source)
 
@@ -236,19 +241,19 @@ def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:
 
 
 def _of_cdi(kind: DeviceClass, devices: Sequence[str], stock: Stock) -> tuple[str, ...]:
-    """The ids of CDI devices; none if one of them names no single card, such as ``all``."""
+    """Return the ids of CDI devices; none if one of them does not name a single card, such as ``all``."""
     found = [
         (card.id or device) if (card := stock.card(kind, device)) else own_word(kind, device) for device in devices
     ]
     return kind.physical(found) if all(found) else ()
 
 
-def numbers_of_nodes(kind: DeviceClass, asked: Asked, stock: Stock) -> list[int]:
-    """The cards whose nodes the request has; plugins put them there, and users cannot."""
+def numbers_of_nodes(kind: DeviceClass, asked: DeviceRequest, stock: Stock) -> list[int]:
+    """Return the numbers of the cards whose device nodes the request has; plugins can add these, and users cannot."""
     if not asked.devices:
         return []
     found = (kind.card_number(device.host_path) for device in asked.devices)
-    # Vendors share paths: where the machine was looked at, a node is that of the card that is there.
+    # Vendors share paths: if the machine was scanned, a node belongs to the class of the card that exists.
     ours = {card.number for card in stock.cards}
     return [number for number in dict.fromkeys(found) if number is not None and (not ours or number in ours)]
 
@@ -257,8 +262,8 @@ def _as_id(kind: DeviceClass, number: int) -> str:
     return str(number) if kind.id_format == "index" else ""
 
 
-def _traces(kind: DeviceClass, asked: Asked) -> bool:
-    """Whether something in the request may come from one of the class's device plugins."""
+def _traces(kind: DeviceClass, asked: DeviceRequest) -> bool:
+    """Whether the request has an entry that one of the class's device plugins may have added."""
     hidden = kind.hide_value.encode()
     written = kind.visible_env if kind.write_env else ""
     variables = (env.value for env in asked.envs if env.name == written) if written else ()
@@ -267,8 +272,8 @@ def _traces(kind: DeviceClass, asked: Asked) -> bool:
     )
 
 
-def _foreign_cdi(classes: Sequence[DeviceClass], asked: Asked) -> bool:
-    """Whether a CDI device is of no class: its contents are unknown."""
+def _foreign_cdi(classes: Sequence[DeviceClass], asked: DeviceRequest) -> bool:
+    """Whether a CDI device belongs to no class, so that its contents are unknown."""
     return any(
         all(kind.cdi_device(name) is None and not kind.is_beside_cards(name) for kind in classes) for name in asked.cdi
     )

@@ -1,6 +1,6 @@
-"""The text of a feature file, from which node-feature-discovery labels the node.
+"""The content of a feature file, from which node-feature-discovery labels the node.
 
-A label that the API server refuses can cost the node all others, and so none is written that it would refuse.
+If the API server refuses one label, the node can lose all others; therefore, no such label is written.
 """
 
 import re
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 FILE_MODE: Final = 0o644
-"""The worker of node-feature-discovery need not be root."""
+"""The worker of node-feature-discovery may not run as root."""
 MAX_LABEL = 63
-"""Of a value, and of a key behind its prefix."""
+"""The maximum length of a value, and of a key without its prefix."""
 _MAX_PREFIX = 253
 _ILLEGAL = re.compile("[^A-Za-z0-9_.-]")
 _NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
@@ -19,12 +19,12 @@ _NOT_AT_ENDS = "-_."
 
 
 def legal_value(text: str) -> str:
-    """*text* as a label can hold it: shortened, and without what is not allowed, there or at its ends."""
+    """Return *text* as a valid value of a label: shortened, and without characters that are not allowed there."""
     return _ILLEGAL.sub("", text).lstrip(_NOT_AT_ENDS)[:MAX_LABEL].rstrip(_NOT_AT_ENDS)
 
 
 def is_legal_key(key: str) -> bool:
-    """Whether *key* is a label's, with a prefix."""
+    """Whether *key* is a valid key of a label, with a prefix."""
     prefix, slash, name = key.partition("/")
     return (
         bool(slash)
@@ -36,5 +36,5 @@ def is_legal_key(key: str) -> bool:
 
 
 def feature_file(labels: Mapping[str, str]) -> str:
-    """One line for each label, ``key=value``, in the order of the keys; those without a legal key are left out."""
+    """Return a line ``key=value`` for each label, sorted by key; leaves out labels with an invalid key."""
     return "".join(f"{key}={legal_value(labels[key])}\n" for key in sorted(filter(is_legal_key, labels)))

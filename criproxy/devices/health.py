@@ -1,8 +1,8 @@
-"""The health of one card: Unhealthy as soon as something is wrong, Healthy again once nothing was for a while.
+"""The health of one card: Unhealthy as soon as there is a cause, and Healthy after a while without any.
 
-What is wrong either lasts until it is said to be over (a node that vanished, a call that fails, a command that says
-so), or happens at one moment (an XID error). Several such causes can hold at once. A card recovers when the last of
-them is over and no other has come for as long as the hold-down; a card that comes and goes does not flap.
+A cause either lasts until its end is reported (a device node that vanished, a call that fails, a health command), or
+happens at one moment (an XID error). There can be several causes at once. A card recovers when the last one has ended
+and no other has come during the hold-down, so that a card that fails again and again does not flap.
 """
 
 from dataclasses import dataclass, replace
@@ -10,25 +10,25 @@ from math import isfinite
 from typing import Final, Literal
 
 HOLD_DOWN_S: Final = 30.0
-"""Seconds without any cause after which a card is Healthy again."""
+"""The time without any cause after which a card is Healthy again."""
 MAX_CAUSES: Final = 16
-"""Of those that are over, so many are remembered until the card recovers; the oldest go first."""
-MAX_SAID: Final = 200
-"""Characters of a command's output."""
+"""The number of ended causes that are kept until the card recovers; the oldest are dropped first."""
+MAX_OUTPUT: Final = 200
+"""The maximum length of a command's output, in characters."""
 
 Status = Literal["Healthy", "Unhealthy"]
-"""In the kubelet's words."""
+"""As the kubelet calls it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that was noticed about a card."""
+    """A change that was observed on a card."""
 
     key: str
-    """What it is about; the end of a cause has the key of its beginning."""
+    """Identifies the cause; its end has the same key as its beginning."""
     kind: Literal["began", "ended", "happened"]
     reason: str = ""
-    """For people: ``XID 79``."""
+    """For messages, such as ``XID 79``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,22 @@ class Cause:
     reason: str
     since_s: float
     over_s: float | None = None
-    """When it was last seen to be over; None: it lasts."""
+    """When it last ended; None: it lasts."""
 
     @property
     def lasts(self) -> bool:
-        """Whether it holds now."""
+        """Whether the cause has not ended."""
         return self.over_s is None
 
 
 @dataclass(frozen=True, slots=True)
 class CardHealth:
-    """What is known of a card at one moment; `step` leads to the next."""
+    """The state of a card at one moment; `step` returns the next one."""
 
     at_s: float
     """The time of the last step, in seconds of any clock that does not go back."""
     since_s: float
-    """Since when the card is as it is."""
+    """Since when the card has been in its current status."""
     causes: tuple[Cause, ...] = ()
     """In the order in which they began; none: the card is Healthy."""
     hold_down_s: float = HOLD_DOWN_S
@@ -66,31 +66,31 @@ class CardHealth:
 
     @property
     def status(self) -> Status:
-        """The same for the kubelet."""
+        """The status for the kubelet."""
         return "Healthy" if self.healthy else "Unhealthy"
 
     @property
     def reason(self) -> str:
-        """Why it is Unhealthy: what holds now, or else what it recovers from; empty if it is Healthy."""
+        """Why the card is Unhealthy: the lasting causes, or else those it recovers from; empty if it is Healthy."""
         lasting = [cause.reason for cause in self.causes if cause.lasts]
         return "; ".join(dict.fromkeys(lasting or [cause.reason for cause in self.causes]))
 
     @property
     def recovers_at_s(self) -> float | None:
-        """When it will be Healthy if nothing else happens; None: it is, or a cause lasts."""
+        """When the card will be Healthy if nothing else happens; None: it is Healthy, or a cause lasts."""
         over = [cause.over_s for cause in self.causes if cause.over_s is not None]
         return max(over) + self.hold_down_s if over and len(over) == len(self.causes) else None
 
 
 def new(at_s: float, *, hold_down_s: float = HOLD_DOWN_S) -> CardHealth:
-    """A card that was found at *at_s*, and is Healthy until something else is known."""
+    """Return the state of a card that was found at *at_s*, which is Healthy at first."""
     return CardHealth(at_s, at_s, hold_down_s=hold_down_s)
 
 
 def step(health: CardHealth, at_s: float, *changes: Change) -> CardHealth:
-    """What is known at *at_s*, after all *changes* of that moment; a time before that of *health* counts as that.
+    """Return the state at *at_s*, after all *changes* of that moment; a time before that of *health* counts as that.
 
-    Changes that were noticed at different times need a step each.
+    Changes that were observed at different times need a step each.
     """
     now_s = max(health.at_s, at_s) if isfinite(at_s) else health.at_s
     recovered = _recovered(health, now_s)
@@ -102,55 +102,55 @@ def step(health: CardHealth, at_s: float, *changes: Change) -> CardHealth:
 
 
 def began(key: str, reason: str) -> Change:
-    """Something is wrong until `ended` says otherwise."""
+    """Return the beginning of a cause that lasts until `ended`."""
     return Change(key, "began", reason)
 
 
 def ended(key: str) -> Change:
-    """What began under the same key is over; of no consequence if nothing did."""
+    """Return the end of the cause with the same key; without one, it has no effect."""
     return Change(key, "ended")
 
 
 def happened(key: str, reason: str) -> Change:
-    """Something was wrong at this moment."""
+    """Return a cause that does not last."""
     return Change(key, "happened", reason)
 
 
 def xid_event(xid: int) -> Change:
-    """The driver reported an XID error."""
+    """Return the change for an XID error that the driver reported."""
     return happened(f"xid {xid}", f"XID {xid}")
 
 
 def node_vanished(path: str) -> Change:
-    """A device node is not there any more."""
+    """Return the change for a device node that has vanished."""
     return began(f"node {path}", f"{path} is missing")
 
 
 def node_back(path: str) -> Change:
-    """A device node is there again."""
+    """Return the change for a device node that exists again."""
     return ended(f"node {path}")
 
 
 def call_failed(call: str, error: str) -> Change:
-    """A call of the driver's library failed for this card."""
+    """Return the change for a call of the driver's library that failed for the card."""
     return began(f"call {call}", f"{call}: {error}")
 
 
 def call_works(call: str) -> Change:
-    """A call of the driver's library works."""
+    """Return the change for a call of the driver's library that works."""
     return ended(f"call {call}")
 
 
-def command_says_bad(output: str) -> Change:
-    """The class's health command said that the card is bad, and in *output* why."""
-    said = " ".join(output.split())[:MAX_SAID]
+def command_unhealthy(output: str) -> Change:
+    """Return the change for a card that the health command reports as unhealthy, with the reason in *output*."""
+    text = " ".join(output.split())[:MAX_OUTPUT]
     return began(
-        "command", f"the health command reports: {said}" if said else "the health command reports it as unhealthy"
+        "command", f"the health command reports: {text}" if text else "the health command reports it as unhealthy"
     )
 
 
-def command_says_good() -> Change:
-    """The class's health command said that the card is good."""
+def command_healthy() -> Change:
+    """Return the change for a card that the health command does not report."""
     return ended("command")
 
 
@@ -162,7 +162,7 @@ def _recovered(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def _changed(causes: tuple[Cause, ...], change: Change, now_s: float) -> tuple[Cause, ...]:
-    """The causes after one change; each stays at the place where it first was."""
+    """Return the causes after one change; each keeps its position."""
     old = next((cause for cause in causes if cause.key == change.key), None)
     changed = _first(change, now_s) if old is None else _again(old, change, now_s)
     if old is None:
@@ -177,7 +177,7 @@ def _first(change: Change, now_s: float) -> Cause | None:
 
 
 def _again(old: Cause, change: Change, now_s: float) -> Cause:
-    """A cause that was there before; one that is over begins anew, with its first beginning."""
+    """Return an existing cause after another change; one that had ended lasts again, since its first beginning."""
     if change.kind == "began":
         return replace(old, reason=change.reason, over_s=None)
     if change.kind == "happened" and not old.lasts:
@@ -186,7 +186,7 @@ def _again(old: Cause, change: Change, now_s: float) -> Cause:
 
 
 def _bounded(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
-    """Those that last, and the newest of the others: a card can report any number of different errors."""
+    """Return the lasting causes and the newest others: a card can report any number of different errors."""
     over = sorted((cause for cause in causes if cause.over_s is not None), key=lambda cause: cause.over_s or 0.0)
     dropped = set(over[:-MAX_CAUSES])
     return tuple(cause for cause in causes if cause not in dropped)

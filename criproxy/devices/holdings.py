@@ -1,6 +1,6 @@
-"""Which container was given which cards: what was found at each create, as long as its sandbox is there.
+"""The cards that each container has: the facts that were found when it was created, as long as its sandbox exists.
 
-The same facts go to the history, from which they come back after a restart.
+The facts are also part of the history, from which they are restored after a restart.
 """
 
 from collections import Counter
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from criproxy.devices.boundary import Finding
+from criproxy.devices.card_locality import CardLocation
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import OWN, Evidence, Given, Share
-from criproxy.devices.may_see import Finding
-from criproxy.devices.nearness import Whereabouts
-from criproxy.devices.vgpus import Quota, is_vgpu
+from criproxy.devices.vgpu_profiles import Quota, is_vgpu
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain, to_plain
@@ -22,68 +22,68 @@ from criproxy.model.record import Fact, Record
 from criproxy.model.workload import Container, ContainerState
 
 Facts = Mapping[str, Fact]
-"""By class what was found (``hidden``, …), ids of cards as ``CLASS_ids``, and the evidence as ``CLASS_source``."""
+"""The findings by class (``hidden``, …), the ids of cards as ``CLASS_ids``, and the evidence as ``CLASS_source``."""
 NOTHING: Facts = {}
 EVERY_CLASS = "container"
-"""The key of what was found of all classes together."""
+"""The key of the findings about all classes together."""
 MOST_IDS, MOST_CHARACTERS, MOST_SHARES = 256, 253, 16
-"""Of ids that are kept for programs, of each of them, and of resources."""
+"""The limits of the facts: number of ids, length of each id, and number of resources."""
 
 
 @dataclass(slots=True)
 class Holdings:
-    """What was found at creates, by sandbox and name of the container: a create that is repeated is the same one."""
+    """The facts by sandbox and name of the container, since a create may be repeated."""
 
     _found: dict[tuple[str, str], Facts] = field(default_factory=dict)
 
     def note(self, sandbox_id: str, container: str, facts: Facts) -> None:
-        """Keep what was found at a create."""
+        """Keep the facts of a create."""
         self._found[sandbox_id, container] = facts
 
     def add(self, sandbox_id: str, container: str, facts: Facts) -> None:
-        """Keep what was found later, such as of a container that was created without criproxy, beside what is known."""
+        """Add facts that were found later, for example about a container that was created without criproxy."""
         self._found[sandbox_id, container] = {**self._found.get((sandbox_id, container), NOTHING), **facts}
 
     def recall(self, node: Node, records: Iterable[Record]) -> None:
-        """Read what the history has, where nothing newer is known."""
+        """Restore facts from the history, except where newer ones are known."""
         lives = {container.life: container for container in node.containers.values()}
         for record in records:
             if container := lives.get(record.life):
                 self._found.setdefault((container.pod, container.name), record.facts)
 
     def forget(self, sandbox_id: str) -> None:
-        """A sandbox is gone."""
+        """Drop the facts of a sandbox that is gone."""
         self._found = {key: facts for key, facts in self._found.items() if key[0] != sandbox_id}
 
     def sandboxes(self) -> set[str]:
-        """Those of which something was found."""
+        """Return the sandboxes with facts."""
         return {sandbox_id for sandbox_id, _ in self._found}
 
-    def is_untold(self, container: Container) -> bool:
-        """Whether it is not known what it was given: it was not checked, or the rule failed."""
+    def is_unknown(self, container: Container) -> bool:
+        """Whether the cards of *container* are unknown: it was not checked, or the rule failed."""
         facts = self.of(container)
         if facts is None:
             return container.state is not ContainerState.EXITED
         return "failed" in words_of(facts, EVERY_CLASS) and not any(key.endswith("_source") for key in facts)
 
     def of(self, container: Container) -> Facts | None:
-        """What was found at its create; None where that is not known."""
+        """Return the facts of *container*; None if there are none."""
         return self._found.get((container.pod, container.name))
 
     def having_cards(self, node: Node) -> list[str]:
-        """The keys of the containers to which a device plugin has given something, as far as they are there."""
+        """Return the keys of the existing containers to which a device plugin has allocated something."""
         return [each.key for each in alive(node) if has_cards(self.of(each) or NOTHING)]
 
     def cards_given(self, node: Node, kind: DeviceClass, stock: Stock) -> int:
-        """How many of the cards in *stock* containers have that are there."""
+        """Return how many of the cards in *stock* are allocated to existing containers."""
         held = (self.of(container) or NOTHING for container in alive(node))
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
 
     def ids_given(self, node: Node, kinds: Iterable[str], known: Collection[str]) -> Counter[tuple[str, str]]:
-        """By class and resource, of those *known*, how many ids containers have that are there.
+        """Count the ids that existing containers have, by class and resource, of the resources *known*.
 
-        Containers of one pod may have the same id: it counts once. Of many ids of a container, only the first are known
-        by name: the others count as its own.
+        An id that several containers of one pod have counts once. If a container has many ids, only the first are known
+        by name; the others count as different ones.
         """
         named, others = set[tuple[str, str, str]](), Counter[tuple[str, str]]()
         held = [self.of(container) or NOTHING for container in alive(node)]
@@ -95,18 +95,18 @@ class Holdings:
         return Counter((kind, resource) for kind, resource, _ in named) + others
 
     def holders(self, node: Node, kind: str, id: str) -> Iterator[Container]:
-        """The containers that may have what the kubelet allocates under *id*, which is a vGPU of a class."""
+        """Yield the containers that may have the vGPU *id* of a class."""
         for container in alive(node):
             if any(id in share["ids"] for share in allocated_of(self.of(container) or NOTHING, kind)):
                 yield container
 
     def users(self, node: Node, kind: DeviceClass, stock: Stock, card: str) -> Iterator[Container]:
-        """The containers that may use a card of a class, by its id as our device plugin and the kubelet know it."""
+        """Yield the containers that may use a card of a class, by the id that the kubelet knows."""
         return (container for container in alive(node) if uses(self.of(container) or NOTHING, kind, stock, card))
 
 
 def uses(facts: Facts, kind: DeviceClass, stock: Stock, card: str) -> bool:
-    """Whether a container was given a card of a class, by its id as our device plugin and the kubelet know it."""
+    """Whether a card of a class is allocated to a container, by the id that the kubelet knows."""
     there = stock.card(kind, card)
     return card in ids_of(facts, kind.name) or bool(there and there in cards_of(facts, kind, stock))
 
@@ -114,18 +114,18 @@ def uses(facts: Facts, kind: DeviceClass, stock: Stock, card: str) -> bool:
 def facts_of(
     findings: Iterable[Finding],
     evidence: Evidence,
-    cards: Sequence[Whereabouts],
+    cards: Sequence[CardLocation],
     nodes: Mapping[str, Sequence[str]],
     quota: Quota | None = None,
 ) -> dict[str, Fact]:
-    """What programs want to know: by class what was found, what was allocated, and where the cards are.
+    """Return the facts of a container: by class the findings, the allocation, and the locations of the cards.
 
     Args:
-        findings: by the rule.
-        evidence: what was allocated, and the ids of the cards.
-        cards: their PCI addresses and NUMA nodes.
-        nodes: by class, the device nodes that the create has of it.
-        quota: of its vGPU, if it has one.
+        findings: the findings of the rule.
+        evidence: the allocation.
+        cards: the PCI addresses and NUMA nodes of the cards.
+        nodes: by class, the device nodes in the create request.
+        quota: the quota of the container's vGPU, if it has one.
     """
     facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in by_kind(findings).items()}
     for kind, allocation in evidence.items():
@@ -150,7 +150,7 @@ def facts_of(
 
 
 def vgpus_of(evidence: Evidence) -> tuple[tuple[str, str], ...]:
-    """The vGPUs that our device plugin has given: their classes and ids."""
+    """Return the class and id of each vGPU that our device plugin has allocated."""
     return tuple(
         (kind, each)
         for kind, allocation in evidence.items()
@@ -161,7 +161,7 @@ def vgpus_of(evidence: Evidence) -> tuple[tuple[str, str], ...]:
 
 
 def quota_of(facts: Facts, kind: str) -> Quota | None:
-    """The quota of a container's vGPU; None where it has none of that class, or where that is not known."""
+    """Return the quota of a container's vGPU of a class; None if it has none, or it is unknown."""
     found = facts.get(f"{kind}_quota")
     try:
         return from_plain(Quota, found) if isinstance(found, dict) else None
@@ -176,9 +176,9 @@ def _share(share: Share) -> dict[str, Fact]:
 
 
 def allocated_of(facts: Facts, kind: str) -> list[dict[str, Any]]:
-    """By resource, the ids of a class as the kubelet asked the device plugin for them, and which source names them.
+    """Return the ids of a class by resource, as the kubelet requested them, with the source of the evidence.
 
-    ``count`` says how many they are: of many, only the first are kept.
+    ``count`` is the number of ids, of which only the first are kept.
     """
     found = facts.get(f"{kind}_allocated")
     return [
@@ -200,7 +200,7 @@ def _allocated(resource: str, share: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_kind(findings: Iterable[Finding]) -> dict[str, str]:
-    """By class, or "" for all of them, every word that was found, in their order."""
+    """Return the words of the findings, in order, by class; "" for all classes."""
     found: dict[str, list[str]] = {}
     for finding in findings:
         found.setdefault(finding.kind, []).append(finding.word.value)
@@ -208,32 +208,32 @@ def by_kind(findings: Iterable[Finding]) -> dict[str, str]:
 
 
 def alive(node: Node) -> Iterator[Container]:
-    """The containers that may use a card."""
+    """Yield the containers that may use a card."""
     return (container for container in node.containers.values() if container.state is not ContainerState.EXITED)
 
 
 def has_cards(facts: Facts) -> bool:
-    """Whether anything was allocated: most containers of a node have none of its cards."""
+    """Whether any card is allocated; to most containers of a node, none is."""
     return any(key.endswith("_allocated") for key in facts)
 
 
 def source_of(facts: Facts, kind: str) -> str:
-    """By which evidence it is known that cards of a class were given; empty where none were."""
+    """Return the source of the evidence for the cards of a class; empty if there are none."""
     return str(facts.get(f"{kind}_source") or "")
 
 
 def ids_of(facts: Facts, kind: str) -> list[str]:
-    """The ids of the cards of a class that were given, as far as they are known."""
+    """Return the ids of the allocated cards of a class, as far as they are known."""
     return _listed(facts.get(f"{kind}_ids"))
 
 
 def words_of(facts: Facts, kind: str) -> list[str]:
-    """What was found of a class; of all classes together for ``container``."""
+    """Return the words of the findings about a class, or about all classes together for ``container``."""
     return _listed(facts.get(kind))
 
 
 def cards_of(facts: Facts, kind: DeviceClass, stock: Stock) -> Iterator[Card | None]:
-    """The cards that were given, by their ids or PCI addresses; None for one that the machine has not."""
+    """Yield the allocated cards, by their ids or PCI addresses; None for one that the machine lacks."""
     addresses = _listed(facts.get(f"{kind.name}_pci"))
     for each, address in zip_longest(ids_of(facts, kind.name), addresses, fillvalue=""):
         yield stock.card(kind, each) or stock.card(kind, address)

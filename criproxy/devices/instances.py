@@ -1,8 +1,8 @@
-"""Gives existing parts of cards, such as MIG devices, to profiles: each is one vGPU, and nothing is cut.
+"""Assigns existing parts of cards, such as MIG devices, to profiles: each part becomes one vGPU, and none is divided.
 
-A part serves a profile if it has at least the memory and the cores that the profile asks for. It belongs to the profile
-that asks for most among those that it serves, so that a small profile does not take the large parts. It promises all
-that it has: nobody else can use what the profile does not ask for.
+A part satisfies a profile if it has at least the memory and cores that the profile requires. It is assigned to the most
+demanding of these profiles, so that a small profile does not take the large parts. The quota of the vGPU is the whole
+part: nothing else can use what the profile does not require.
 """
 
 from collections import Counter
@@ -10,68 +10,68 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from criproxy.devices.card_division import ALL_MEMORY_PERCENT, choose
 from criproxy.devices.cards import ids_text
-from criproxy.devices.cutting import ALL_MEMORY_PERCENT, choose
-from criproxy.devices.vgpus import SEPARATOR, CardSize, Profile, Vgpu, vgpu_id
+from criproxy.devices.vgpu_profiles import SEPARATOR, CardSize, Profile, Vgpu, vgpu_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A part of a card that exists, and that the hardware keeps apart from the others."""
+    """An existing part of a card, which the hardware isolates from the other parts."""
 
     id: str
     card: CardSize
-    """The whole one."""
+    """The whole card."""
     profile: str
-    """What the vendor calls its size: ``1g.10gb``."""
+    """The vendor's name of its size, such as ``1g.10gb``."""
     memory_mib: int
     cores_percent: int
-    """Its share of the card's computing units, rounded down; 0 where it is not known."""
+    """Its share of the card's computing units, rounded down; 0 if unknown."""
 
     @property
     def size(self) -> str:
-        """For people."""
+        """Its size, for messages."""
         cores = f"{self.cores_percent} % of the cores" if self.cores_percent else "unknown cores"
         return f"{self.profile} ({self.memory_mib} MiB and {cores})"
 
 
 Need = tuple[int, int]
-"""Memory in MiB, and cores in percent."""
+"""What a profile requires: memory in MiB, and cores in percent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """Which parts are vGPUs."""
+    """The assignment of parts to profiles."""
 
     vgpus: Mapping[str, tuple[Vgpu, ...]]
-    """By profile."""
+    """The vGPUs, by profile."""
     unclear: tuple[str, ...] = ()
-    """The ids of parts that are in one of the problems, and are not to be offered."""
+    """The ids of the parts in problems, which must not be offered."""
     problems: tuple[str, ...] = ()
-    """What the profiles and the parts contradict each other in: sentences."""
+    """The contradictions between profiles and parts, as sentences."""
 
     @property
     def taken(self) -> frozenset[str]:
-        """The ids of parts that are vGPUs, or in a problem."""
+        """The ids of the parts that are vGPUs, or in a problem."""
         return frozenset((*self.unclear, *(each.card for parts in self.vgpus.values() for each in parts)))
 
 
 def assign(
     cards: Sequence[CardSize], instances: Sequence[Instance], profiles: Sequence[Profile], others: Sequence[CardSize]
 ) -> Assigned:
-    """Which of *instances* are vGPUs of which of *profiles*; the result names what is wrong instead of raising it.
+    """Assign *instances* to *profiles*; the result contains the problems, none is raised.
 
     Args:
-        cards: those that are divided.
-        instances: their parts.
-        profiles: of the class, those that take parts.
-        others: cards that are not divided, which have nothing for these profiles.
+        cards: the cards that are divided into parts.
+        instances: the parts.
+        profiles: the profiles of the class that use parts.
+        others: the cards that are not divided, which have nothing for these profiles.
     """
     chosen = {profile.name: {card.id for card in choose(cards, profile.select)} for profile in profiles}
     vgpus: dict[str, list[Vgpu]] = {profile.name: [] for profile in profiles}
     unclear, more = dict[str, str](), dict[str, list[str]]()
     for each in instances:
-        served = [one for one in profiles if each.card.id in chosen[one.name] and serves(each, one)]
+        served = [one for one in profiles if each.card.id in chosen[one.name] and satisfies(each, one)]
         try:
             best = _most_demanding(each, served)
         except _Unclear as error:
@@ -81,7 +81,7 @@ def assign(
             vgpus[best.name].append(_vgpu(each, best))
             for one in served:
                 more.setdefault(one.name, []).append(best.name)
-    problems = [*dict.fromkeys(unclear.values())]  # parts of one size are alike
+    problems = [*dict.fromkeys(unclear.values())]  # parts of the same size have the same problem
     empty = [one for one in profiles if (cards or others) and not unclear and not vgpus[one.name]]
     problems += [_nothing(one, _Found(chosen[one.name], instances, others, more.get(one.name, []))) for one in empty]
     return Assigned(
@@ -89,15 +89,15 @@ def assign(
     )
 
 
-def serves(instance: Instance, profile: Profile) -> bool:
-    """Whether a part has all that a profile asks for."""
+def satisfies(instance: Instance, profile: Profile) -> bool:
+    """Whether a part satisfies a profile."""
     memory_mib, cores_percent = _need(instance.card, profile)
     named = not profile.select.mig or any(fnmatchcase(instance.profile, each) for each in profile.select.mig)
     return named and instance.memory_mib >= memory_mib and instance.cores_percent >= cores_percent
 
 
 class _Unclear(ValueError):
-    """A part that may be a vGPU of several profiles, or of none."""
+    """It is unclear whether the part is a vGPU, or of which profile."""
 
 
 def _need(card: CardSize, profile: Profile) -> Need:
@@ -108,10 +108,10 @@ def _need(card: CardSize, profile: Profile) -> Need:
 
 
 def _most_demanding(instance: Instance, profiles: Sequence[Profile]) -> Profile | None:
-    """The one that asks for no less than any other, of either quantity.
+    """Return the profile that requires no less of either quantity than any other.
 
     Raises:
-        _Unclear: there are several of them, or none; or the part cannot have the id of a vGPU.
+        _Unclear: there are several such profiles, or none; or the part cannot have the id of a vGPU.
     """
     needs = [_need(instance.card, each) for each in profiles]
     best = [
@@ -141,17 +141,17 @@ def _asked(card: CardSize | None, profile: Profile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What there is for a profile without vGPUs."""
+    """The cards and parts for a profile without vGPUs."""
 
     chosen: set[str]
     instances: Sequence[Instance]
     others: Sequence[CardSize]
     more: Sequence[str]
-    """For each part that would serve it: the profile that asks for more."""
+    """For each part that would satisfy the profile, the more demanding profile that has it."""
 
 
 def _nothing(profile: Profile, found: _Found) -> str:
-    """Why a profile has no vGPU: with the sizes of what there is."""
+    """Return why a profile has no vGPU, with the sizes of the existing parts."""
     return "; ".join([f"profile {profile.name} ({_asked(None, profile)}) has no MIG device", *_reasons(profile, found)])
 
 

@@ -1,6 +1,6 @@
-"""The labels of a resource that is no NVIDIA's: how many cards, which, and how they are shared.
+"""The labels of resources of other vendors than NVIDIA: the number and model of the cards, and how they are shared.
 
-Keys begin with the resource, and so with its vendor's domain, as NVIDIA's do: ``huawei.com/Ascend910.count``.
+As with NVIDIA, the keys begin with the resource, and so with the vendor's domain: ``huawei.com/Ascend910.count``.
 """
 
 import re
@@ -13,24 +13,24 @@ from criproxy.devices.sharing import SHARED_SUFFIX
 
 _BLANKS = re.compile(r"[\s/]+")
 NOT_SHARED = "none"
-"""The strategy of cards that are offered once."""
+"""The strategy of cards that are not shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advertised:
-    """A resource as it is offered."""
+    """A resource that is offered."""
 
     resource: str
-    """With its domain, before it is renamed."""
+    """The original name of the resource, with its domain."""
     cards: int
     products: tuple[str, ...] = ()
-    """The cards' models, as far as they are known."""
+    """The models of the cards, as far as they are known."""
     replicas: int = 1
-    """In how many each card is shared; where cards differ, the most."""
+    """The number of replicas of each card; the maximum if cards differ."""
     strategy: str = NOT_SHARED
-    """How cards are shared if they are: ``time-slicing``."""
+    """How shared cards are shared, such as ``time-slicing``."""
     renamed: bool = False
-    """Whether shared cards, if any, are offered as another resource."""
+    """Whether shared cards are offered as another resource."""
 
 
 def advertised(
@@ -40,13 +40,13 @@ def advertised(
     strategy: str = "time-slicing",
     originals: Mapping[str, str] | None = None,
 ) -> list[Advertised]:
-    """What labels say of all that is offered; a resource and what its shared cards are offered as are one.
+    """Return the resources that labels describe; a resource and the renamed one of its shared cards are one.
 
     Args:
-        offers: what is offered.
-        products: models by the id of a card, as far as they are known.
+        offers: all that is offered.
+        products: the models by the id of the card, as far as they are known.
         strategy: how cards are shared.
-        originals: by the name of a resource, the one that it was before; those left out are as their names tell.
+        originals: the original name of renamed resources; by default, the name without the suffix of shared ones.
     """
     found: dict[str, dict[str, list[Offered]]] = {}
     for resource, offered in offers.items():
@@ -71,7 +71,7 @@ def _one(
 
 
 def resource_labels(advertised: Advertised) -> dict[str, str]:
-    """The labels of one resource."""
+    """Return the labels of one resource."""
     name, shared = advertised.resource, advertised.replicas > 1
     labels = {
         f"{name}.count": str(advertised.cards),
@@ -84,7 +84,7 @@ def resource_labels(advertised: Advertised) -> dict[str, str]:
 
 
 def vgpu_labels(resource: str, offered: Sequence[Offered]) -> dict[str, str]:
-    """The labels of the vGPUs of one profile: how many of how many cards, and the smallest quotas among them."""
+    """Return the labels of a profile: the numbers of its vGPUs and their cards, and the smallest quotas among them."""
     vgpus = [each.vgpu for each in offered if each.vgpu]
     cards = unique(each.whole_index for each in offered if each.vgpu)
     labels = {f"{resource}.count": str(len(vgpus)), f"{resource}.cards": str(len(cards))}
@@ -98,6 +98,6 @@ def vgpu_labels(resource: str, offered: Sequence[Offered]) -> dict[str, str]:
 
 
 def _most_common(products: Iterable[str]) -> str:
-    """The product of most cards, in the order of the alphabet among equals; a label has room for one."""
+    """Return the most common model, the first in the alphabet if there are several; a label has room for one."""
     words = Counter(_BLANKS.sub("-", product.strip()) for product in products if product.strip())
     return max(sorted(words), key=words.__getitem__, default="")

@@ -1,6 +1,6 @@
-"""How far cards are from each other: what lies between two of them, in the words of ``nvidia-smi topo -m``.
+"""The distances between cards, in the terms of ``nvidia-smi topo -m``.
 
-PCI paths show it for cards of every vendor. What a driver reports in addition, such as NVLinks, comes first.
+The PCI paths show them for cards of every vendor. What a driver reports in addition, such as NVLinks, takes precedence.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from criproxy.devices.cards import Card
 
 
 class Distance(IntEnum):
-    """What lies between two cards, the nearest first."""
+    """The connection between two cards, the closest first."""
 
     PIX = 1
     """At most one PCIe switch."""
@@ -23,36 +23,36 @@ class Distance(IntEnum):
     NODE = 4
     """Host bridges of one NUMA node."""
     SYS = 5
-    """NUMA nodes; or not known."""
+    """Host bridges of different NUMA nodes; or unknown."""
 
 
 _BELOW_ONE_SWITCH = 1
-"""Bridges below the port of a switch that is nearest to the CPU: the port to which the card is connected."""
+"""The number of bridges below the upstream port of a switch: the port to which the card is connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class NvLinks:
-    """The links of one card that are up."""
+    """The active links of one card."""
 
     to_cards: Mapping[str, int] = field(default_factory=dict)
-    """By the PCI address of the card at the other end."""
+    """The number of links, by the PCI address of the card at the other end."""
     to_switches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """What a driver reports about one card and others."""
+    """What a driver reports about one card in relation to others."""
 
     distances: Mapping[str, Distance] = field(default_factory=dict)
-    """By the id of the other."""
+    """By the id of the other card."""
     nvlinks: NvLinks = NvLinks()
     parts: tuple[str, ...] = ()
-    """Ids of the card's parts that can be allocated in its stead, such as MIG devices."""
+    """The ids of the card's parts that can be allocated instead of it, such as MIG devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way between two cards, which are named by their places in a list."""
+    """The connection between two cards, which are identified by their indexes in a list."""
 
     first: int
     second: int
@@ -61,16 +61,16 @@ class Link:
 
     @property
     def name(self) -> str:
-        """As nvidia-smi writes it: ``NV4`` for four NVLinks, else the distance."""
+        """The name that nvidia-smi uses: ``NV4`` for four NVLinks, else the distance."""
         return f"NV{self.nvlinks}" if self.nvlinks else self.distance.name
 
 
 NO_PEERS = Peers()
 
 
-def links(cards: Sequence[Card], told: Mapping[str, Peers] | None = None) -> Iterator[Link]:
-    """The ways between all *cards*; *told* has by their ids what a driver says."""
-    peers = [(told or {}).get(card.id, NO_PEERS) if card.id else NO_PEERS for card in cards]
+def links(cards: Sequence[Card], reported: Mapping[str, Peers] | None = None) -> Iterator[Link]:
+    """Yield the connections between all *cards*; *reported* has the driver's data by the id of the card."""
+    peers = [(reported or {}).get(card.id, NO_PEERS) if card.id else NO_PEERS for card in cards]
     for (first, one), (second, other) in combinations(enumerate(cards), 2):
         known = peers[first].distances.get(other.id) if other.id else None
         nvlinks = _nvlinks((one, peers[first].nvlinks), (other, peers[second].nvlinks))
@@ -78,7 +78,7 @@ def links(cards: Sequence[Card], told: Mapping[str, Peers] | None = None) -> Ite
 
 
 def distance(one: Card, other: Card) -> Distance:
-    """What lies between two cards on the PCI bus."""
+    """Return the distance of two cards on the PCI bus."""
     common = _common(one.bridges, other.bridges)
     if common > 1:
         below = max(len(one.bridges), len(other.bridges)) - common
@@ -89,7 +89,7 @@ def distance(one: Card, other: Card) -> Distance:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many of the bridges to two cards are the same, from the host bridge on."""
+    """Return how many bridges two paths have in common, from the host bridge on."""
     count = 0
     for first, second in zip(one, other, strict=False):
         if first != second:
@@ -99,7 +99,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _nvlinks(one: tuple[Card, NvLinks], other: tuple[Card, NvLinks]) -> int:
-    """How many NVLinks lead from one card to the other, at once or through switches that all cards share."""
+    """Return the number of NVLinks between two cards, direct ones or through switches that all cards share."""
     (card, own), (neighbour, others) = one, other
     straight = own.to_cards.get(neighbour.pci, 0) or others.to_cards.get(card.pci, 0)
     return straight or min(own.to_switches, others.to_switches)

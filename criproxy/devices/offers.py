@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from criproxy.devices.vgpus import Vgpu, card_of_vgpu
+from criproxy.devices.vgpu_profiles import Vgpu, card_of_vgpu
 
 PART = ":"
-"""Between the number of a card and that of its part, such as a MIG device."""
+"""The separator between the number of a card and that of its part, such as a MIG device."""
 REPLICA = "::"
-"""Between the id of a card and the number of its replica."""
+"""The separator between the id of a card and the number of its replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,20 +16,20 @@ class Offered:
     """What the kubelet can allocate under one id: a card, a part of it with an id of its own, or a replica of these."""
 
     id: str
-    """As the kubelet knows it."""
+    """The id that the kubelet knows."""
     index: str
-    """How people and drivers number the card: ``0``, or ``0:1`` for a part of it."""
+    """The driver's number of the card: ``0``, or ``0:1`` for a part of it."""
     paths: tuple[str, ...] = ()
-    """The device nodes of its own, on the host and in containers."""
+    """Its own device nodes, on the host and in containers."""
     replicas: int = 0
-    """In how many the card is shared; 0: it is not."""
+    """The number of replicas of the card; 0: it is not shared."""
     numa_node: int | None = None
-    """The NUMA node next to it; None where that is not known."""
+    """The closest NUMA node; None if unknown."""
     vgpu: Vgpu | None = None
-    """Its quota, if it is a part of a card that a profile makes."""
+    """The vGPU, if it is a part of a card that a profile defines."""
     related: tuple[str, ...] = field(default=(), compare=False)
-    """The ids of the card of which it is a part, or of its parts, where these have ids of their own: who has one of
-    them has a part of this."""
+    """The ids of the card of which it is a part, or of its parts that have ids: a container with one of these has a
+    part of this one."""
 
     @property
     def card(self) -> str:
@@ -38,29 +38,29 @@ class Offered:
 
     @property
     def whole_index(self) -> str:
-        """The number of the card, also for a part of it."""
+        """The number of the whole card."""
         return self.index.partition(PART)[0]
 
 
 Offers = Mapping[str, Mapping[str, Offered]]
-"""By resource, with its domain, and by id; in the order of the machine."""
+"""By resource, with its domain, and by id; in the order of the machine's cards."""
 
 
 def card_of(id: str) -> str:
-    """The id of the card that *id* is, or of which it is a replica or a vGPU."""
+    """Return the id of the card of a replica or a vGPU; any other id unchanged."""
     return card_of_vgpu(id.partition(REPLICA)[0])
 
 
 def is_replica(id: str) -> bool:
-    """Whether *id* has the form of a replica's."""
+    """Whether *id* has the format of a replica's id."""
     return REPLICA in id
 
 
 def replica_id(card: str, number: int) -> str:
-    """The id of one replica."""
+    """Return the id of one replica."""
     return f"{card}{REPLICA}{number}"
 
 
 def unique(ids: Iterable[str]) -> tuple[str, ...]:
-    """Each of *ids* once, in their order."""
+    """Return each of *ids* once, in order."""
     return tuple(dict.fromkeys(ids))

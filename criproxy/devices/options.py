@@ -17,12 +17,17 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from criproxy.devices.builtin import BUILTIN
+from criproxy.devices.class_mistakes import mistakes
 from criproxy.devices.classes import DeviceClass, IdFormat
-from criproxy.devices.mistakes import mistakes
-from criproxy.devices.plan import PluginPlan
-from criproxy.devices.plugin_options import PluginOptions
-from criproxy.devices.rules import DeviceRules, HideUnallocated, KubeletFiles, OnNoEvidence, Privileged, UserOverride
-from criproxy.devices.texts import (
+from criproxy.devices.device_rules import (
+    DeviceRules,
+    HideUnallocated,
+    KubeletFiles,
+    OnNoEvidence,
+    Privileged,
+    UserOverride,
+)
+from criproxy.devices.option_types import (
     CardNodePath,
     CdiKind,
     ClassName,
@@ -35,6 +40,8 @@ from criproxy.devices.texts import (
     ResourcePattern,
     Wait,
 )
+from criproxy.devices.plan import PluginPlan
+from criproxy.devices.plugin_options import PluginOptions
 from criproxy.policy.options import Misfit, NamespacePattern
 
 
@@ -90,14 +97,14 @@ class ClassOptions(BaseModel):
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
-        """What the file says of it: what it does not say is not always what stands here as the default."""
+        """Serialize only what the file sets: the defaults here are not always the effective values."""
         if self.model_fields_set == {"name"}:
             return self.name
         given = {type(self).model_fields[name].alias or name for name in self.model_fields_set}
         return {name: value for name, value in handler(self).items() if name in given}
 
     def device_class(self) -> DeviceClass:
-        """The class, with what the file does not say as it is built in."""
+        """Return the class, with the built-in values as defaults."""
         given = {name: getattr(self, name) for name in self.model_fields_set - {"nodes"}}
         if "nodes" in self.model_fields_set:
             given |= {name: getattr(self.nodes, name) for name in self.nodes.model_fields_set}
@@ -106,7 +113,7 @@ class ClassOptions(BaseModel):
 
 
 def _named(value: object) -> object:
-    """A class of which only the name is given."""
+    """Accept a plain name in place of a mapping."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -138,7 +145,7 @@ class PodresourcesOptions(BaseModel):
     at most 1s."""
 
     def timeout_s(self) -> float:
-        """The same as a number."""
+        """The timeout in seconds."""
         text = self.timeout
         return int(text[:-2]) / 1000 if text.endswith("ms") else float(text[:-1])
 
@@ -185,7 +192,7 @@ class DeviceOptions(BaseModel):
     it offers none."""
 
     def rules(self) -> DeviceRules:
-        """The same as plain values; resources that our own plugin makes of a class's are the class's, too."""
+        """Convert to plain values; classes include the resources that our own plugin derives from theirs."""
         kinds = (each.device_class() for each in self.classes)
         return DeviceRules(
             classes=tuple(self.plugin.extended(kind) if self.plugin else kind for kind in kinds),
@@ -205,11 +212,11 @@ class DeviceOptions(BaseModel):
         )
 
     def plan(self) -> PluginPlan | None:
-        """What criproxy's own device plugin offers; None where there is no section for it."""
+        """Return the configuration of criproxy's own device plugin; None without its section."""
         return None if self.plugin is None else self.plugin.plan(self._classes())
 
     def contradictions(self) -> Iterator[Misfit]:
-        """What cannot be meant so; paths lead from the section."""
+        """Yield the mistakes in the section; paths start there."""
         found = [*self._of_classes()]
         yield from found
         if self.plugin and not found:
@@ -217,7 +224,7 @@ class DeviceOptions(BaseModel):
                 yield Misfit(("plugin", *path), text)
 
     def _classes(self) -> dict[str, DeviceClass]:
-        """By name."""
+        """Return the device classes, by name."""
         return {each.name: each.device_class() for each in self.classes}
 
     def _of_classes(self) -> Iterator[Misfit]:

@@ -11,7 +11,7 @@ from criproxy.devices.cards import Card, Stock, Stocks, card_id, number_in
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, unique
 from criproxy.devices.sharing import SHARED_SUFFIX
-from criproxy.devices.vgpus import DOMAIN, is_vgpu
+from criproxy.devices.vgpu_profiles import DOMAIN, is_vgpu
 
 _NONE = Stock()
 

@@ -1,11 +1,11 @@
-"""Paths of mounts in containers, of which there are many ways to write the same one."""
+"""Normalizes the paths of mounts in containers, which can be written in many ways."""
 
 from posixpath import normpath
 
 
 def clean_path(path: str) -> str:
-    """*path* as the runtime takes it: absolute, and without ``.``, ``..`` and repeated slashes.
+    """Return *path* as the runtime interprets it: absolute, without ``.``, ``..`` and repeated slashes.
 
-    `normpath` alone keeps two slashes at the beginning, and a path without one is below the container's root, too.
+    `normpath` alone keeps two slashes at the beginning, and a relative path is below the container's root, too.
     """
     return normpath("/" + path.lstrip("/"))

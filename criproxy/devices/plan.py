@@ -1,4 +1,4 @@
-"""What the device plugin of this node serves, and how: the section ``devices.plugin``, as plain values."""
+"""The configuration of the device plugin: the section ``devices.plugin``, as plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.enforcement import HAMI, HamiPaths
 from criproxy.devices.preference import Spread
 from criproxy.devices.sharing import Selector
-from criproxy.devices.vgpus import Profile
+from criproxy.devices.vgpu_profiles import Profile
 
 Register = Literal["kubelet", "plugins-registry"]
 OnUnhealthy = Literal["none", "annotate", "stop"]
 OverQuota = Literal["observe", "annotate", "stop", "kill-process"]
 STRENGTHS: tuple[OverQuota, ...] = ("observe", "annotate", "kill-process", "stop")
-"""What happens to a container over its quota, from what it feels least."""
+"""The actions against a container over its quota, the mildest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class Advertised:
 
     kind: DeviceClass
     resource: str = ""
-    """As which they are offered, with its domain; empty for NVIDIA's, whose own file says it."""
+    """The resource that is offered, with its domain; empty for NVIDIA, whose own file sets it."""
     spread: Spread = "distributed"
-    """Over which cards the replicas of one container go."""
+    """How the replicas of one container are spread over cards."""
 
     @property
     def is_nvidia(self) -> bool:
@@ -36,26 +36,26 @@ class Advertised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedCards:
-    """Cards of one resource that are offered several times; see `sharing.Entry`."""
+    """Cards of one resource that are shared; see `sharing.Entry`."""
 
     name: str
     """The resource, with its domain."""
     replicas: int
     devices: Selector = "all"
     rename: str = ""
-    """The resource as which the replicas are offered; empty: the same."""
+    """The resource of the replicas; empty: the same one."""
     only_one: bool = False
-    """Whether a container that asks for more than one replica is refused."""
+    """Whether a container that requests more than one replica is refused."""
 
     @property
     def target(self) -> str:
-        """The resource as which the replicas are offered."""
+        """The resource of the replicas."""
         return self.rename or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCommand:
-    """A program that knows which cards of a class work."""
+    """A program that reports which cards of a class work."""
 
     kind: str
     """The name of the class."""
@@ -74,7 +74,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSource:
-    """Where it is known who uses how much of the cards of a class."""
+    """The source of readings about the use of the cards of a class."""
 
     kind: str
     """The name of the class."""
@@ -85,7 +85,7 @@ class UsageSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaActions:
-    """What happens to a container that is over its quota, by quantity."""
+    """The actions against a container over its quota, by quantity."""
 
     memory: OverQuota = "stop"
     cores: OverQuota = "observe"
@@ -93,36 +93,36 @@ class QuotaActions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaPlan:
-    """When a container is over its quota, and what happens then."""
+    """Defines when a container is over its quota, and what happens then."""
 
     period_s: float = 1.0
-    """Between two readings."""
+    """The time between two readings."""
     grace_s: float = 5.0
-    """How long it may be over it."""
+    """How long a container may exceed its quota."""
     samples: int = 3
-    """In how many readings in a row it must be over it."""
+    """The number of consecutive readings that must show the container over its quota."""
     margin_mib: int = 512
-    """What it may use beyond its memory: the driver's own part of each process."""
+    """The memory that a container may use beyond its quota, because the driver needs some for each process."""
     cores_margin_percent: int = 10
-    """What it may use beyond its cores, in hundredths of a card."""
+    """The computing units that a container may use beyond its quota, in percent of the card."""
     stop_timeout_s: float = 10.0
     actions: QuotaActions = QuotaActions()
     by_class: Mapping[str, QuotaActions] = field(default_factory=dict)
 
     def action(self, kind: str, quantity: Literal["memory", "cores"]) -> OverQuota:
-        """What happens to a container with a card of the class *kind*."""
+        """Return the action against a container with a card of the class *kind*."""
         actions = self.by_class.get(kind, self.actions)
         return actions.memory if quantity == "memory" else actions.cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginPlan:
-    """All of the section."""
+    """The whole section."""
 
     advertised: tuple[Advertised, ...]
     sharing: tuple[SharedCards, ...] = ()
     nvidia_config: str = ""
-    """A file or a folder of named files; empty: NVIDIA's defaults, flags and variables alone."""
+    """A file or a directory of named files; empty: only NVIDIA's defaults, flags and variables."""
     register: Register = "kubelet"
     hold_down_s: float = 30.0
     on_unhealthy: OnUnhealthy = "none"
@@ -139,11 +139,11 @@ class PluginPlan:
         return next((each for each in self.advertised if each.is_nvidia), None)
 
     def profiles_of(self, advertised: Advertised) -> tuple[Profile, ...]:
-        """The profiles by which the cards of a class are cut."""
+        """Return the profiles that divide the cards of a class."""
         return tuple(each for each in self.profiles if each.kind == advertised.kind.name)
 
     def shared_of(self, advertised: Advertised) -> tuple[SharedCards, ...]:
-        """The entries for the cards of a class."""
+        """Return the entries that share the cards of a class."""
         if not advertised.is_nvidia:
             return tuple(each for each in self.sharing if each.name == advertised.resource)
         others = {each.resource for each in self.advertised if not each.is_nvidia}
@@ -151,4 +151,4 @@ class PluginPlan:
 
 
 NVIDIA_ALONE = PluginPlan(advertised=(Advertised(kind=NVIDIA),))
-"""Where there is no policy file: what stands in for NVIDIA's device plugin."""
+"""The plan without a policy file, which replaces NVIDIA's device plugin."""

@@ -1,4 +1,4 @@
-"""What cannot be meant about the device plugin: cards that are offered twice, or that nobody can find or ask for."""
+"""Mistakes in the section of the device plugin: cards that are offered twice, or cannot be found or requested."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -11,31 +11,31 @@ from criproxy.devices.profile_mistakes import profile_mistakes
 from criproxy.policy.options import Misfit
 
 MAX_ID = 63
-"""Characters of a device's id, by Kubernetes' documentation."""
+"""The maximum length of a device's id, according to Kubernetes' documentation."""
 _NVIDIA_DOMAIN = "nvidia.com/"
 
 Named = Sequence[tuple[str, str]]
-"""Classes to advertise, each with its resource or an empty text."""
+"""The classes to advertise, each with its resource or an empty string."""
 
 
 def default_resource(kind: DeviceClass) -> str:
-    """The one resource that a class has; empty where it has several, patterns, or a file of its own that says it."""
+    """Return the only resource of a class; empty if it has several, patterns, or NVIDIA's file that sets them."""
     if kind.name == NVIDIA.name or len(kind.resources) != 1 or set("*?") & set(kind.resources[0]):
         return ""
     return kind.resources[0]
 
 
 def plugin_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass], named: Named | None) -> Iterator[Misfit]:
-    """What is wrong with the section; paths lead from it.
+    """Yield the mistakes in the section; paths start there.
 
     Args:
-        plan: what it says.
-        classes: those in force, by name.
-        named: the classes to advertise, as the file has them; None where it says nothing of them.
+        plan: the contents of the section.
+        classes: the device classes in use, by name.
+        named: the classes to advertise in the file; None if the file does not list any.
     """
     wrong = [*_of_classes(named or (), classes)]
     yield from wrong
-    if not wrong:  # else sharing would be told to be of resources that nobody has
+    if not wrong:  # else there would be mistakes about sharing resources that no class has
         yield from _of_sharing(plan, classes)
         yield from profile_mistakes(plan, classes)
     if plan.nvidia_config and plan.nvidia is None and not wrong:
@@ -147,7 +147,7 @@ def _of_both(path: tuple[str | int, ...], entry: SharedCards, place: str, other:
 
 
 def _in_both(one: SharedCards, other: SharedCards) -> str:
-    """Cards that both entries mean for sure; whether an index and an id are one card, only the machine knows."""
+    """Return cards that both entries certainly select; an index and an id may also be the same card."""
     if isinstance(one.devices, tuple) and isinstance(other.devices, tuple):
         both = [name for name in one.devices if name in other.devices]
         return f"card {both[0]}" if both else ""

@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.option_types import ClassName, Duration, FilePath, HostPath, Period, ResourceName, seconds
 from criproxy.devices.plan import (
     Advertised,
     HealthCommand,
@@ -32,13 +33,12 @@ from criproxy.devices.preference import Spread
 from criproxy.devices.profile_options import ProfileOptions
 from criproxy.devices.quota_options import QuotaOptions
 from criproxy.devices.sharing import MAX_REPLICAS, Selector
-from criproxy.devices.texts import ClassName, Duration, FilePath, HostPath, Period, ResourceName, seconds
 from criproxy.devices.usage_options import UsageOptions, usage_mistakes, with_usage
 from criproxy.policy.options import Misfit
 
 
 def _selector(value: object) -> Selector:
-    """All cards, a number of them, or a list of indexes and ids."""
+    """Validate a selection: all cards, a number of them, or a list of indexes and ids."""
     match value:
         case "all":
             return "all"
@@ -89,13 +89,13 @@ class AdvertisedOptions(BaseModel):
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
-        """Only the name, where the file says no more."""
+        """Serialize only what the file sets; only the name if there is nothing else."""
         given = {type(self).model_fields[name].alias or name for name in self.model_fields_set}
         return self.kind if given == {"class"} else {k: v for k, v in handler(self).items() if k in given}
 
 
 def _named(value: object) -> object:
-    """A class of which only the name is given."""
+    """Accept a plain name in place of a mapping."""
     return {"class": value} if isinstance(value, str) else value
 
 
@@ -124,7 +124,7 @@ class SharingOptions(BaseModel):
     share of the card than one does."""
 
     def shared(self) -> SharedCards:
-        """The same as plain values."""
+        """Convert to plain values."""
         return SharedCards(
             name=self.resource,
             devices=self.devices,
@@ -150,7 +150,7 @@ class HealthCommandOptions(BaseModel):
     """How long the command may run before criproxy kills it."""
 
     def health_command(self) -> HealthCommand:
-        """The same as plain values."""
+        """Convert to plain values."""
         period_s, timeout_s = seconds(self.period), seconds(self.timeout)
         return HealthCommand(kind=self.kind, command=self.command, period_s=period_s, timeout_s=timeout_s)
 
@@ -181,7 +181,7 @@ class LabelOptions(BaseModel):
     """How often criproxy rewrites the file."""
 
     def labels(self) -> Labels:
-        """The same as plain values."""
+        """Convert to plain values."""
         return Labels(file=self.file, interval_s=seconds(self.interval))
 
 
@@ -216,17 +216,17 @@ class PluginOptions(BaseModel):
     cards if profiles divide them."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
-        """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""
+        """Return the class with its own resources, and those of its shared cards and vGPUs."""
         found = [each.rename for each in self.sharing if kind.serves(each.resource)]
         found += [each.profile().resource for each in self.profiles if each.kind == kind.name]
         more = dict.fromkeys(name for name in found if name and not kind.serves(name))
         return replace(kind, resources=(*kind.resources, *more)) if more else kind
 
     def plan(self, classes: Mapping[str, DeviceClass]) -> PluginPlan:
-        """The same as plain values.
+        """Convert to plain values.
 
         Args:
-            classes: those in force, by name.
+            classes: the device classes in use, by name.
         """
         plan = PluginPlan(
             advertised=tuple(self._advertised(classes)),
@@ -243,10 +243,10 @@ class PluginOptions(BaseModel):
         return with_usage(plan, self.usage)
 
     def contradictions(self, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
-        """What cannot be meant so; paths lead from this section.
+        """Yield the mistakes in the section; paths start there.
 
         Args:
-            classes: those in force, by name.
+            classes: the device classes in use, by name.
         """
         named = None if self.advertise is None else tuple((each.kind, each.resource or "") for each in self.advertise)
         plan = self.plan(classes)

@@ -1,4 +1,4 @@
-"""Which of the free ids of a resource to allocate: replicas spread or packed, whole cards that belong together."""
+"""Chooses which free ids of a resource to allocate: replicas spread or packed, whole cards close to each other."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,30 +8,30 @@ from criproxy.devices.offers import Offered, card_of, unique
 from criproxy.devices.splits import MAX_CARDS, Rank, Scores, Splits, one_by_one, places
 
 Spread = Literal["distributed", "packed"]
-"""The card of which the fewest replicas are in use is next, or the one of which the most are."""
+"""The next replica is of the card with the fewest replicas in use, or of the one with the most."""
 
 
 class NotEnoughOffered(ValueError):
-    """More is asked than is available."""
+    """More ids are requested than are available."""
 
 
 def slots(
     offered: Mapping[str, Offered], available: Iterable[str], required: Sequence[str], size: int, spread: Spread
 ) -> tuple[str, ...]:
-    """The *required* ids and those to add to them: *size* in all.
+    """Choose replicas: return the *required* ids and others, *size* in all.
 
-    Cards are counted by their replicas in use, to which *required* belongs. Among equal cards the one is next that has
-    given the fewest so far, then the first in the order of *offered*; of a card, its first replica.
+    Cards are compared by their replicas in use, including *required*. Among equal cards, the one with the fewest chosen
+    replicas comes first, then the first one in the order of *offered*; of a card, its first replica.
 
     Args:
         offered: all ids of the resource.
-        available: those that are free; others are ignored.
-        required: those that have to be in the answer, whether they are free or not.
-        size: how many are asked.
-        spread: over which cards.
+        available: the free ids; others are ignored.
+        required: the ids that must be in the result, whether they are free or not.
+        size: the number of requested ids.
+        spread: how to spread them over cards.
 
     Raises:
-        NotEnoughOffered: fewer are free.
+        NotEnoughOffered: not enough ids are free.
     """
     free = set(available) & offered.keys() - set(required)
     if len(free) < size - len(required):
@@ -57,13 +57,14 @@ def slots(
 
 
 def near(numa_nodes: Sequence[int | None], free_cpu_milli: Mapping[int, int] | None = None) -> Rank:
-    """Which of two sets of cards is preferred, if their cards belong together equally well.
+    """Return the order of preference among sets whose cards are equally close to each other.
 
-    That on fewer NUMA nodes; then that whose nodes have more free CPUs; then that with the lowest index.
+    The set on fewer NUMA nodes comes first; then the one whose nodes have more free CPUs; then the one with the lowest
+    index.
 
     Args:
-        numa_nodes: of each card; None counts as one more node, without CPUs.
-        free_cpu_milli: by NUMA node, as far as that is known.
+        numa_nodes: the NUMA node of each card; None counts as another node, without CPUs.
+        free_cpu_milli: the free CPUs by NUMA node, as far as they are known.
     """
     count, free = len(numa_nodes), free_cpu_milli or {}
     members = [
@@ -83,13 +84,13 @@ def near(numa_nodes: Sequence[int | None], free_cpu_milli: Mapping[int, int] | N
 
 
 def together(scores: Scores, size: int, required: Collection[int], rank: Rank) -> list[int]:
-    """Which cards to allocate, by their places in *scores*; none where that is not possible.
+    """Choose whole cards: return their indexes in *scores*; none if that is impossible.
 
     Args:
-        scores: how well each two of the available cards belong together.
-        size: how many are asked.
-        required: those that have to be in the answer.
-        rank: what decides among equals.
+        scores: how close each two of the available cards are.
+        size: the number of requested cards.
+        required: the cards that must be in the result.
+        rank: the order of preference among equal sets.
     """
     if not 0 < size <= len(scores) or len(required) > size:
         return []

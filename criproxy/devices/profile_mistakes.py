@@ -1,28 +1,28 @@
-"""What cannot be meant about profiles, whatever cards the machine has; what `cutting` finds depends on the machine."""
+"""Mistakes in profiles that are independent of the machine's cards; `card_division` finds those that depend on them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.card_division import ALL_CORES_PERCENT
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.cutting import ALL_CORES_PERCENT
 from criproxy.devices.enforcement import PLACEHOLDERS, SWITCHES, is_among
 from criproxy.devices.plan import PluginPlan
-from criproxy.devices.vgpus import MIG, CardChoice, Profile
+from criproxy.devices.vgpu_profiles import MIG, CardChoice, Profile
 from criproxy.policy.options import Misfit
 
 Path = tuple[str | int, ...]
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""What looks like one: other braces, as in JSON, are text."""
+"""A text that looks like a placeholder; other braces, as in JSON, are literal."""
 
 
 def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
-    """What is wrong with the list; paths lead from the section of the device plugin.
+    """Yield the mistakes in the list of profiles; paths start at the section of the device plugin.
 
     Args:
-        plan: what the section says.
-        classes: those in force, by name.
+        plan: the contents of the section.
+        classes: the device classes in use, by name.
     """
     for number, profile in enumerate(plan.profiles):
         path: Path = ("profiles", number)
@@ -73,7 +73,7 @@ def _unknown_memory(profile: Profile) -> str:
 
 
 def _of_count(path: Path, profile: Profile, before: Sequence[Profile]) -> Iterator[Misfit]:
-    """Of profiles of all cards; which cards other ones mean, only the machine knows."""
+    """Check profiles for all cards; which cards other profiles select depends on the machine."""
     if profile.count is not None or profile.is_mig or profile.select != CardChoice():
         return
     alike = (each for each in before if each.kind == profile.kind and not each.is_mig)
@@ -95,7 +95,7 @@ def _of_enforcement(path: Path, profile: Profile) -> Iterator[Misfit]:
 
 
 def _of_mig(path: Path, profile: Profile) -> Iterator[Misfit]:
-    """A vGPU that is a MIG device has neither a number nor a stand-in."""
+    """Check a profile of MIG devices: it has neither a count nor an alternative way of enforcement."""
     if not profile.is_mig:
         if profile.select.mig:
             text = "only a profile with enforce: [mig] takes MIG devices: add it, or leave mig out"
@@ -113,7 +113,7 @@ def _of_mig(path: Path, profile: Profile) -> Iterator[Misfit]:
 
 
 def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[Misfit]:
-    """A variable of the profile would count more than the one that shows its card, or sets its limit."""
+    """Check that no variable of the profile overrides one that shows the card or sets its limit."""
     switches = [name for way in profile.enforce for name in SWITCHES[way]]
     for name, value in profile.env:
         place = (*path, "env", name)

@@ -1,4 +1,4 @@
-"""The list ``devices.plugin.profiles`` of a policy file: quotas of memory and cores, by which cards are cut."""
+"""The list ``devices.plugin.profiles`` of a policy file: quotas of memory and cores, by which cards are divided."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from criproxy.devices.texts import ClassName, Text
-from criproxy.devices.vgpus import CardChoice, Enforcement, Profile, WhenMissing
+from criproxy.devices.option_types import ClassName, Text
+from criproxy.devices.vgpu_profiles import CardChoice, Enforcement, Profile, WhenMissing
 
 MAX_COUNT = 1000
 MAX_PROFILE_NAME = 18
-"""With it, the UUID of a card and a number an id has at most 63 characters."""
+"""The maximum length of a name: with a UUID and a number, an id then has at most 63 characters."""
 
 Percent = Annotated[int, Field(ge=1, le=100)]
 ProfileName = Annotated[
@@ -58,7 +58,7 @@ class SelectOptions(BaseModel):
     Only with enforce: [mig]."""
 
     def choice(self) -> CardChoice:
-        """The same as plain values."""
+        """Convert to plain values."""
         return CardChoice(
             models=self.models,
             indexes=self.indexes,
@@ -97,7 +97,7 @@ class ProfileOptions(BaseModel):
     (refuse)."""
 
     def profile(self) -> Profile:
-        """The same as plain values."""
+        """Convert to plain values."""
         memory = self.memory or "0Mi"
         amount = int(memory.rstrip("%GMi"))
         return Profile(

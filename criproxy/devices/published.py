@@ -1,6 +1,6 @@
-"""What our device plugin tells the daemon of itself: what it offers to the kubelet, and how its cards are.
+"""The report of our device plugin to the daemon: what it offers to the kubelet, and the health of its cards.
 
-docs/devices.md has the keys. It is for people and metrics: nothing that containers get depends on it.
+docs/devices.md describes the keys. The report is for users and metrics: nothing that containers get depends on it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ from criproxy.model.plain import from_plain
 MOST_RESOURCES = 256
 MOST_CARDS = 1024
 MOST_CHARACTERS = 500
-"""Of each text."""
+"""The maximum length of each text."""
 SHORTEST_STALE_S, LONGEST_STALE_S = 30.0, 600.0
 MISSED = 3
-"""So many reports that did not come in time make it one that does not run."""
+"""After so many missing reports, the device plugin counts as not running."""
 
 
 class BadReport(ValueError):
-    """A report that cannot be used; the text says which part of it."""
+    """The report is invalid; the text says which part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,22 +28,22 @@ class Advertised:
     """One resource of the device plugin."""
 
     name: str
-    """With its domain."""
+    """The resource, with its domain."""
     device_class: str
     ids: int = 0
-    """How many the kubelet can allocate, unhealthy ones included: cards, or their replicas."""
+    """The number of ids, including unhealthy ones: cards, or their replicas."""
     healthy: int = 0
-    """Those of them that are healthy."""
+    """The number of healthy ids."""
     registered: bool = True
     """Whether the kubelet has accepted it."""
     problem: str = ""
-    """Why not; a sentence."""
+    """Why the kubelet has not accepted it, as a sentence."""
     profile: str = ""
-    """The profile whose vGPUs these are; empty: they are none."""
+    """The profile of the vGPUs; empty: these are not vGPUs."""
     memory_mib: int = 0
-    """The quota of one vGPU; 0: there is none. Where cards differ in size, that of the first."""
+    """The memory quota of one vGPU, the first one if cards differ in size; 0: there is none."""
     cores_percent: int = 0
-    """The quota of one vGPU; 0: there is none."""
+    """The compute quota of one vGPU; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +52,16 @@ class PublishedCard:
 
     device_class: str
     id: str
-    """As the kubelet knows it, without the number of a replica."""
+    """The id that the kubelet knows, without the number of a replica."""
     parent: str = ""
-    """The id of the card of which it is a part, such as a MIG device of a GPU; empty: it is a whole one."""
+    """The id of the card of which it is a part, such as the GPU of a MIG device; empty: it is a whole card."""
     healthy: bool = True
     reason: str = ""
-    """Why it is not, or was not last."""
+    """Why the card is unhealthy, or was so last."""
     since_s: float | None = None
-    """When that began, in seconds since the epoch."""
+    """Since when, in seconds since the epoch."""
     replicas: Mapping[str, int] = field(default_factory=dict)
-    """By resource, in how many it is shared; 0: as a whole card."""
+    """The number of replicas by resource; 0: a whole card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,30 +69,30 @@ class Published:
     """One report."""
 
     version: str = ""
-    """Of the criproxy that it is."""
+    """The version of criproxy."""
     interval_s: float = 10.0
-    """How long until it reports again, at the most."""
+    """The maximum time until the next report."""
     resources: tuple[Advertised, ...] = ()
     cards: tuple[PublishedCard, ...] = ()
     omitted_cards: int = 0
-    """How many there are beside `cards`: none of these is unhealthy as long as there is room."""
+    """How many cards are not in `cards`; unhealthy cards are omitted last."""
 
     @property
     def stale_after_s(self) -> float:
-        """After so long without another report, the device plugin does not run."""
+        """The time without another report after which the device plugin counts as not running."""
         return min(max(MISSED * self.interval_s, SHORTEST_STALE_S), LONGEST_STALE_S)
 
     def resources_of(self, device_class: str) -> Iterable[Advertised]:
-        """Those of a class."""
+        """Return the resources of a class."""
         return (each for each in self.resources if each.device_class == device_class)
 
 
 def free_vgpus(report: Published, given: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """By class and profile, how many vGPUs no container has.
+    """Return the number of free vGPUs, by class and profile.
 
     Args:
-        report: what is offered.
-        given: by class and resource, how many ids containers have.
+        report: the report of the device plugin.
+        given: the number of ids that containers have, by class and resource.
     """
     return {
         (each.device_class, each.profile): max(each.healthy - given.get((each.device_class, each.name), 0), 0)
@@ -102,10 +102,10 @@ def free_vgpus(report: Published, given: Mapping[tuple[str, str], int]) -> dict[
 
 
 def read_report(arguments: Mapping[str, Any]) -> Published:
-    """The report in the arguments of the command.
+    """Parse the arguments of the command.
 
     Raises:
-        BadReport: it is none, or has more parts than the daemon keeps.
+        BadReport: the arguments are invalid, or have more parts than the daemon keeps.
     """
     try:
         report = from_plain(Published, bounded(arguments, MOST_CHARACTERS))

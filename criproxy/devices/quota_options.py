@@ -7,14 +7,14 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from criproxy.devices.option_types import ClassName, Duration, Period, seconds
 from criproxy.devices.plan import OverQuota, PluginPlan, QuotaActions, QuotaPlan
-from criproxy.devices.texts import ClassName, Duration, Period, seconds
 from criproxy.policy.options import Misfit
 
 MIN_PERIOD_S, MAX_PERIOD_S = 0.1, 60.0
-"""Shorter, the readings would cost more than they say; longer, nobody would call it watching."""
+"""With shorter periods, readings would be too expensive; with longer ones, quotas would not be enforced."""
 MAX_GRACE_S = 3600.0
-"""Of the grace before an action and of the time for a container to end by itself."""
+"""The maximum of the grace period, and of the time that a stopped container has to exit."""
 MAX_SAMPLES = 1000
 MAX_MARGIN_MIB = 1 << 20
 
@@ -81,7 +81,7 @@ class QuotaOptions(BaseModel):
     """Different actions for some classes."""
 
     def quota_plan(self) -> QuotaPlan:
-        """The same as plain values."""
+        """Convert to plain values."""
         return QuotaPlan(
             period_s=seconds(self.period),
             grace_s=seconds(self.grace),
@@ -94,14 +94,14 @@ class QuotaOptions(BaseModel):
         )
 
     def _of_class(self, actions: ClassActionOptions) -> QuotaActions:
-        """What the file says of a class, and for the rest what it says of all."""
+        """Return the actions of a class, with those of all classes as defaults."""
         return QuotaActions(memory=actions.memory or self.actions.memory, cores=actions.cores or self.actions.cores)
 
     def contradictions(self, plan: PluginPlan) -> Iterator[Misfit]:
-        """What cannot be meant so; paths lead from the section of the device plugin.
+        """Yield the mistakes in the section; paths start at the section of the device plugin.
 
         Args:
-            plan: what that section says.
+            plan: the contents of that section.
         """
         yield from _of_times(plan.quota)
         cut, offered, seen = {each.kind for each in plan.profiles}, [a.kind.name for a in plan.advertised], set[str]()

@@ -1,7 +1,8 @@
-"""Cards that are offered several times: which replicas there are of which cards, and as which resource.
+"""Shared cards: which replicas of which cards are offered, and as which resource.
 
-A card of a resource is either whole or shared. NVIDIA's rule, which handles one entry after the other, would offer the
-cards of one entry as whole ones again in the next; here a card is whole only if no entry for its resource shares it.
+A card of a resource is either whole or shared. NVIDIA's rule, which processes one entry after the other, would offer
+the cards of one entry as whole cards again for the next; here, a card is whole only if no entry for its resource shares
+it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,22 +13,22 @@ from typing import Literal, Protocol
 from criproxy.devices.offers import Offered, Offers, replica_id, unique
 
 SHARED_SUFFIX = ".shared"
-"""What follows the name of a resource that is renamed because its cards are shared."""
+"""The suffix of a resource that is renamed because its cards are shared."""
 MAX_REPLICAS = 10_000
-"""Of one card; the kubelet goes through the ids of all cards at each pod."""
+"""The maximum for one card; the kubelet processes the ids of all cards for each pod."""
 Selector = Literal["all"] | int | tuple[str, ...]
-"""All cards of a resource, the first so many, or those with an index or id."""
+"""All cards of a resource, the first N, or those with an index or id."""
 _INDEX = "[0-9]+(:[0-9]+)?"
 
 
 class SelectionError(ValueError):
-    """An entry that means cards which its resource does not have."""
+    """An entry selects cards that its resource does not have."""
 
     resource = ""
 
 
 class Entry(Protocol):
-    """Cards of one resource that are offered several times."""
+    """Shared cards of one resource."""
 
     @property
     def name(self) -> str:
@@ -36,32 +37,32 @@ class Entry(Protocol):
 
     @property
     def rename(self) -> str:
-        """The resource as which the replicas are offered, with its domain; empty where the entry does not say."""
+        """The resource of the replicas, with its domain; empty if the entry does not set it."""
         ...
 
     @property
     def devices(self) -> Selector:
-        """Which of its cards."""
+        """The selected cards of the resource."""
         ...
 
     @property
     def replicas(self) -> int:
-        """How many of each."""
+        """The number of replicas of each card."""
         ...
 
 
 def share(offers: Offers, entries: Sequence[Entry], *, rename_by_default: bool = False) -> Offers:
-    """What is offered once cards are shared.
+    """Return what is offered when cards are shared.
 
-    Entries for one card add up: each makes its replicas, and those that two of them make count as the later says.
+    Several entries for one card add up: each adds its replicas, and the later entry counts for replicas of both.
 
     Args:
-        offers: the cards that there are, none of which is shared.
-        entries: how they are shared; those for resources that are not there do nothing.
+        offers: the existing cards, none of which is shared.
+        entries: how they are shared; entries for resources that do not exist have no effect.
         rename_by_default: whether entries that name no other resource offer replicas as ``<resource>.shared``.
 
     Raises:
-        SelectionError: an entry means a card that its resource does not have.
+        SelectionError: an entry selects a card that its resource does not have.
     """
     selected = [(entry, _selected(offers, entry)) for entry in entries]
     shared: dict[str, set[str]] = {}
@@ -78,7 +79,7 @@ def share(offers: Offers, entries: Sequence[Entry], *, rename_by_default: bool =
 
 
 def in_order(offered: Iterable[Offered]) -> dict[str, Offered]:
-    """By id: in the order of the cards' indices, the replicas of a card by their numbers."""
+    """Sort by the indexes of the cards, and the replicas of a card by their numbers; return them by id."""
     return {each.id: each for each in sorted(offered, key=_place)}
 
 

@@ -1,22 +1,22 @@
-"""Which whole cards to allocate so that those that are left belong together, too.
+"""Chooses whole cards so that the remaining cards are close to each other, too.
 
-The free cards are split into sets of the asked size, of which one may be smaller. The best split has the largest sum of
-the scores of all pairs within sets, and its best set is the answer. Sixteen cards can be split into pairs in two
-million ways, so the search keeps a table of what the best split of each subset of cards is worth. Sets of cards are
-bits here: card 0 is 1, card 1 is 2.
+The free cards are split into sets of the requested size, of which one may be smaller. The best split has the largest
+sum of the scores of all pairs within sets, and its best set is the result. Sixteen cards can be split into pairs in two
+million ways, so the search keeps a table with the value of the best split of each subset of cards. Sets of cards are
+bit masks: card 0 is 1, card 1 is 2.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 MAX_CARDS = 16
-"""The table has a place for every subset of them."""
+"""The table has an entry for every subset of so many cards."""
 Scores = Sequence[Sequence[int]]
-"""How well two cards belong together, by their places; symmetric and not negative."""
+"""How close two cards are, by their indexes; symmetric and not negative."""
 Rank = Callable[[int], tuple[int, ...]]
-"""Of a set of cards: the smallest is preferred. No two sets have the same."""
+"""The rank of a set of cards: the smallest is preferred. It is unique."""
 MANY_STEPS = 20_000
-"""After so many there are so many best splits that trying favourites is faster than finding all."""
+"""After so many steps, there are so many best splits that trying preferred sets is faster than finding all splits."""
 _BYTE_BITS = 8
 _BYTE = (1 << _BYTE_BITS) - 1
 
@@ -28,15 +28,15 @@ class Splits:
         """Score all sets.
 
         Args:
-            scores: of each two cards.
-            size: at least 1 and at most the number of cards.
-            many_steps: how long all best splits are looked for before favourites are tried instead.
+            scores: the score of each two cards.
+            size: the size of the sets, from 1 to the number of cards.
+            many_steps: the number of steps after which preferred sets are tried instead of finding all best splits.
         """
         self.size = size
         self.smaller = len(scores) % size
-        """How many cards the smaller set has; 0: there is none."""
+        """The size of the smaller set; 0: there is none."""
         self.steps = 0
-        """How many sets the search has looked at."""
+        """The number of sets that the search has examined."""
         self._many_steps = many_steps
         self._everything = (1 << len(scores)) - 1
         self._score = _set_scores(scores, size)
@@ -45,14 +45,14 @@ class Splits:
             self._worth[cards] = self._score[cards]
 
     def best(self, required: int, rank: Rank) -> int:
-        """The preferred one of the sets that are the best of a best split; 0: there is none.
+        """Return the preferred one of the best sets of the best splits; 0: there is none.
 
         Args:
-            required: cards that have to be in it.
-            rank: which of several is preferred.
+            required: the cards that must be in the set.
+            rank: the order of preference.
         """
         sets = [cards for cards in subsets(self._everything, self.size) if cards & required == required]
-        if required:  # only one set of a split has them, and it is the answer whatever the others are worth
+        if required:  # only one set of a split has them, and it is the result whatever the value of the others
             worth = {cards: self._score[cards] + self._best_worth(self._everything ^ cards) for cards in sets}
             most = max(worth.values(), default=0)
             return min((cards for cards in sets if worth[cards] == most), key=rank, default=0)
@@ -72,14 +72,14 @@ class Splits:
         return known
 
     def _sizes(self, count: int) -> Iterator[int]:
-        """How many cards the set of the first one can have where *count* are left."""
+        """Yield the possible sizes of the first card's set if *count* cards are left."""
         if count >= self.size:
             yield self.size
         if self.smaller and count % self.size == self.smaller:
             yield self.smaller
 
     def _worth_from(self, cards: int, size: int) -> int:
-        """The worth of the best split of *cards* in which the set of the first one has *size*."""
+        """Return the value of the best split of *cards* in which the first card's set has *size* cards."""
         first = cards & -cards
         others = cards ^ first
         chosen = subsets(others, size - 1)
@@ -92,7 +92,7 @@ class Splits:
         return max([score[first | each] + worth[others ^ each] for each in chosen])  # type: ignore[operator]
 
     def _tight(self, cards: int) -> Iterator[tuple[int, int, int]]:
-        """How best splits of *cards* begin: the set of the first one, what is left, and the size of the set."""
+        """Yield the beginnings of best splits of *cards*: the first card's set, the rest, and the size of the set."""
         most, first = self._best_worth(cards), cards & -cards
         for size in self._sizes(cards.bit_count()):
             for others in subsets(cards ^ first, size - 1):
@@ -102,7 +102,7 @@ class Splits:
                     yield chosen, rest, size
 
     def _in_best_splits(self) -> set[int] | None:
-        """All sets of the asked size in best splits; None where there are too many splits."""
+        """Return all sets of the requested size in best splits; None if there are too many splits."""
         found: set[int] = set()
         seen, todo, limit = {self._everything}, [self._everything], self.steps + self._many_steps
         while todo:
@@ -117,7 +117,7 @@ class Splits:
         return found
 
     def _none_above(self, score: int, cards: int, failed: set[int]) -> bool:
-        """Whether a best split of *cards* has no set of the asked size with a larger score."""
+        """Whether a best split of *cards* has no set of the requested size with a larger score."""
         if cards.bit_count() < self.size:
             return True
         if cards in failed:
@@ -131,7 +131,7 @@ class Splits:
 
 
 def one_by_one(scores: Scores, size: int, required: int, rank: Rank) -> int:
-    """A good set for machines with more cards than a table can hold: grown from each card, always by the best next."""
+    """Return a good set if there are too many cards for the table: grown from each card by adding the best next one."""
     count = len(scores)
     seeds = [required] if required else [1 << card for card in range(count)]
     grown = [_grown(scores, size, seed) for seed in seeds]
@@ -139,12 +139,12 @@ def one_by_one(scores: Scores, size: int, required: int, rank: Rank) -> int:
 
 
 def places(cards: int) -> list[int]:
-    """The places of the cards in a set."""
+    """Return the indexes of the cards in a set."""
     return [place for place in range(cards.bit_length()) if cards >> place & 1]
 
 
 def subsets(cards: int, size: int) -> list[int]:
-    """All subsets of *cards* with *size* cards."""
+    """Return all subsets of *cards* with *size* cards."""
     low, high = _subsets_of_byte(cards & _BYTE), _subsets_of_byte(cards >> _BYTE_BITS)
     return [
         one | other << _BYTE_BITS
@@ -156,13 +156,13 @@ def subsets(cards: int, size: int) -> list[int]:
 
 @lru_cache(maxsize=1 << _BYTE_BITS)
 def _subsets_of_byte(cards: int) -> tuple[tuple[int, ...], ...]:
-    """The subsets of eight cards by their size."""
+    """Return the subsets of eight cards, by size."""
     within = [each for each in range(cards + 1) if each & cards == each]
     return tuple(tuple(each for each in within if each.bit_count() == size) for size in range(cards.bit_count() + 1))
 
 
 def _set_scores(scores: Scores, size: int) -> list[int]:
-    """The sums of all pairs, by set, for sets of at most *size*."""
+    """Return the sum of the scores of all pairs, by set, for sets of at most *size* cards."""
     count = len(scores)
     found = [0] * (1 << count)
     layer = [1 << card for card in range(count)]
@@ -180,7 +180,7 @@ def _set_scores(scores: Scores, size: int) -> list[int]:
 
 
 def _sums(values: Sequence[int]) -> list[int]:
-    """The sum of *values* of each subset."""
+    """Return the sum of *values* for each subset."""
     found = [0]
     for value in values:
         found += [each + value for each in found]

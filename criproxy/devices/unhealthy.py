@@ -1,15 +1,15 @@
 """Whether a container may be created although its card is unhealthy.
 
-With ``onUnhealthy: stop`` it may not: it would start work on the card that it was just stopped for, and be stopped
-again. The kubelet shows the sentence and tries again, so the container is there soon after the card is healthy.
+With ``onUnhealthy: stop`` it may not: it would use the card because of which it has just been stopped, and be stopped
+again. The kubelet shows the message and retries, so the container is created soon after the card is healthy.
 """
 
 from collections.abc import Iterable
 
+from criproxy.devices.boundary import Refusal
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import Facts, uses
-from criproxy.devices.may_see import Refusal
 from criproxy.errors import StatusCode
 from criproxy.model.incident import Action, Incident
 from criproxy.model.notices import timestamp
@@ -20,12 +20,12 @@ _NOTHING = Stock()
 def unhealthy_card(
     incidents: Iterable[Incident], classes: Iterable[DeviceClass], facts: Facts, stocks: Stocks
 ) -> Incident | None:
-    """The first incident because of which a container is not created.
+    """Return the first incident because of which a container must not be created.
 
     Args:
-        incidents: of the node.
-        classes: those of the rules in force.
-        facts: what the container was given, as `holdings.facts_of` has it.
+        incidents: the incidents of the node.
+        classes: the device classes in use.
+        facts: the facts of the container, from `holdings.facts_of`.
         stocks: the machine's cards.
     """
     kinds = {kind.name: kind for kind in classes}
@@ -39,7 +39,7 @@ def unhealthy_card(
 
 
 def refusal(incident: Incident) -> Refusal:
-    """What the kubelet is told."""
+    """Return the reply to the kubelet."""
     since = timestamp(incident.since_s)
     text = f"its card {incident.card} ({incident.device_class}) has been unhealthy since {since} ({incident.reason})"
     advice = "criproxy creates it once the card is healthy again (onUnhealthy: stop)"

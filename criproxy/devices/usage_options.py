@@ -1,4 +1,4 @@
-"""The list ``devices.plugin.usage`` of a policy file: what reports who uses how much of the cards of a class."""
+"""The list ``devices.plugin.usage`` of a policy file: the sources of readings about the use of cards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.option_types import ClassName, HostPath
 from criproxy.devices.plan import PluginPlan, UsageSource
-from criproxy.devices.texts import ClassName, HostPath
 from criproxy.policy.options import Misfit
 
 NVML = UsageSource(kind=NVIDIA.name, source="nvml")
-"""What watches NVIDIA's cards where the file says nothing of usage."""
+"""The source for NVIDIA's cards if the file has no list."""
 _NEEDS: Mapping[str, str] = {"command": "command", "file": "file"}
 
 
@@ -34,16 +34,16 @@ class UsageOptions(BaseModel):
     """The absolute path of the file, which contains one reading as JSON."""
 
     def usage_source(self) -> UsageSource:
-        """The same as plain values."""
+        """Convert to plain values."""
         return UsageSource(kind=self.kind, source=self.source, command=self.command, file=self.file)
 
 
 def with_usage(plan: PluginPlan, named: Sequence[UsageOptions] | None) -> PluginPlan:
-    """The *plan* with what reports use.
+    """Return the *plan* with the sources of usage data.
 
     Args:
-        plan: what the rest of the section says.
-        named: the list; None where the file has none: then NVML watches NVIDIA's cards if profiles cut them.
+        plan: the rest of the section.
+        named: the list; None if the file has none: then NVML watches NVIDIA's cards if profiles divide them.
     """
     if named is not None:
         return replace(plan, usage=tuple(each.usage_source() for each in named))
@@ -52,7 +52,7 @@ def with_usage(plan: PluginPlan, named: Sequence[UsageOptions] | None) -> Plugin
 
 
 def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
-    """What cannot be meant; paths lead from the section of the device plugin."""
+    """Yield the mistakes in the list; paths start at the section of the device plugin."""
     offered, seen = [each.kind.name for each in plan.advertised], set[str]()
     for number, source in enumerate(plan.usage):
         path = ("usage", number)
@@ -81,7 +81,7 @@ def _of_source(path: tuple[str | int, ...], source: UsageSource) -> Iterator[Mis
 
 
 def unwatched(plan: PluginPlan) -> list[str]:
-    """The classes whose profiles are to be watched, and whose use nothing reports."""
+    """Return the classes with watched profiles that have no source of usage data."""
     watched = {each.kind for each in plan.usage}
     wanted = (each.kind for each in plan.profiles if "watch" in each.enforce)
     return [kind for kind in dict.fromkeys(wanted) if kind not in watched]

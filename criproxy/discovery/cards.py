@@ -1,4 +1,4 @@
-"""The accelerators of the machine: device nodes of each class, and what files of drivers say about them."""
+"""The accelerators of the machine: device nodes of each class, and the properties in files of drivers."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,50 +23,52 @@ _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
 
 
 DRIVER_TIMEOUT_S = 0.5
-"""How long all files of a driver may take together: the kernel has what they say at hand."""
-Whereabouts = tuple[str, Sequence[str]]
-"""The PCI address of a card, empty where it is not known, and the paths of its nodes."""
+"""Timeout for all files of a driver together: the kernel has their contents at hand."""
+AddressAndNodes = tuple[str, Sequence[str]]
+"""The PCI address of a card, empty if unknown, and the paths of its nodes."""
 _NO_CARDS: Mapping[Path, str] = {}
 
 
 @dataclass(slots=True)
 class DriverFiles:
-    """Reads the files of drivers, which hang when a driver does; remembers what they said."""
+    """Reads the files of drivers, which hang when a driver does; caches their contents."""
 
     patience: Patience = field(default_factory=Patience)
     timeout_s: float = DRIVER_TIMEOUT_S
     cdi: CdiSpecs = field(default_factory=CdiSpecs)
-    _said: dict[Path, str] = field(default_factory=dict)
-    _set: dict[str, dict[str, bool]] = field(default_factory=dict)
-    """What the CDI specifications of each class said."""
+    _contents: dict[Path, str] = field(default_factory=dict)
+    _cdi_sets: dict[str, dict[str, bool]] = field(default_factory=dict)
+    """The last result for the CDI specifications of each class."""
 
     def read(self, paths: Iterable[Path], cards: Mapping[Path, str] = _NO_CARDS) -> list[str]:
-        """What they say, empty for one that says nothing; of one that hangs, what it said before.
+        """Return the contents of files: empty if there are none; the previous contents while a file hangs.
 
         Args:
-            paths: of the files.
-            cards: of which card each is, where the path does not tell, for who reads that it hangs.
+            paths: Paths of the files.
+            cards: The card of each file whose path does not show it, for messages about files that hang.
         """
-        paths, until_s, begun = list(paths), monotonic() + self.timeout_s, dict[Path, Future[str | None]]()
+        paths, until_s, reads = list(paths), monotonic() + self.timeout_s, dict[Path, Future[str | None]]()
         names = {path: f"{path} of {cards[path]}" if path in cards else str(path) for path in paths}
         for path, name in names.items():
             with suppress(Hangs):
-                begun[path] = self.patience.begin(name, partial(read_text, path))
-        for path, future in begun.items():
+                reads[path] = self.patience.begin(name, partial(read_text, path))
+        for path, future in reads.items():
             with suppress(Hangs):
                 left_s = max(0.0, until_s - monotonic())
-                self._said[path] = self.patience.result(names[path], future, left_s) or ""
-        return [self._said.get(path, "") for path in paths]
+                self._contents[path] = self.patience.result(names[path], future, left_s) or ""
+        return [self._contents.get(path, "") for path in paths]
 
     def cdi_sets(self, kind: DeviceClass, host_root: Path) -> dict[str, bool]:
-        """As `CdiSpecs.sets`; while a file hangs, what they said before."""
+        """Return the result of `CdiSpecs.sets`; the previous one while a file hangs."""
         work = partial(self.cdi.sets, kind, host_root)
         with suppress(Hangs):
-            self._set[kind.name] = self.patience.ask(f"the CDI specifications of {kind.name}", work, self.timeout_s)
-        return self._set.get(kind.name, {})
+            self._cdi_sets[kind.name] = self.patience.ask(
+                f"the CDI specifications of {kind.name}", work, self.timeout_s
+            )
+        return self._cdi_sets.get(kind.name, {})
 
-    def places(self, host_root: Path, cards: Mapping[str, Whereabouts]) -> list[Place]:
-        """Where *cards*, by a name for people, are: a card whose files hang is in no NUMA node that is known."""
+    def places(self, host_root: Path, cards: Mapping[str, AddressAndNodes]) -> list[Place]:
+        """Return the places of *cards*, by names for messages; the NUMA node is unknown if a card's files hang."""
         folders = [folder_of(host_root, address, nodes) for address, nodes in cards.values()]
         owners = {path: name for name, folder in zip(cards, folders, strict=True) if folder for path in folder.files}
         texts = dict(zip(owners, self.read(owners, owners), strict=True))
@@ -79,19 +81,19 @@ class DriverFiles:
 def find_cards(
     classes: Iterable[DeviceClass], host_root: Path = Path("/"), files: DriverFiles | None = None
 ) -> dict[str, Stock]:
-    """What the machine whose /dev, /proc and /sys lie under *host_root* has, by the name of the class.
+    """Return the cards of the machine with /dev, /proc and /sys below *host_root*, by the name of the class.
 
     Args:
-        classes: those that matter.
-        host_root: prefix of all paths.
-        files: reads those of drivers; with one that is kept, cards keep their ids while a driver hangs.
+        classes: The classes to search for.
+        host_root: Prefix of all paths.
+        files: Reads the files of drivers; if it is reused, cards keep their IDs while a driver hangs.
     """
     files = files or DriverFiles()
     return {kind.name: _stock(kind, host_root, files) for kind in classes}
 
 
-def names_seen(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str]:
-    """What is there by name where nodes, drivers and CDI specifications are: while it is the same, so are the cards."""
+def card_names(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str]:
+    """Return names in the directories of nodes, drivers and CDI specifications: they change whenever the cards do."""
     folders = {
         NVIDIA_GPUS,
         *(split(path)[0].lstrip("/") for kind in classes for path in (*kind.per_device, *kind.shared)),
@@ -104,25 +106,25 @@ def names_seen(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str
     return frozenset(names)
 
 
-def look_for_cards(classes: Iterable[DeviceClass], host_root: Path, timeout_s: float = 2.0) -> dict[str, Stock]:
-    """The same for a command, which nothing may hold up for longer.
+def find_cards_within(classes: Iterable[DeviceClass], host_root: Path, timeout_s: float = 2.0) -> dict[str, Stock]:
+    """Return the result of `find_cards` for a command, which must not wait longer than *timeout_s*.
 
     Raises:
-        Hangs: it took longer.
+        Hangs: It took longer.
     """
     return Patience().ask("the machine's cards", partial(find_cards, tuple(classes), host_root), timeout_s)
 
 
 def _stock(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Stock:
-    told = dict(_nvidia_ids(host_root, files)) if kind.pci_vendor == "0x10de" else {}
-    found: dict[int, list[str]] = {number: [] for number in told}
+    listed = dict(_nvidia_ids(host_root, files)) if kind.pci_vendor == "0x10de" else {}
+    found: dict[int, list[str]] = {number: [] for number in listed}
     for number, path in _nodes(kind, host_root, files):
         found.setdefault(number, []).append(path)
-    # As the driver lists them, which is how it counts them; without its list, by number.
-    numbers = [*told, *sorted(found.keys() - told.keys())]
-    wanted = {f"{kind.name} {number}": (told.get(number, ("", ""))[1], found[number]) for number in numbers}
+    # In the order of the driver's list, by which it counts them; without the list, by number.
+    numbers = [*listed, *sorted(found.keys() - listed.keys())]
+    wanted = {f"{kind.name} {number}": (listed.get(number, ("", ""))[1], found[number]) for number in numbers}
     places = zip(numbers, files.places(host_root, wanted), strict=True)
-    cards = tuple(_card(number, found[number], told.get(number, ("", ""))[0], place) for number, place in places)
+    cards = tuple(_card(number, found[number], listed.get(number, ("", ""))[0], place) for number, place in places)
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
     return Stock(cards, shared, files.cdi_sets(kind, host_root))
 
@@ -132,9 +134,9 @@ def _card(number: int, nodes: list[str], id: str, place: Place) -> Card:
 
 
 def _nodes(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Iterator[tuple[int, str]]:
-    """The nodes of a class's cards, with the number of each card."""
+    """Yield the nodes of a class's cards, with the number of each card."""
     found = [path for template in kind.per_device for path in _matching(host_root, PLACEHOLDER.sub("*", template))]
-    others = _others(kind, host_root, files, found)
+    others = _paths_of_other_vendors(kind, host_root, files, found)
     for path in found:
         number = kind.card_number(path)
         if number is not None and path not in others:
@@ -142,13 +144,15 @@ def _nodes(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Iterator[t
 
 
 def _matching(host_root: Path, pattern: str) -> Iterator[str]:
-    """The paths of nodes that match *pattern*, by name."""
+    """Yield the paths of nodes that match *pattern*, sorted."""
     for path in sorted(host_root.glob(pattern.lstrip("/"))):
         yield f"/{path.relative_to(host_root)}"
 
 
-def _others(kind: DeviceClass, host_root: Path, files: DriverFiles, paths: Iterable[str]) -> frozenset[str]:
-    """Those of *paths* whose cards are of another vendor, as far as the kernel says whose they are."""
+def _paths_of_other_vendors(
+    kind: DeviceClass, host_root: Path, files: DriverFiles, paths: Iterable[str]
+) -> frozenset[str]:
+    """Return those of *paths* whose cards are of another vendor, as far as the kernel knows the vendor."""
     if not kind.pci_vendor:
         return frozenset()
     owners = {
@@ -164,7 +168,7 @@ def _others(kind: DeviceClass, host_root: Path, files: DriverFiles, paths: Itera
 
 
 def _nvidia_ids(host_root: Path, files: DriverFiles) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Minor number of each GPU, its UUID and PCI address; in the order of the latter, as NVML counts them."""
+    """Yield the minor number of each GPU, its UUID and PCI address; in the order of addresses, as NVML counts them."""
     addresses = entries(host_root / NVIDIA_GPUS)
     texts = files.read(host_root / NVIDIA_GPUS / address / "information" for address in addresses)
     for address, text in zip(addresses, texts, strict=True):

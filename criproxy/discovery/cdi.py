@@ -1,4 +1,4 @@
-"""What the machine's CDI specifications do to a class's visible variable; anything else in them is the runtime's."""
+"""How the machine's CDI specifications set a class's visible variable; everything else in them is the runtime's."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,21 +10,21 @@ from typing import Any
 from criproxy.devices.classes import DeviceClass
 
 FOLDERS = ("etc/cdi", "var/run/cdi")
-"""In the order in which runtimes read them: of two devices of one name the later one counts."""
+"""In the order in which runtimes read them: of two devices with one name, the later one counts."""
 LARGEST_BYTES = 8 << 20
 
 Edits = Mapping[str, frozenset[str]]
-"""By the name of a device, ``vendor/class=device``, the variables that it sets."""
+"""The variables that a device sets, by its name ``vendor/class=device``."""
 
 
 @dataclass(slots=True)
 class CdiSpecs:
-    """Reads the specifications of some kinds, and each file again only when it has changed."""
+    """Reads the specifications of some kinds; reads a file again only if it has changed."""
 
     _read: dict[Path, tuple[tuple[int, int, int], Edits]] = field(default_factory=dict)
 
     def sets(self, kind: DeviceClass, host_root: Path) -> dict[str, bool]:
-        """By the name of each device of *kind*, whether it sets the class's visible variable."""
+        """Return whether each device of *kind*, by name, sets the class's visible variable."""
         found: dict[str, frozenset[str]] = {}
         for path in self._files(kind, host_root):
             found |= self._edits(path)
@@ -41,24 +41,24 @@ class CdiSpecs:
                 yield from sorted(path for path in found if path.suffix in (".json", ".yaml", ".yml"))
 
     def _edits(self, path: Path) -> Edits:
-        """Those of one file; of one that cannot be read, none."""
+        """Return the edits of one file; none if it cannot be read."""
         with suppress(OSError, ValueError, RecursionError, TypeError, AttributeError, KeyError):
             found = path.stat()
-            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            identity = (found.st_ino, found.st_size, found.st_mtime_ns)
             before = self._read.get(path)
-            if before is None or before[0] != seen:
-                before = self._read[path] = (seen, {})  # also for one in which nothing can be read
+            if before is None or before[0] != identity:
+                before = self._read[path] = (identity, {})  # also for a file that cannot be parsed
                 if found.st_size <= LARGEST_BYTES:
-                    before = self._read[path] = (seen, dict(_edits(_document(path))))
+                    before = self._read[path] = (identity, dict(_edits(_document(path))))
             return before[1]
         return {}
 
 
-def _document(path: Path) -> Any:  # noqa: ANN401 (whatever stands there)
+def _document(path: Path) -> Any:  # noqa: ANN401 (any JSON or YAML)
     text = path.read_bytes()
     if path.suffix == ".json":
         return json.loads(text)
-    import yaml  # takes 20 ms, and only where there are such files
+    import yaml  # takes 20 ms: only if there are such files
 
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
@@ -67,10 +67,10 @@ def _document(path: Path) -> Any:  # noqa: ANN401 (whatever stands there)
 
 
 def _edits(document: Any) -> Iterator[tuple[str, frozenset[str]]]:  # noqa: ANN401
-    of_all = _variables(document.get("containerEdits") or {})
+    common = _variables(document.get("containerEdits") or {})
     for device in document["devices"]:
         own = _variables(device.get("containerEdits") or {})
-        yield f"{document['kind']}={device['name']}", of_all | own
+        yield f"{document['kind']}={device['name']}", common | own
 
 
 def _variables(edits: Mapping[str, Any]) -> frozenset[str]:

@@ -1,6 +1,6 @@
-"""What the pods' parent cgroup lets them use: cgroup v1 and v2, cgroupfs and systemd names.
+"""The CPUs and memory of the pods' parent cgroup: cgroup v1 and v2, cgroupfs and systemd names.
 
-Never our own cgroup: the daemon may well be confined to the reserved CPUs.
+It is never the daemon's own cgroup, which may be confined to the reserved CPUs.
 """
 
 from collections.abc import Iterator
@@ -11,22 +11,22 @@ from criproxy.discovery.files import read_ids, read_text
 from criproxy.model.cpuset import CpuSet
 
 POD_PARENTS = ("kubepods.slice", "kubepods", ".")
-"""Where pods live: the kubelet's parent with the systemd and the cgroupfs driver, else the root."""
+"""The parent cgroup of pods: the kubelet's with the systemd and the cgroupfs driver, else the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a cgroup allows; None where nothing is said."""
+    """The CPUs and NUMA nodes that a cgroup allows; None if it does not restrict them."""
 
     cpus: CpuSet | None
     mems: CpuSet | None
     path: Path | None
-    """The cgroup that says it."""
+    """The cgroup with these sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Hierarchy:
-    """A place where cgroups with cpusets may be mounted, and how their files are named around the word cpus or mems."""
+    """A possible mount of cpuset cgroups, and the parts of its files' names around the word cpus or mems."""
 
     root: Path
     prefix: str = "cpuset."
@@ -40,19 +40,19 @@ class _Hierarchy:
 
 
 def read_allowed(host_root: Path) -> Allowed:
-    """Read the pods' parent under *host_root*; all None where no cpuset cgroup is mounted."""
+    """Read the pods' parent cgroup below *host_root*; all None if no cpuset cgroup is mounted."""
     hierarchies = list(_hierarchies(host_root))
     places = [(each, each.root / parent) for each in hierarchies for parent in POD_PARENTS]
-    places += [(each, path) for each in hierarchies for path in _recorded(host_root, each.root)]
+    places += [(each, path) for each in hierarchies for path in _recorded_cgroups(host_root, each.root)]
     found = (hierarchy.allowed(path) for hierarchy, path in places)
     return next((allowed for allowed in found if allowed), Allowed(None, None, None))
 
 
 def read_cgroup(host_root: Path, name: str) -> CpuSet | None:
-    """The CPUs of the cgroup *name*, a path below the mount of the cpuset cgroups or a whole one; None if it has none.
+    """Return the CPUs of the cgroup *name*: a path below the mount of the cpuset cgroups, or a whole one; None if none.
 
     Raises:
-        CriproxyError: its file says something else.
+        CriproxyError: Its file has invalid content.
     """
     for hierarchy in _hierarchies(host_root):
         for path in (hierarchy.root / name.lstrip("/"), host_root / name.lstrip("/")):
@@ -62,7 +62,7 @@ def read_cgroup(host_root: Path, name: str) -> CpuSet | None:
 
 
 def deciding_files(host_root: Path) -> list[Path]:
-    """The files on which `read_allowed` depends, those included that are not there yet."""
+    """Return the files on which `read_allowed` depends, including those that do not exist yet."""
     parents = [(each, each.root / parent) for each in _hierarchies(host_root) for parent in POD_PARENTS]
     files = [path / f"{each.prefix}{kind}{each.suffix}" for each, path in parents for kind in ("cpus", "mems")]
     return list(dict.fromkeys(files))
@@ -77,14 +77,14 @@ def _hierarchies(host_root: Path) -> Iterator[_Hierarchy]:
             yield _Hierarchy(root, prefix="" if kind == "cpuset" or "noprefix" in words else "cpuset.")
         elif kind == "cgroup2":
             unified.append(root)
-    # Seen from a container, the mounts have other names than under the host root.
+    # In a container, the mounts have other names than below the host root.
     yield _Hierarchy(host_root / "sys/fs/cgroup/cpuset")
     for root in [*unified, host_root / "sys/fs/cgroup"]:
         yield _Hierarchy(root, suffix=".effective")
 
 
-def _recorded(host_root: Path, hierarchy: Path) -> Iterator[Path]:
-    """The cgroup that a machine was recorded from and those above it, in a copy of /sys and /proc that has no others.
+def _recorded_cgroups(host_root: Path, hierarchy: Path) -> Iterator[Path]:
+    """Yield the cgroup of a recorded machine and its parents, for a copy of /sys and /proc that has no others.
 
     A live /proc has a link `self` to the process that reads it: that would be our own cgroup, not that of pods.
     """

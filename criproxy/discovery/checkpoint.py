@@ -1,4 +1,4 @@
-"""The file in which the kubelet's device manager keeps its allocations, read off the event loop when it has changed."""
+"""The checkpoint of the kubelet's device manager, with its allocations; read off the event loop after changes."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -9,53 +9,53 @@ from criproxy.devices.checkpoint import BadCheckpoint, Checkpoint, read_checkpoi
 from criproxy.discovery.patience import Hangs, Patience
 
 READ_TIMEOUT_S = 1.0
-"""How long reading may take; the kubelet writes megabytes at the most."""
+"""Timeout for reading; the kubelet writes a few megabytes at most."""
 LARGEST_BYTES = 64 << 20
 """No real checkpoint is larger; criproxy ignores a larger file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the file said."""
+    """The result of a read."""
 
     checkpoint: Checkpoint | None = None
-    """The last one that could be read; None: there was none yet."""
+    """The last checkpoint that could be read; None if there has been none."""
     current: bool = False
-    """Whether it is what the file says now: then a container that is not in it was given nothing."""
+    """Whether it is the present content of the file: then a container that is not in it has no devices."""
     problem: str = ""
-    """Why it is not; empty where there is no file."""
+    """Why it is not; empty if there is no file."""
     hangs: bool = False
-    """Whether reading has not come back, or is known not to."""
+    """Whether reading hangs, or is known to hang."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is remembered between two readings."""
+    """State between two reads."""
 
     last: Checkpoint | None = None
-    seen: tuple[int, int, int] | None = None
-    """Which file was read last."""
+    identity: tuple[int, int, int] | None = None
+    """Identity of the file that was read last."""
     problem: str = ""
-    """What was wrong with it."""
+    """What was wrong with that file."""
 
 
 @dataclass(slots=True)
 class CheckpointFile:
-    """Remembers the last checkpoint: a file that is damaged does not take away what is known already."""
+    """Keeps the last valid checkpoint: a damaged file does not discard what is known."""
 
     path: Path
     patience: Patience = field(default_factory=Patience)
     timeout_s: float = READ_TIMEOUT_S
     _state: _State = _State()
-    _one_by_one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A read that begins later sees all that was written before."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Serialises reads: a read that begins later sees everything written before."""
 
     async def read(self) -> Reading:
-        """What the file says now."""
-        async with self._one_by_one:
-            look = partial(_read, self.path, self._state)
+        """Read the file if it has changed."""
+        async with self._lock:
+            work = partial(_read, self.path, self._state)
             try:
-                reading, self._state = await self.patience.wait(str(self.path), look, self.timeout_s)
+                reading, self._state = await self.patience.wait(str(self.path), work, self.timeout_s)
             except Hangs as error:
                 return Reading(self._state.last, problem=str(error), hangs=True)
             return reading
@@ -64,18 +64,18 @@ class CheckpointFile:
 def _read(path: Path, state: _State) -> tuple[Reading, _State]:
     try:
         found = path.stat()
-        if (seen := (found.st_ino, found.st_size, found.st_mtime_ns)) != state.seen:
-            last, problem = _parsed(path, state.last)
-            state = _State(last, seen, problem)
+        if (identity := (found.st_ino, found.st_size, found.st_mtime_ns)) != state.identity:
+            last, problem = _parse(path, state.last)
+            state = _State(last, identity, problem)
     except FileNotFoundError:
         return Reading(state.last), _State(state.last)
     except OSError as error:
-        return Reading(state.last, problem=f"{path}: {error.strerror}"), replace(state, seen=None)
+        return Reading(state.last, problem=f"{path}: {error.strerror}"), replace(state, identity=None)
     return Reading(state.last, current=not state.problem, problem=state.problem), state
 
 
-def _parsed(path: Path, last: Checkpoint | None) -> tuple[Checkpoint | None, str]:
-    """The checkpoint, or the last one and why it stays."""
+def _parse(path: Path, last: Checkpoint | None) -> tuple[Checkpoint | None, str]:
+    """Return the checkpoint, or the last one and why it is kept."""
     with path.open("rb") as file:
         data = file.read(LARGEST_BYTES + 1)
     if len(data) > LARGEST_BYTES:

@@ -1,6 +1,6 @@
-"""The cpuset cgroup of one container: found through a process or by its path, and read.
+"""The cpuset cgroup of one container: found by a process or by its path, and read.
 
-The files are in memory, so reading them on the event loop costs microseconds.
+The files are in memory, so that reading them on the event loop takes microseconds.
 """
 
 import os
@@ -12,7 +12,7 @@ from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Applied
 
 _READ_BYTES = 4096
-"""What the kernel writes of a cpuset file at most."""
+"""Maximum size of a cpuset file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +21,28 @@ class CpusetGroup:
 
     path: str
     suffix: str
-    """Of the files with the sets in force: empty for cgroup v1, ``.effective`` for v2."""
+    """Suffix of the files with the effective sets: empty for cgroup v1, ``.effective`` for v2."""
     quota_file: str = ""
-    """Where its CFS quota stands: ``cpu.cfs_quota_us`` or, with v2, ``cpu.max``; it may be missing."""
+    """Path of its CFS quota, ``cpu.cfs_quota_us`` or, with v2, ``cpu.max``; the file may be missing."""
 
     def read(self) -> Applied:
-        """The sets in force.
+        """Read the effective sets.
 
         Raises:
-            OSError: if it cannot be read; FileNotFoundError or ENODEV mean that it is gone.
+            OSError: They cannot be read; FileNotFoundError and ENODEV mean that the cgroup no longer exists.
         """
         return self._read(self.suffix)
 
     def configured(self) -> Applied:
-        """The sets that were written to it: with v2 the parent may allow less, and empty means whatever it allows.
+        """Read the sets that were written to it: with v2, the parent may allow less, and empty means all it allows.
 
         Raises:
-            OSError: as for `read`.
+            OSError: As for `read`.
         """
         return self._read("")
 
     def lifted(self) -> bool | None:
-        """Whether it has no CFS quota; None where the kernel does not say: without the controller, or it is gone."""
+        """Whether it has no CFS quota; None if unknown, since there is no controller or the cgroup no longer exists."""
         try:
             return _read_file(self.quota_file).split()[0] in (b"-1", b"max")
         except (OSError, IndexError):
@@ -65,19 +65,19 @@ def _read_file(path: str) -> bytes:
         os.close(fd)
 
 
-@lru_cache(maxsize=1024)  # the same few sets are read of every container of a pool, and then are one object
+@lru_cache(maxsize=1024)  # many containers of a pool have the same few sets, which then are one object
 def _parse(content: bytes) -> CpuSet:
     return parse_cpuset(content.decode().strip())
 
 
 def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
-    """The cpuset cgroup of the container whose first process is *pid*.
+    """Find the cpuset cgroup of the container whose first process is *pid*.
 
-    A process may sit in a group of its own below the container's, which is the one that has the id in its name.
+    A process may be in a nested cgroup below the container's, which is the one with the ID in its name.
 
     Raises:
-        OSError: if the process is gone.
-        LookupError: if the process is in no cgroup of that container, because the pid belongs to another by now.
+        OSError: The process no longer exists.
+        LookupError: The process is in no cgroup of that container, since the PID has been reused.
     """
     mount, path, unified = _cgroup_of(host_root, pid)
     for part in (Path(path), *Path(path).parents):
@@ -87,7 +87,7 @@ def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
 
 
 def _group(mount: Path, path: str, *, unified: bool) -> CpusetGroup:
-    """The cgroup at *path*; with v1 the same in the hierarchies of both controllers, as runc makes them."""
+    """Return the cgroup at *path*; with v1, the same path in the hierarchies of both controllers, as runc does."""
     below = path.lstrip("/")
     if unified:
         return CpusetGroup(str(mount / below), ".effective", str(mount / below / "cpu.max"))
@@ -95,7 +95,7 @@ def _group(mount: Path, path: str, *, unified: bool) -> CpusetGroup:
 
 
 def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
-    """The mount, the cgroup of process *pid* below it, and whether it is one of cgroup v2."""
+    """Return the mount, the cgroup of process *pid* below it, and whether it is one of cgroup v2."""
     mount = host_root / "sys/fs/cgroup"
     unified = ""
     for line in (host_root / f"proc/{pid}/cgroup").read_text().splitlines():
@@ -108,7 +108,7 @@ def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
 
 
 def group_at(host_root: Path, path: str) -> CpusetGroup | None:
-    """The cpuset cgroup at *path* below the mount, whether it is there or not; None where the path names none."""
+    """Return the cpuset cgroup at *path* below the mount, even if it does not exist; None for an invalid path."""
     below, mount = path.lstrip("/"), host_root / "sys/fs/cgroup"
     if not below or ".." in below.split("/"):
         return None
@@ -116,7 +116,7 @@ def group_at(host_root: Path, path: str) -> CpusetGroup | None:
 
 
 def has_processes(group: CpusetGroup) -> bool:
-    """Whether anything runs in *group*; not if it is gone."""
+    """Whether *group* has processes; False if it no longer exists."""
     try:
         return bool((Path(group.path) / "cgroup.procs").read_text().strip())
     except OSError:

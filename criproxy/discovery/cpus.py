@@ -1,4 +1,4 @@
-"""CPUs and how they hang together: cores, dies, packages, caches; which run, and which the kernel sets apart."""
+"""CPUs and their structure: cores, dies, packages, caches; which ones are online, and which the kernel isolates."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,10 +12,10 @@ CPUS = "sys/devices/system/cpu"
 
 
 def read_online(host_root: Path) -> CpuSet:
-    """The CPUs that run.
+    """Return the online CPUs.
 
     Raises:
-        CriproxyError: there are none, so this is not a host root.
+        CriproxyError: There are none, so that this is not a host root.
     """
     folder = host_root / CPUS
     online = read_ids(folder / "online")
@@ -29,19 +29,19 @@ def read_online(host_root: Path) -> CpuSet:
 
 
 def read_present(host_root: Path) -> CpuSet:
-    """The CPUs that are plugged in: `offline` also names those that the kernel could have had."""
+    """Return the CPUs that are plugged in: `offline` also includes those that the kernel could have had."""
     present = read_ids(host_root / CPUS / "present")
     return numbered(host_root / CPUS, "cpu") if present is None else present
 
 
 def read_isolated(host_root: Path) -> CpuSet:
-    """The CPUs kept free of load balancing: the kernel's list, or for older ones its command line (``isolcpus``)."""
+    """Return the isolated CPUs: the kernel's list, or for older kernels its command line (``isolcpus``)."""
     isolated = read_ids(host_root / CPUS / "isolated")
     return _isolcpus(read_text(host_root / "proc/cmdline") or "") if isolated is None else isolated
 
 
 def _isolcpus(command_line: str) -> CpuSet:
-    """The list of ``isolcpus=[flag,…]list``; empty where it has a form that only the kernel understands."""
+    """Return the list of ``isolcpus=[flag,…]list``; empty for notations that only the kernel understands."""
     cpus: CpuSet = frozenset()
     for word in command_line.split():
         name, _, value = word.partition("=")
@@ -50,12 +50,12 @@ def _isolcpus(command_line: str) -> CpuSet:
             try:
                 cpus = parse_cpuset(",".join(parts))
             except ValueError:
-                cpus = frozenset()  # strides and groups, such as 0-31:1/2: kernels that know them list isolated CPUs
+                cpus = frozenset()  # strides and groups, such as 0-31:1/2: kernels that support them list isolated CPUs
     return cpus
 
 
 def read_cores(host_root: Path, online: CpuSet) -> tuple[Core, ...]:
-    """Cores with their online threads, in order of their first CPU."""
+    """Return the cores with their online threads, in order of their first CPU."""
     cores: list[Core] = []
     seen: set[int] = set()
     for cpu in sorted(online):
@@ -67,19 +67,19 @@ def read_cores(host_root: Path, online: CpuSet) -> tuple[Core, ...]:
 
 
 def _threads(folder: Path, cpu: int) -> CpuSet:
-    """The threads of the core of *cpu*; newer kernels name the file after cores, older ones after threads."""
+    """Return the threads of the core of *cpu*; newer kernels name the file after cores, older ones after threads."""
     place = f"{folder}/cpu{cpu}/topology"
     threads = read_ids(f"{place}/core_cpus_list", f"{place}/thread_siblings_list")
     if threads is None:
         threads = read_mask(f"{place}/core_cpus", f"{place}/thread_siblings") or frozenset()
-    # Older kernels also call the two cores of an AMD module threads of one core, but number them as two.
+    # Older kernels also list the two cores of an AMD module as threads of one core, but give them two numbers.
     core = read_text(f"{place}/core_id") if threads - {cpu} else None
     same = (other for other in threads if read_text(f"{folder}/cpu{other}/topology/core_id") in (core, None))
     return frozenset(same) | {cpu}
 
 
 def read_packages(host_root: Path, cores: Iterable[Core]) -> tuple[Package, ...]:
-    """Packages by the kernel's id, which is -1 on machines where it knows none: then all CPUs are one package."""
+    """Return packages by the kernel's ID, which is -1 if the kernel does not know it: then all CPUs are one package."""
     cpus_of: dict[int, CpuSet] = {}
     for core in cores:
         number = _package_id(host_root, core)
@@ -88,12 +88,12 @@ def read_packages(host_root: Path, cores: Iterable[Core]) -> tuple[Package, ...]
 
 
 def read_dies(host_root: Path, cores: Iterable[Core]) -> tuple[Die, ...]:
-    """Dies, in order of package and id; none where every package is one die."""
+    """Return dies, in order of package and ID; none if every package is one die."""
     cpus_of: dict[tuple[int, int], CpuSet] = {}
     for core in cores:
         die = read_number(f"{host_root}/{CPUS}/cpu{core.id}/topology/die_id")
         if die is None:
-            continue  # the file came with Linux 5.2
+            continue  # the file exists since Linux 5.2
         place = (_package_id(host_root, core), die)
         cpus_of[place] = cpus_of.get(place, frozenset()) | core.cpus
     if len(cpus_of) == len({package for package, _ in cpus_of}):
@@ -107,7 +107,7 @@ def _package_id(host_root: Path, core: Core) -> int:
 
 
 def read_caches(host_root: Path, online: CpuSet, level: int) -> tuple[CpuSet, ...]:
-    """Online CPUs that share a data cache of *level*, in order of their first CPU."""
+    """Return the groups of online CPUs that share a data cache of *level*, in order of their first CPU."""
     groups: list[CpuSet] = []
     seen: set[int] = set()
     for cpu in sorted(online):
@@ -119,8 +119,8 @@ def read_caches(host_root: Path, online: CpuSet, level: int) -> tuple[CpuSet, ..
 
 
 def _sharing(cache: str, level: int) -> CpuSet:
-    """The CPUs that share the cache of *level* in the folder *cache*; none where there is no such cache."""
-    # The number of the folder mostly is the level: so look there first.
+    """Return the CPUs that share the cache of *level* in the directory *cache*; none if there is no such cache."""
+    # The number of the directory usually is the level: check that one first.
     for index in sorted(numbered(cache, "index"), key=lambda number: (number != level, number)):
         place = f"{cache}/index{index}"
         if read_number(f"{place}/level") == level and read_text(f"{place}/type") != "Instruction":

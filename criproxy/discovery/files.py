@@ -1,4 +1,4 @@
-"""Reading the small files of /sys and /proc, which may be missing, empty or odd."""
+"""Reads the small files of /sys and /proc, which may be missing, empty or malformed."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ READ_BYTES = 1 << 16
 
 
 def read_text(path: Path | str) -> str | None:
-    """The file without surrounding white space and NUL bytes; None where it is not there or cannot be read."""
+    """Return the file without surrounding white space and NUL bytes; None if it is missing or cannot be read."""
     try:
         return _read_bytes(path).decode(errors="replace").strip("\0 \t\n")
     except OSError:
-        # Missing, a directory, or offline hardware (sysfs answers EIO or EINVAL): all mean that it says nothing.
+        # Missing, a directory, or offline hardware (sysfs answers EIO or EINVAL): in all cases there is no information.
         return None
 
 
@@ -31,10 +31,10 @@ def _read_bytes(path: Path | str) -> bytes:
 
 
 def read_ids(*paths: Path | str) -> CpuSet | None:
-    """Ids in list notation (``0-3,8``) from the first of *paths* that says something; None where none does.
+    """Read IDs in list notation (``0-3,8``) from the first of *paths* with content; None if there is none.
 
     Raises:
-        CriproxyError: a file says something else.
+        CriproxyError: A file has invalid content.
     """
     for path in paths:
         text = read_text(path)
@@ -47,10 +47,10 @@ def read_ids(*paths: Path | str) -> CpuSet | None:
 
 
 def read_mask(*paths: Path | str) -> CpuSet | None:
-    """Ids from a hexadecimal mask (``00000000,0000000f``) in the first of *paths* that exists; None where none does.
+    """Read IDs from a hexadecimal mask (``00000000,0000000f``) in the first of *paths* that exists; None if none does.
 
     Raises:
-        CriproxyError: a file says something else.
+        CriproxyError: A file has invalid content.
     """
     for path in paths:
         text = read_text(path)
@@ -66,23 +66,23 @@ def read_mask(*paths: Path | str) -> CpuSet | None:
 
 
 def read_number(path: Path | str) -> int | None:
-    """A decimal number, which may be negative; None where there is none."""
+    """Read a decimal number, which may be negative; None if there is none."""
     return number_of(read_text(path) or "")
 
 
 def number_of(text: str) -> int | None:
-    """The decimal number that *text* is; None where it is none."""
+    """Parse a decimal number; None if *text* is none."""
     return int(text) if text.isascii() and text.removeprefix("-").isdigit() and len(text) < 20 else None
 
 
 def numbered(folder: Path | str, prefix: str) -> CpuSet:
-    """The numbers N for which *folder* holds an entry named *prefix* and N."""
+    """Return the numbers N for which *folder* has an entry named *prefix* plus N."""
     numbers = (name.removeprefix(prefix) for name in entries(folder) if name.startswith(prefix))
     return frozenset(int(number) for number in numbers if number.isascii() and number.isdigit())
 
 
 def entries(folder: Path | str) -> list[str]:
-    """The names in *folder*, sorted; none where it is not there."""
+    """Return the names in *folder*, sorted; none if it does not exist."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - paths would double the time
     except OSError:

@@ -1,4 +1,4 @@
-"""What only people ask for: frequencies, huge pages, PCI devices and the kernel's lists. Not read by `serve`."""
+"""What only users ask for: frequencies, huge pages, PCI devices and the kernel's lists. Not read by `serve`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +16,10 @@ PCI = "sys/bus/pci/devices"
 
 
 def inspect(host_root: Path = Path("/")) -> Hardware:
-    """Read everything about the machine whose /sys and /proc lie under *host_root*.
+    """Read everything about the machine with /sys and /proc below *host_root*.
 
     Raises:
-        CriproxyError: as `discover`.
+        CriproxyError: As for `discover`.
     """
     topology = discover(host_root)
     states = {name: read_ids(host_root / NODES / name) for name in NODE_STATES}
@@ -76,7 +76,7 @@ def _pci_devices(host_root: Path, topology: Topology) -> Iterator[PciDevice]:
 
 
 def _local_cpus(place: Path, topology: Topology, node: int) -> CpuSet:
-    """The CPUs close to a device: by its own list, else those of its node, else all."""
+    """Return the CPUs close to a device: its own list, or else the CPUs of its node, or else all."""
     cpus = read_ids(place / "local_cpulist")
     if cpus is None:
         cpus = read_mask(place / "local_cpus")

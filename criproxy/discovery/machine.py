@@ -1,8 +1,9 @@
-"""sysfs → `Topology`: the whole of it, and which of its CPUs pods may use. The parts have their own files."""
+"""Reads sysfs into a `Topology`: the whole machine, and the CPUs that pods may use. Other modules read the parts."""
 
 from pathlib import Path
 
 from criproxy.discovery.cgroup import read_allowed
+from criproxy.discovery.cpu_kinds import read_kinds
 from criproxy.discovery.cpus import (
     read_caches,
     read_cores,
@@ -12,7 +13,6 @@ from criproxy.discovery.cpus import (
     read_packages,
     read_present,
 )
-from criproxy.discovery.kinds import read_kinds
 from criproxy.discovery.numa import read_distances, read_nodes
 from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import format_cpuset
@@ -20,10 +20,10 @@ from criproxy.model.topology import Topology
 
 
 def discover(host_root: Path = Path("/")) -> Topology:
-    """Read the machine whose /sys and /proc lie under *host_root*, as far as placement needs it.
+    """Read the machine with /sys and /proc below *host_root*, as far as placement needs it.
 
     Raises:
-        CriproxyError: no CPU can be found there, a file holds nonsense, or the pods' cgroup allows no online CPU.
+        CriproxyError: There are no CPUs, a file has invalid content, or the pods' cgroup allows no online CPU.
     """
     online = read_online(host_root)
     nodes = read_nodes(host_root, online)

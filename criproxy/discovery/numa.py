@@ -1,4 +1,4 @@
-"""NUMA nodes: their CPUs, how much memory of which kind they have, and how far they are from each other."""
+"""NUMA nodes: their CPUs, the size and kind of their memory, and the distances between them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ TIERS = "sys/devices/virtual/memory_tiering"
 
 
 def read_nodes(host_root: Path, online: CpuSet) -> tuple[NumaNode, ...]:
-    """The online NUMA nodes in order of their ids, which may have gaps. CPUs may be in no node."""
+    """Return the online NUMA nodes in order of their IDs, which may have gaps. CPUs may be in no node."""
     folder = host_root / NODES
     ids = numbered(folder, "node")
     listed = read_ids(folder / "online")
@@ -33,7 +33,7 @@ def _node(folder: Path, number: int, online: CpuSet, normal: CpuSet | None) -> N
 
 
 def _memory_bytes(meminfo: Path) -> int:
-    """MemTotal of ``Node 0 MemTotal: 16384 kB``; 0 where the file or the line is missing."""
+    """Return MemTotal of ``Node 0 MemTotal: 16384 kB``; 0 if the file or the line is missing."""
     for line in (read_text(meminfo) or "").splitlines():
         words = line.split()
         if len(words) == 5 and words[2] == "MemTotal:" and words[3].isdigit():
@@ -42,12 +42,12 @@ def _memory_bytes(meminfo: Path) -> int:
 
 
 def _kind(host_root: Path, node: NumaNode, dram: Sequence[NumaNode], normal: CpuSet | None) -> MemoryKind:
-    """HBM or PMEM, by the best evidence that there is."""
+    """Return HBM or PMEM, by the best evidence available."""
     faster = _has_more_bandwidth(host_root, node, dram)
     if faster is None:
-        faster = _is_in_a_faster_tier(host_root, node, dram)
+        faster = _is_in_faster_tier(host_root, node, dram)
     if faster is None and normal:
-        # Memory that was plugged in (PMEM, CXL) is movable, so no normal memory. Of the rest, HBM is the smaller.
+        # Memory that was plugged in (PMEM, CXL) is movable, and thus not normal. Of the rest, HBM is the smaller.
         average_bytes = sum(other.memory_bytes for other in dram) / max(len(dram), 1)
         faster = node.normal_memory and node.memory_bytes < average_bytes
     # Kernels that do not list normal memory are older than PMEM or CXL in NUMA nodes.
@@ -55,7 +55,7 @@ def _kind(host_root: Path, node: NumaNode, dram: Sequence[NumaNode], normal: Cpu
 
 
 def _has_more_bandwidth(host_root: Path, node: NumaNode, dram: Iterable[NumaNode]) -> bool | None:
-    """By the firmware's table (HMAT): seen from the nearest CPUs; None where it says nothing."""
+    """Compare by the firmware's table (HMAT), for the nearest CPUs; None if it has no values."""
     own = _bandwidth(host_root, node)
     others = [value for value in (_bandwidth(host_root, other) for other in dram) if value]
     return own > max(others) if own and others else None
@@ -65,8 +65,8 @@ def _bandwidth(host_root: Path, node: NumaNode) -> int:
     return read_number(host_root / NODES / f"node{node.id}/access0/initiators/read_bandwidth") or 0
 
 
-def _is_in_a_faster_tier(host_root: Path, node: NumaNode, dram: Iterable[NumaNode]) -> bool | None:
-    """By the kernel's memory tiers, of which lower numbers are faster; None where it says nothing."""
+def _is_in_faster_tier(host_root: Path, node: NumaNode, dram: Iterable[NumaNode]) -> bool | None:
+    """Compare by the kernel's memory tiers, of which lower numbers are faster; None if they do not decide."""
     tier_of = {
         member: int(name.removeprefix("memory_tier"))
         for name in entries(host_root / TIERS)
@@ -80,7 +80,7 @@ def _is_in_a_faster_tier(host_root: Path, node: NumaNode, dram: Iterable[NumaNod
 
 
 def read_distances(host_root: Path, nodes: Sequence[NumaNode]) -> tuple[tuple[int, ...], ...]:
-    """From each node to each; empty where a row is missing or does not fit the nodes: guessing would misplace."""
+    """Return the distance from each node to each; empty if a row is missing or invalid: a guess would misplace."""
     rows = [_row(host_root / NODES / f"node{node.id}/distance") for node in nodes]
     return tuple(rows) if all(len(row) == len(nodes) for row in rows) else ()
 

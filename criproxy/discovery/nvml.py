@@ -1,7 +1,7 @@
 """What NVIDIA's library NVML reports about the links between GPUs, beyond sysfs: NVLinks and MIG devices.
 
-It opens device nodes, may take seconds, and hangs with a driver that does: it is asked by commands, in a thread
-of its own, and not by the daemon, which may not even open those nodes (``DevicePolicy=closed``).
+NVML opens device nodes, may take seconds, and hangs if its driver does. Therefore, only commands query it, in a
+separate thread, and not the daemon, which may not even open those nodes (``DevicePolicy=closed``).
 """
 
 from collections import Counter
@@ -20,17 +20,17 @@ Answer = Mapping[str, Peers] | CriproxyError
 
 
 class NoNvml(CriproxyError):
-    """NVML cannot be asked; the text says why."""
+    """NVML cannot be queried; the text is the reason."""
 
 
 def ask_nvml(timeout_s: float = TIMEOUT_S) -> Mapping[str, Peers]:
-    """What it reports, by the UUIDs of the machine's GPUs.
+    """Query NVML for the links of the machine's GPUs, by UUID.
 
     Raises:
-        NoNvml: it is not installed, finds no driver, or has not answered after *timeout_s*.
+        NoNvml: NVML is not installed, finds no driver, or has not answered after *timeout_s*.
     """
     answers: SimpleQueue[Answer] = SimpleQueue()
-    Thread(target=_answer, args=(answers,), name="nvml", daemon=True).start()
+    Thread(target=_run_query, args=(answers,), name="nvml", daemon=True).start()
     try:
         answer = answers.get(timeout=timeout_s)
     except Empty:
@@ -40,12 +40,12 @@ def ask_nvml(timeout_s: float = TIMEOUT_S) -> Mapping[str, Peers]:
     return answer
 
 
-def _answer(answers: "SimpleQueue[Answer]") -> None:
+def _run_query(answers: "SimpleQueue[Answer]") -> None:
     try:
         answers.put(_read())
     except ImportError:
         answers.put(NoNvml("the Python package nvidia-ml-py, which criproxy needs to query NVML, is not installed"))
-    except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
+    except Exception as error:  # noqa: BLE001 (a third-party library, on a driver in any state)
         answers.put(NoNvml(f"NVML: {error}"))
 
 
@@ -61,7 +61,7 @@ def _read() -> Mapping[str, Peers]:
 
 
 def peers_of(nvml: ModuleType, cards: Mapping[str, Any]) -> Mapping[str, Peers]:
-    """What NVML reports of *cards* and each other: by their UUIDs, of which each has its handle."""
+    """Return what NVML reports about the links of *cards*; the argument has a handle for each UUID."""
     return {
         own: Peers(
             distances=dict(_distances(nvml, card, {other: cards[other] for other in cards if other != own})),
@@ -73,7 +73,7 @@ def peers_of(nvml: ModuleType, cards: Mapping[str, Any]) -> Mapping[str, Peers]:
 
 
 def _distances(nvml: ModuleType, card: Any, others: Mapping[str, Any]) -> Iterator[tuple[str, Distance]]:  # noqa: ANN401
-    """By the ids of *others*, as far as NVML reports it."""
+    """Yield the distances to *others* that NVML reports, by ID."""
     words = {
         nvml.NVML_TOPOLOGY_INTERNAL: Distance.PIX,
         nvml.NVML_TOPOLOGY_SINGLE: Distance.PIX,
@@ -108,7 +108,7 @@ def _nvlinks(nvml: ModuleType, card: Any) -> NvLinks:  # noqa: ANN401
 
 
 def _parts(nvml: ModuleType, card: Any) -> Iterator[str]:  # noqa: ANN401
-    """The UUIDs of the MIG devices of a card; their numbers have gaps."""
+    """Yield the UUIDs of the MIG devices of a card; their indexes have gaps."""
     try:
         most = nvml.nvmlDeviceGetMaxMigDeviceCount(card)
     except nvml.NVMLError:
@@ -121,11 +121,11 @@ def _parts(nvml: ModuleType, card: Any) -> Iterator[str]:  # noqa: ANN401
 
 
 def address_of(bus_id: str) -> str:
-    """A PCI address as the kernel writes it: ``00000000:3B:00.0`` of NVML is ``0000:3b:00.0``."""
+    """Return a PCI address in the kernel's notation: ``0000:3b:00.0`` for NVML's ``00000000:3B:00.0``."""
     domain, separator, rest = bus_id.lower().partition(":")
     return f"{int(domain, 16):04x}{separator}{rest}" if separator else bus_id.lower()
 
 
 def text_of(value: Any) -> str:  # noqa: ANN401 (bytes in older versions)
-    """A text of the library."""
+    """Return a text of the library as `str`."""
     return value.decode() if isinstance(value, bytes) else str(value)

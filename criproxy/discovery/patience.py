@@ -1,8 +1,8 @@
-"""Reads what may hang: a driver's file, the kubelet's files. Each read has a bound, and a thread of its own.
+"""Reads what may hang: the files of drivers and of the kubelet. Each read has a timeout and a separate thread.
 
-Such a thread cannot be ended. So it is a daemonic one, which no exit waits for, and none of the pool that others need;
-and what is known to hang is not waited for again. It is tried again after a while, in case that it is another file by
-then.
+Such a thread cannot be killed. Therefore, it is a daemonic one, which does not delay an exit, and not one of a pool
+that others use, and a read that is known to hang is not awaited again. After a pause it is tried again, since the path
+may be another file by then.
 """
 
 import asyncio
@@ -19,124 +19,124 @@ from criproxy.errors import CriproxyError
 T = TypeVar("T")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 1800.0
-"""Before something that hangs is tried again; the pause doubles each time, since each try may cost a thread."""
+"""Pauses before a read that hangs is tried again; they double each time, since each attempt may cost a thread."""
 
 
 class Hangs(CriproxyError):
-    """Something has not come back in time; it may do so later."""
+    """A read has not finished in time; it may do so later."""
 
 
 @dataclass(slots=True)
-class _Look:
-    """What is being looked at under one name."""
+class _Read:
+    """A read in progress, under one name."""
 
     future: "Future[Any]"
-    begun_s: float
+    started_s: float
     hangs_since_s: float | None = None
-    """When the first caller gave up waiting; None while none has."""
+    """When the first caller gave up waiting; None if none has."""
     pause_s: float = FIRST_PAUSE_S
 
 
 @dataclass(slots=True)
 class Patience:
-    """Looks under names, which people read: such as the path of a file. May be used from any thread."""
+    """Runs reads by name, such as the path of a file; messages contain the name. May be used from any thread."""
 
     clock: Callable[[], float] = monotonic
-    _looks: dict[str, _Look] = field(default_factory=dict)
-    """Those that have not come back."""
+    _reads: dict[str, _Read] = field(default_factory=dict)
+    """Reads that have not finished."""
     _lock: Lock = field(default_factory=Lock)
 
     @property
     def hanging(self) -> Mapping[str, float]:
-        """For how many seconds what has not come back in time, by name."""
+        """Return the reads that have not finished in time: name to seconds."""
         with self._lock:
-            now_s, looks = self.clock(), dict(self._looks)
-        return {name: now_s - look.hangs_since_s for name, look in looks.items() if look.hangs_since_s is not None}
+            now_s, reads = self.clock(), dict(self._reads)
+        return {name: now_s - read.hangs_since_s for name, read in reads.items() if read.hangs_since_s is not None}
 
     async def wait(self, name: str, work: Callable[[], T], timeout_s: float) -> T:
-        """What *work* returns, or raises; other callers with the same *name* meanwhile get the same.
+        """Return what *work* returns, or raise what it raises; concurrent callers with the same *name* share one read.
 
         Raises:
-            Hangs: it has not come back after *timeout_s*, or was known not to: then at once.
+            Hangs: The read has not finished after *timeout_s*; immediately if it is known to hang.
         """
         future = self.begin(name, work)
         try:
-            async with asyncio.timeout(timeout_s):  # wait_for of Python 3.11 may swallow that its caller is cancelled
+            async with asyncio.timeout(timeout_s):  # wait_for of Python 3.11 may swallow the cancellation of its caller
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             if future.done():
-                raise  # its own
-            raise self._late(name, future, timeout_s) from None
+                raise  # raised by *work*
+            raise self._record_timeout(name, future, timeout_s) from None
 
     def ask(self, name: str, work: Callable[[], T], timeout_s: float) -> T:
-        """The same for a thread that may wait."""
+        """Do the same as `wait` in a thread that may block."""
         return self.result(name, self.begin(name, work), timeout_s)
 
     def begin(self, name: str, work: Callable[[], T]) -> "Future[T]":
-        """Begin to look, for `result`.
+        """Start a read, for `result`.
 
         Raises:
-            Hangs: it is known not to come back.
+            Hangs: The read is known to hang.
         """
         with self._lock:
-            before, now_s = self._looks.get(name), self.clock()
+            before, now_s = self._reads.get(name), self.clock()
             if before and before.hangs_since_s is None:
                 return before.future
-            if before and now_s - before.begun_s < before.pause_s:
-                raise _hangs(name, now_s - (before.hangs_since_s or now_s))
-            look = _Look(Future(), now_s)
+            if before and now_s - before.started_s < before.pause_s:
+                raise _hangs_error(name, now_s - (before.hangs_since_s or now_s))
+            read = _Read(Future(), now_s)
             if before:
-                look.hangs_since_s, look.pause_s = before.hangs_since_s, min(before.pause_s * 2, LONGEST_PAUSE_S)
-            look.future.set_running_or_notify_cancel()  # it goes on even if callers stop waiting
-            self._looks[name] = look
-        Thread(target=self._run, args=(name, look, work), name=f"look at {name}", daemon=True).start()
-        if look.hangs_since_s is not None:  # the next to ask will see whether it came back
-            raise _hangs(name, now_s - look.hangs_since_s)
-        return look.future
+                read.hangs_since_s, read.pause_s = before.hangs_since_s, min(before.pause_s * 2, LONGEST_PAUSE_S)
+            read.future.set_running_or_notify_cancel()  # it continues even if callers stop waiting
+            self._reads[name] = read
+        Thread(target=self._run, args=(name, read, work), name=f"look at {name}", daemon=True).start()
+        if read.hangs_since_s is not None:  # the next caller gets the result if it has finished
+            raise _hangs_error(name, now_s - read.hangs_since_s)
+        return read.future
 
     def result(self, name: str, future: "Future[T]", timeout_s: float) -> T:
-        """What came of a look that was begun; raises as `wait`."""
+        """Return the result of a read that was started; raises as `wait` does."""
         try:
             return future.result(timeout_s)
         except FutureTimeout:
             if future.done():
                 raise
-            raise self._late(name, future, timeout_s) from None
+            raise self._record_timeout(name, future, timeout_s) from None
 
     def silent(self, name: str) -> bool:
-        """Note that something that is waited for elsewhere does not come back; whether that is news."""
+        """Record that something awaited elsewhere hangs; return whether that is new."""
         with self._lock:
-            now_s, is_news = self.clock(), name not in self._looks
-            self._looks.setdefault(name, _Look(Future(), now_s, now_s))
+            now_s, is_news = self.clock(), name not in self._reads
+            self._reads.setdefault(name, _Read(Future(), now_s, now_s))
         return is_news
 
     def back(self, name: str) -> None:
-        """Note that it has come back."""
+        """Record that it has answered."""
         with self._lock:
-            self._looks.pop(name, None)
+            self._reads.pop(name, None)
 
-    def _run(self, name: str, look: _Look, work: Callable[[], Any]) -> None:
+    def _run(self, name: str, read: _Read, work: Callable[[], Any]) -> None:
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 (it is raised in the callers that wait)
-            self._ended(name, look)
-            look.future.set_exception(error)
+            self._remove(name, read)
+            read.future.set_exception(error)
         else:
-            self._ended(name, look)
-            look.future.set_result(result)
+            self._remove(name, read)
+            read.future.set_result(result)
 
-    def _ended(self, name: str, look: _Look) -> None:
+    def _remove(self, name: str, read: _Read) -> None:
         with self._lock:
-            if self._looks.get(name) is look:
-                del self._looks[name]
+            if self._reads.get(name) is read:
+                del self._reads[name]
 
-    def _late(self, name: str, future: "Future[Any]", waited_s: float) -> Hangs:
+    def _record_timeout(self, name: str, future: "Future[Any]", waited_s: float) -> Hangs:
         with self._lock:
-            look = self._looks.get(name)
-            if look and look.future is future and look.hangs_since_s is None:
-                look.hangs_since_s = look.begun_s
-        return _hangs(name, waited_s)
+            read = self._reads.get(name)
+            if read and read.future is future and read.hangs_since_s is None:
+                read.hangs_since_s = read.started_s
+        return _hangs_error(name, waited_s)
 
 
-def _hangs(name: str, since_s: float) -> Hangs:
+def _hangs_error(name: str, since_s: float) -> Hangs:
     return Hangs(f"{name} has not answered for {since_s:.3g} s")

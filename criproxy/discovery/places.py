@@ -1,4 +1,4 @@
-"""Where a card is in the machine, by its PCI function in sysfs."""
+"""The place of a card in the machine, by its PCI function in sysfs."""
 
 import os
 import re
@@ -16,12 +16,12 @@ PCI = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _CLASSES = {"/dev/dri": "drm", "/dev/accel": "accel"}
-"""Folders of nodes whose class in sysfs has another name, and shares names of nodes with others."""
+"""Directories of nodes whose class in sysfs has another name; other classes may have equal names of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known of where a card is; see `devices.cards.Card`."""
+    """What is known about the place of a card; see `devices.cards.Card`."""
 
     pci: str = ""
     bridges: tuple[str, ...] = ()
@@ -31,20 +31,20 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where sysfs tells of a device. What its files say belongs to drivers; that they exist does not."""
+    """A device's directory in sysfs. Reading its files involves drivers, which may hang; listing them does not."""
 
     path: Path
-    """Of the device itself, without links."""
+    """Directory of the device itself, with links resolved."""
     address: str = ""
-    """Of the PCI function, where it is known beforehand."""
+    """Address of the PCI function, if known beforehand."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those to read for `place`."""
+        """The files to read for `place`."""
         return tuple(self._place / name for name in ("numa_node", "local_cpulist", "uevent"))
 
     def place(self, texts: Sequence[str]) -> Place:
-        """What *texts*, those of the files, say."""
+        """Return the place according to *texts*, the contents of `files`."""
         numa_node, local_cpus, uevent = texts
         names = [each.name for each in (self.path, *self.path.parents)]
         bridges = [name for name in names if _ADDRESS.fullmatch(name) or _ROOT.fullmatch(name)]
@@ -56,30 +56,30 @@ class Folder:
 
     @property
     def _place(self) -> Path:
-        """The nearest folder, itself or one around it, that says where it is."""
+        """The nearest directory, itself or a parent, that has a NUMA node."""
         return next((each for each in (self.path, *self.path.parents) if (each / "numa_node").exists()), self.path)
 
 
 def place_of(host_root: Path, address: str, nodes: Iterable[str]) -> Place:
-    """Where the card is that has a PCI *address*, or one of these device *nodes*; arguments as for `folder_of`."""
+    """Return the place of the card with a PCI *address* or these device *nodes*; arguments as for `folder_of`."""
     folder = folder_of(host_root, address, nodes)
     return folder.place([read_text(path) or "" for path in folder.files]) if folder else Place(pci=address)
 
 
 def folder_of(host_root: Path, address: str, nodes: Iterable[str]) -> Folder | None:
-    """Where sysfs tells of a card; None: nowhere. Reads no file of a driver.
+    """Return a card's directory in sysfs; None if there is none. Reads no file of a driver.
 
     Args:
-        host_root: above /sys and /dev.
-        address: of its PCI function; empty where only the nodes are known.
-        nodes: paths such as /dev/dri/card0.
+        host_root: Root of /sys and /dev.
+        address: Address of its PCI function; empty if only the nodes are known.
+        nodes: Paths such as /dev/dri/card0.
     """
     found = (folder for folder in _folders(host_root, address, nodes) if folder.is_dir())
     return next((Folder(folder.resolve(), address) for folder in found), None)
 
 
 def _folders(host_root: Path, address: str, nodes: Iterable[str]) -> Iterator[Path]:
-    """The folders in sysfs of the device, the surest first."""
+    """Yield the possible directories of the device in sysfs, the most reliable first."""
     if address:
         yield host_root / PCI / address
     for path in nodes:
@@ -91,7 +91,7 @@ def _folders(host_root: Path, address: str, nodes: Iterable[str]) -> Iterator[Pa
 
 
 def _by_number(host_root: Path, path: str) -> Iterator[Path]:
-    """By the numbers of the device node, which no two have."""
+    """Yield the directory by the numbers of the device node, which are unique."""
     with suppress(OSError):
         found = os.stat(host_root / path.lstrip("/"))  # noqa: PTH116 (the host's root may be another)
         if stat.S_ISCHR(found.st_mode):
@@ -107,7 +107,7 @@ def _cpus(text: str) -> CpuSet:
 
 
 def _slot(uevent: str) -> str:
-    """The PCI address in the kernel's uevent; empty where it has none."""
+    """Return the PCI address in the kernel's uevent; empty if there is none."""
     for line in uevent.splitlines():
         key, _, value = line.partition("=")
         if key == "PCI_SLOT_NAME" and _ADDRESS.fullmatch(value):

@@ -1,6 +1,6 @@
-"""A container that was given up before it ran, because others have not left the CPUs that it was granted.
+"""A container that the kubelet gave up before it ran, because others have not left the CPUs granted to it.
 
-Their updates may fail for ever, so its next attempt gets other CPUs as far as there are some.
+Their updates may fail for ever, so its next attempt gets other CPUs if there are some.
 """
 
 from collections.abc import Iterable
@@ -15,21 +15,21 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 
 _BLOCKED = "blocked/elsewhere"
-"""Key of a container that there is not; no runtime's id or reservation has a slash."""
+"""The key of a placeholder container; no runtime's id or reservation has a slash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """What kept the last attempt of a container from its start."""
+    """What prevented the start of the last attempt of a container."""
 
     granted: CpuSet = NO_CPUS
-    """The exclusive CPUs that it was granted."""
+    """The exclusive CPUs granted to it."""
     used: CpuSet = NO_CPUS
-    """All CPUs of the containers that have not left these; empty where none is in the way."""
+    """All CPUs of the containers that have not left these; empty if there are none."""
 
     @property
     def text(self) -> str:
-        """Why its next attempt is elsewhere, for people."""
+        """Why its next attempt gets other CPUs, for people."""
         return (
             f"it gets other CPUs than its last attempt, which did not run: containers have not left CPUs "
             f"{format_cpuset(self.granted)} and are on CPUs {format_cpuset(self.used)}"
@@ -37,7 +37,7 @@ class Blocked:
 
 
 def blocked(node: Node, container: Container) -> Blocked:
-    """What keeps *container* from its start; nothing where it has run, owns no CPU, or has its CPUs for itself."""
+    """Return what prevents the start of *container*; empty if it has run, or if no other container is on its CPUs."""
     grant = node.grants.get(container.key)
     if container.state is not ContainerState.CREATED or grant is None or not grant.exclusive:
         return Blocked()
@@ -47,15 +47,15 @@ def blocked(node: Node, container: Container) -> Blocked:
 
 
 def last_blocked(node: Node, older: Iterable[Container]) -> Blocked:
-    """What kept the last of the *older* attempts of a container from its start."""
+    """Return what prevented the start of the last of the *older* attempts of a container."""
     last = max(older, key=lambda each: each.attempt, default=None)
     return blocked(node, last) if last else Blocked()
 
 
 def elsewhere(node: Node, container: Container, why: Blocked, policy: Policy) -> Node | None:
-    """The *node* as it is shown where *container* shall get other CPUs: those in use cannot become exclusive.
+    """Return a view of *node* in which the CPUs in use cannot become exclusive, so that *container* gets other CPUs.
 
-    None where there are too few others, or nothing was in the way.
+    None if there are too few others, or no container blocked the last attempt.
     """
     if not why.used:
         return None

@@ -1,7 +1,7 @@
-"""What becomes of the containers when the policy or the machine changes.
+"""Places containers again when the policy or the machine changes.
 
-Nothing that runs is moved without need: each container is placed anew with its present place in the layout, so that a
-policy keeps of it what it can, and memory stays on the NUMA nodes where it is.
+No running container is moved without need: each is placed again with its present place in the layout, so that a policy
+can keep as much of it as possible, and memory stays on its NUMA nodes.
 """
 
 from dataclasses import replace
@@ -33,11 +33,11 @@ NO_MEMS: CpuSet = frozenset()
 
 
 def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision:
-    """Place the containers by the new *policy*, or only new ones from now on; a release ends.
+    """Place all containers with the new *policy*, or only new ones from now on; a release ends.
 
-    A container that does not fit under the new policy shares CPUs from now on. The policy none releases all of them.
-    After a release that was asked for no container has a place in which it could stay: all are placed anew, and those
-    that were released go back to where they were.
+    A container that does not fit under the new policy shares CPUs from now on. The policy none releases all containers.
+    After a requested release no container has a grant: all are placed again, and those that were released return to
+    their former places.
     """
     if node.released and event.keeps_release:
         return Decision(node.replace(configuration=event.configuration))
@@ -57,7 +57,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         released = release(known, BY_NONE)
         return replace(released, node=released.node.replace(former={}))
     known = known.replace(kept={}) if known.kept else known
-    # Nobody has exclusive CPUs again while the policy is not asked: the disk may not have it.
+    # No container gets exclusive CPUs again while the policy is not asked: they may not be on disk.
     known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
     after, reasons = _place_all(known, complete(policy), may_stay=False)
     if isinstance(policy, Fallback):
@@ -67,14 +67,14 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
 
 
 def _was_asked_for(node: Node) -> bool:
-    """Whether somebody has asked for the release that ends, which without a daemon may have ended before."""
+    """Whether the release that ends was requested; without a daemon, it may have ended before."""
     return bool(node.former) or node.released not in ("", BY_NONE)
 
 
 def _share_rest(node: Node, policy: Policy) -> Node:
-    """The node with a place on shared CPUs for each container that the policy does not leave alone.
+    """Return the node with a grant of shared CPUs for each unplaced container that the policy does not leave alone.
 
-    Otherwise they would run on exclusive CPUs of new containers. Their memory stays where the kernel has it.
+    Otherwise they would run on exclusive CPUs of new containers. Their memory stays where it is.
     """
     shared = Grant(node.shared_cpus or node.topology.cpus, NO_MEMS)
     unplaced = (each for key, each in node.containers.items() if key not in node.grants and not node.is_watched(key))
@@ -85,7 +85,7 @@ def _share_rest(node: Node, policy: Policy) -> Node:
 
 
 def _pool(policy: Policy, node: Node, container: Container) -> str | None:
-    """The pool of the grant with which a container without a place stays; None where it gets no grant."""
+    """Return the pool for the grant of an unplaced container; None if it gets no grant."""
     try:
         grant = Preserving(policy).place(node, replace(container, cpu_milli=0)).grants.get(container.key)
     except Refused:
@@ -96,9 +96,9 @@ def _pool(policy: Policy, node: Node, container: Container) -> str | None:
 
 
 def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision:
-    """Go on with the machine *topology*: CPUs that went offline leave every grant, and new ones can be granted.
+    """Switch to the machine *topology*: remove offline CPUs from all grants; new ones can be granted.
 
-    An exclusive container without a substitute keeps the CPUs that are left to it; one that has none left shares.
+    An exclusive container without a substitute keeps its remaining CPUs; one that has none left shares.
     """
     if not topology.cpus:
         text = "the machine cannot be read: it seems to have no CPU that pods may use"
@@ -106,7 +106,7 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
     if node.released:
         return still_released(node, topology)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
-    # What is kept may be from before a restart on a larger machine.
+    # Kept CPUs may be from before a restart on a larger machine.
     kept: dict[str, Kept] | None = {} if (node.topology.cpus | node.kept_cpus) - topology.cpus else None
     moved = _fitted(node.replace(kept=kept), topology, usable.cpus)
     if topology == node.topology and moved.grants == node.grants and moved.kept == node.kept:
@@ -131,22 +131,22 @@ def _decision(before: Node, after: Node, why: str, reasons: tuple[Reason, ...]) 
 
 
 def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tuple[Reason, ...]]:
-    """Place all containers anew, oldest first; reasons only for those that gain, keep or lose exclusive CPUs."""
+    """Place all containers again, oldest first; with reasons only for those whose exclusive CPUs or quota change."""
     after, reasons = node, list[Reason]()
     refused: list[Container] = []
     for container in node.containers.values():
         if container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key)):
             try:
-                after, told = _place(after, container, policy)
-                reasons += told
+                after, why = _place(after, container, policy)
+                reasons += why
             except Refused:
                 refused.append(container)
     for container in refused:  # others may have given up CPUs meanwhile
         try:
-            after, told = _place(after, container, policy)
+            after, why = _place(after, container, policy)
         except Refused as error:
-            after, told = _unfit(after, container, policy, str(error), may_stay=may_stay)
-        reasons += told
+            after, why = _unfit(after, container, policy, str(error), may_stay=may_stay)
+        reasons += why
     return after, tuple(reasons)
 
 
@@ -155,11 +155,11 @@ def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tupl
     layout = policy.place(node, container)
     grants = with_memory_as_before(node, layout.grants, container.key)
     new = grants.get(container.key)
-    told = _owns(old) != _owns(new)
-    if container.missed:  # what was missed was made good
+    is_changed = _owns(old) != _owns(new)
+    if container.missed:  # the policy has placed it now
         placed = replace(container, missed=None)
         node = node.replace(containers=with_entries(node.containers, {container.key: placed}))
-    reasons = reasons_with_memory_as_before(layout, container.key) if told else ()
+    reasons = reasons_with_memory_as_before(layout, container.key) if is_changed else ()
     return node.replace(grants=grants, kept=layout.kept), reasons
 
 
@@ -185,10 +185,10 @@ def _unfit(
 
 
 def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:
-    """The node on *topology* with every grant within it, a CPU in each, and a shared one among the *usable* CPUs."""
+    """Return the node on *topology*: each grant within it and not empty, and a shared CPU among the *usable* ones."""
     grants = {key: _trimmed(grant, node.topology, topology) for key, grant in node.grants.items()}
     pool = usable - NO_CPUS.union(*(grant.exclusive for grant in grants.values()))
-    for key in reversed(grants):  # who came last gives up first
+    for key in reversed(grants):  # the newest container gives up CPUs first
         if not pool and (pool := grants[key].exclusive & usable):
             given_up = grants[key].exclusive  # its siblings may share these
             grants |= {k: replace(g, exclusive=NO_CPUS) for k, g in grants.items() if g.exclusive & given_up}
@@ -197,13 +197,13 @@ def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:
 
 
 def _trimmed(grant: Grant, old: Topology, new: Topology) -> Grant:
-    """The part of *grant* that is there on the machine *new*; the very same grant if that is all of it."""
+    """Return the part of *grant* that exists on the machine *new*; the same object if that is all of it."""
     mems = new.mems if grant.mems == old.mems else grant.mems & new.mems
     if grant.mems and not new.can_hold(mems):
         mems = new.mems
     if grant.cpus | grant.exclusive <= new.cpus and mems == grant.mems:
         return grant
-    # Of a core of which it saw one thread, another one may be left.
+    # If its thread of a core is gone, another thread of that core may remain.
     cpus = grant.cpus if grant.cpus <= new.cpus else (grant.cpus | grant.exclusive) & new.cpus
     home = grant.home_mems & new.mems
     home = home if home < mems and new.can_hold(home) else NO_MEMS

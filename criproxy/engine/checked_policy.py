@@ -1,4 +1,4 @@
-"""Keeps an external policy from breaking a node: its layouts are checked before they are used."""
+"""Checks the layouts of an external policy before they are used, so that it cannot break the node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,40 +13,40 @@ from criproxy.policy.api import Explains, Policy
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.options import Options
 
-_TOLD = 3
-"""How many violations an error names; the status of a call has little room."""
+_NAMED = 3
+"""How many violations an error names; the length of a status is limited."""
 
 
 class PolicyFault(Fault):
-    """A policy answered with a layout that breaks an invariant; the text says which. The node is as before.
+    """A policy returned a layout that violates an invariant, which the text names. The node is unchanged.
 
-    A failure like that of a policy that raises: what becomes of the call says `onError`, not the policy.
+    Like an exception in a policy, this is a failure: the option `onError` decides about the call, not the policy.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedPolicy:
-    """Passes everything to another policy, checks its answers, and does not use those that are wrong."""
+    """Passes all calls to another policy, checks its answers, and does not use invalid ones."""
 
     policy: Policy
     """The external policy."""
     name: str
-    """As in the policy file, for errors."""
+    """The name in the policy file, for errors."""
     options: Options
-    """Those of the policy that every policy has: what it may use, and what is never exclusive."""
+    """The common options of the policy: available and reserved CPUs."""
     faults: list[str] | None = None
-    """Gets a sentence for each answer that is not used; None: they are not listed."""
+    """Receives a sentence for each answer that is not used; None: they are not listed."""
 
     def listing(self, faults: list[str]) -> "CheckedPolicy":
-        """The same, which lists in *faults* the answers that are not used."""
+        """Return the same policy, which adds unused answers to *faults*."""
         return replace(self, faults=faults)
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The policy's layout.
+        """Return the policy's layout.
 
         Raises:
-            Refused: as the policy says.
-            PolicyFault: the layout breaks an invariant that *node* keeps.
+            Refused: the policy refuses the container.
+            PolicyFault: the layout violates an invariant that *node* satisfies.
         """
         layout = self.policy.place(self.options.within(node), container)
         if broken := self._broken(node, layout, node.grants):
@@ -56,18 +56,18 @@ class CheckedPolicy:
         return layout
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
-        """What the policy says that it chose from; None where it says nothing."""
+        """Return the candidates that the policy reports; None if it reports none."""
         if not isinstance(self.policy, Explains):
             return None
         return self.policy.candidates(self.options.within(node), container)
 
     def release(self, node: Node, key: str) -> Layout:
-        """The policy's layout; where that fails or breaks an invariant, the places of all others as they are."""
+        """Return the policy's layout; if it fails or violates an invariant, leave all other grants unchanged."""
         kept = {other: grant for other, grant in node.grants.items() if other != key}
         try:
             layout = self.policy.release(self.options.within(node), key)
             broken = self._broken(node, layout, kept)
-        except Exception as error:  # noqa: BLE001 (whatever a stranger's code does, the container has gone)
+        except Exception as error:  # noqa: BLE001 (the container is gone, even if external code fails)
             layout, broken = Layout(kept), repr(error)
         if not broken:
             return layout
@@ -80,7 +80,7 @@ class CheckedPolicy:
         return text
 
     def _broken(self, node: Node, layout: Layout, before: Mapping[str, Grant]) -> str:
-        """What is wrong with *layout* and is not with the grants *before*; empty if nothing is."""
+        """Return the violations of *layout* that the grants *before* do not have; empty if there are none."""
         reserved = self.options.reserved(node.topology)
         found = violations(node.replace(grants=layout.grants), reserved, grants_only=True)
         if found:
@@ -92,7 +92,7 @@ class CheckedPolicy:
             )
         if lost := before.keys() - layout.grants.keys():
             found.append(f"{len(lost)} other containers have no place any more")
-        return "; ".join(found[:_TOLD]) + (f" and {len(found) - _TOLD} more" if len(found) > _TOLD else "")
+        return "; ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
 
 
 def _owned(grants: Mapping[str, Grant]) -> CpuSet:

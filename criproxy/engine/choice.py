@@ -1,4 +1,4 @@
-"""What a decision was chosen from: the candidates that the policy compared, and who would have to leave."""
+"""The alternatives of a decision: the candidates that the policy compared, and containers that would have to leave."""
 
 import json
 from dataclasses import dataclass
@@ -22,30 +22,30 @@ from criproxy.policy.api import Policy, candidates_of
 from criproxy.policy.candidates import Candidates
 
 MAX_ROWS, MAX_FACTS = 12, 3_500
-"""Candidates, and names of those who would have to leave, that are kept of a decision; and characters of them all."""
+"""Limits for one decision: candidates, and names of containers that would have to leave; and characters in total."""
 
 
 class Decided(Enum):
-    """What a decision was."""
+    """The kind of a decision."""
 
     PLACED = "placed"
     REFUSED = "refused"
     RESIZED = "resized"
     NOT_RESIZED = "resize refused"
     NOW = "now"
-    """None: it is what would be compared at this moment."""
+    """No decision: the candidates at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a decision was chosen from."""
+    """The alternatives of a decision."""
 
     decided: Decided
     candidates: Candidates | None = None
     leavers: Leavers | None = None
 
     def facts(self) -> dict[str, Any]:
-        """As JSON says it, in at most `MAX_FACTS` characters."""
+        """Return it as JSON values of at most `MAX_FACTS` characters."""
         for rows in range(MAX_ROWS, 0, -1):
             candidates, leaving = self.candidates, self.leavers
             kept = Choice(self.decided, candidates and candidates.first(rows), leaving and leaving.first(rows))
@@ -56,9 +56,9 @@ class Choice:
 
 
 def chosen_for(step: Step) -> tuple[str, str] | None:
-    """For which container a policy may have chosen in this step, in words that a repeated create shares; else None.
+    """Return the container for which a policy may have chosen in this step, by names that repeated creates share.
 
-    Cheap: whether it has chosen, `considered` says.
+    None if it did not choose. This is cheap; `considered` finds out whether it did.
     """
     event, before, refused = step.event, step.before, isinstance(step.result, NotEnough)
     if step.policy is None or not isinstance(event, ContainerCreating | ContainerResized):
@@ -67,7 +67,7 @@ def chosen_for(step: Step) -> tuple[str, str] | None:
         return None
     if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
         return None  # the kubelet repeats it every second
-    # `isinstance` with a protocol takes longer than all the rest here.
+    # `isinstance` with a protocol would take longer than the rest of this function.
     if before.released or not (refused or hasattr(step.policy, "candidates")):
         return None
     return (event.container.pod, event.container.name) if isinstance(event, ContainerCreating) else (event.key, "")
@@ -80,11 +80,11 @@ def _was_refused(before: Node, event: ContainerResized) -> bool:
 
 
 def considered(step: Step, *, search: bool = True) -> Entry | None:
-    """What the history says of that; None where nothing was chosen. Slow, and whatever is wrong with a policy, raises.
+    """Return the entry for the history; None if there was no choice. This is slow, and errors of the policy raise.
 
-    With *search*, it looks for those who would have to leave where the policy refused.
+    With *search*, find the containers that would have to leave if the policy refused.
     """
-    assert step.policy  # `chosen_for` says so
+    assert step.policy  # `chosen_for` has checked it
     refused = isinstance(step.result, NotEnough)
     found = weighed(step.before, step.event, step.policy, refused=refused, search=search)
     if found is None:
@@ -96,14 +96,14 @@ def considered(step: Step, *, search: bool = True) -> Entry | None:
 def weighed(
     before: Node, event: Event, policy: Policy, *, refused: bool, search: bool = True
 ) -> tuple[Container, Choice] | None:
-    """What a decision was chosen from; None where nothing was chosen.
+    """Return the container and the alternatives of a decision; None if there was no choice.
 
     Args:
-        before: the node as it was.
-        event: what was decided about.
-        policy: who decided.
+        before: the node before the event.
+        event: the event that was decided.
+        policy: the policy that decided.
         refused: whether it refused.
-        search: whether to look for those who would have to leave, if it did.
+        search: whether to find the containers that would have to leave, if it refused.
     """
     asked = placing(before, event, policy)
     if asked is None:
@@ -116,12 +116,12 @@ def weighed(
 
 
 def choice_now(node: Node, policy: Policy, key: str) -> Choice | None:
-    """What would be compared for a container that has a place if it were placed anew; None where nothing would be.
+    """Return the candidates if a placed container were placed again now; None if there would be no choice.
 
-    Whatever is wrong with a policy, it may raise.
+    Errors of the policy raise.
     """
     if node.released or key not in node.grants or key not in node.containers or shortfall(node, policy, key):
-        return None  # of the latter nothing was compared
+        return None  # for a shortfall, no candidates were compared
     seen = complete(policy).shown(node, node.containers[key])
     candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
     return Choice(Decided.NOW, candidates) if candidates else None

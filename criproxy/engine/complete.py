@@ -1,6 +1,6 @@
-"""A policy with all that the engine adds to its answers; policies themselves know nothing of it.
+"""Wraps a policy with what the engine adds to its answers; policies need not handle it.
 
-From the inside out: what becomes of quotas, where containers run that are left alone, and what pods keep.
+From the inside out: CFS quotas, preserved containers, and kept CPUs of pods.
 """
 
 from criproxy.engine.fallback import Fallback
@@ -10,5 +10,5 @@ from criproxy.policy.api import Policy
 
 
 def complete(policy: Policy) -> Keeping:
-    """The *policy* as every event asks it."""
+    """Return the wrapped *policy*, which the engine uses for every event."""
     return Keeping(Preserving(policy), may_give=not isinstance(policy, Fallback))

@@ -1,4 +1,4 @@
-"""What an event leads to: the new state, and what has to be done to other containers."""
+"""The result of an event: the new state, and the updates for other containers."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from criproxy.policy.api import Policy
 class Update:
     """A container that exists in the runtime and needs another place.
 
-    It says where the container shall be in the end. Which CPUs it may be given at the moment of sending depends on who
-    has given up theirs by then, and on later decisions: that is the controller's business.
+    It has the final grant of the container. Which CPUs it may get at the moment of sending depends on the containers
+    that have left theirs by then, and on later decisions: the controller decides that.
     """
 
     key: str
@@ -23,21 +23,21 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer of the engine to one event."""
+    """The result of the engine for one event."""
 
     node: Node
     """The state from now on."""
     updates: tuple[Update, ...] = ()
-    """Those that lose CPUs come first, then those that only get some."""
+    """Containers that lose CPUs come first, then those that only get some."""
     reasons: tuple[Reason, ...] = ()
-    """Why; empty where nothing was decided."""
+    """Why; empty if there was nothing to decide."""
     key: str | None = None
-    """The container that the event is about. For a create: the key under which its place is held, which is another
-    than the event's where this create repeats one that is in flight or of unknown outcome. Then the place belongs
-    to the earlier one: confirm with this key, and report a failure under the event's own key (which frees nothing)."""
+    """The container that the event is about. For a create, the key that holds its place: it differs from the event's
+    key if this create repeats one that is in flight or of unknown outcome. Then the place belongs to the earlier one:
+    confirm with this key, and report a failure with the event's own key (which releases nothing)."""
 
     faults: tuple[str, ...] = ()
-    """A sentence for each answer of a policy that broke a rule and was not used; see `engine.checked_policy`."""
+    """A sentence for each answer of a policy that was invalid and not used; see `engine.checked_policy`."""
     in_bypass: bool = False
     """Whether it was made during an automatic bypass, without asking the policy."""
 
@@ -48,13 +48,13 @@ class Decision:
 
     @property
     def grant(self) -> Grant | None:
-        """The place of the container that the event is about; None where it has none or the policy leaves it alone."""
+        """The grant of the container that the event is about; None if it has none or the policy leaves it alone."""
         return None if self.key is None else self.node.grants.get(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event, and what came of it."""
+    """One event and its result."""
 
     event: Event
     before: Node
@@ -63,4 +63,4 @@ class Step:
     at_s: float
     """When, in seconds since the epoch."""
     policy: Policy | None
-    """The one that was asked; None while the node is bypassed."""
+    """The policy that was asked; None during an automatic bypass."""

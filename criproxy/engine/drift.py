@@ -1,11 +1,11 @@
-"""What another program has made of a container's cpuset: whether it is to be put back, and whether it does harm."""
+"""Changes of a container's cpuset by another program: whether to correct them, and whether they do harm."""
 
 from criproxy.model.grant import Applied, in_place
 from criproxy.model.node import Node
 
 
 def is_foreign(before: Node, key: str, has: Applied) -> bool:
-    """Whether another program wrote what *key* has: it is neither what we wrote nor what the machine left of that."""
+    """Whether another program wrote what *key* has: it is neither what criproxy wrote nor the online part of that."""
     grant, applied = before.grants[key], before.applied.get(key)
     if applied is None or in_place(grant, has):
         return False
@@ -14,7 +14,7 @@ def is_foreign(before: Node, key: str, has: Applied) -> bool:
 
 
 def does_harm(node: Node, key: str, has: Applied) -> bool:
-    """Whether exclusive CPUs are concerned: that is never left so. A quota harms no other container."""
+    """Whether exclusive CPUs are affected, which is always corrected at once. A quota harms no other container."""
     own, should = node.grants[key].exclusive, node.applied[key]
     if (has.cpus, has.mems) == (should.cpus, should.mems):
         return False

@@ -14,17 +14,17 @@ from criproxy.model.workload import Container, ContainerState, Pod, Sizes
 
 @dataclass(frozen=True, slots=True)
 class PodCreated:
-    """The runtime made a sandbox."""
+    """The runtime created a sandbox."""
 
     pod: Pod
     inherits: Mapping[str, CpuSet] = field(default_factory=dict)
-    """By name of the container, what this pod had alone when its sandbox before was stopped, if that was just now:
-    what is still free of it is kept for it again."""
+    """By container name, the exclusive CPUs of this pod when its former sandbox was stopped, if that was just now:
+    those that are still free are kept for it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodResized:
-    """The kubelet says another CPU total for the pod; what its containers have follows with their own messages."""
+    """The kubelet set another CPU total for the pod; the sizes of its containers follow in separate calls."""
 
     key: str
     cpu_total_milli: int
@@ -40,9 +40,9 @@ class PodStopped:
 
 @dataclass(frozen=True, slots=True)
 class PodNotReady:
-    """The sandbox has ended by itself, or the runtime does not have it: no container starts in it any more.
+    """The sandbox has ended without a call, or the runtime does not have it: no container starts in it any more.
 
-    Those that are in it may go on.
+    Its running containers may continue.
     """
 
     key: str
@@ -57,14 +57,14 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class ContainerCreating:
-    """A create is held: reserve a place. The container's key is a fresh reservation id."""
+    """A create is held: reserve a place. The container's key is a new reservation id."""
 
     container: Container
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerCreated:
-    """The runtime made the container that held the reservation."""
+    """The runtime created the container of the reservation."""
 
     reservation: str
     key: str
@@ -80,7 +80,7 @@ class ContainerStarted:
 
 @dataclass(frozen=True, slots=True)
 class ColdStartEnded:
-    """The container has run for as long as its annotation ``cold-start`` says: it is placed anew, as a warm one."""
+    """The cold start of the container is over: place it again, with memory of all kinds."""
 
     key: str
 
@@ -94,21 +94,21 @@ class ContainerExited:
 
 @dataclass(frozen=True, slots=True)
 class ContainerGone:
-    """The container was removed or its create failed: nothing of it is left."""
+    """The container was removed, or its create failed."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownOutcome:
-    """A create or start about the container ended without an answer; nothing is given back."""
+    """A create or start of the container ended without an answer; it keeps its grant."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateApplied:
-    """The container was seen to have these sets (read from its cgroup; or, not started yet, in the runtime's reply)."""
+    """The container has these sets (read from its cgroup or, before its start, from the runtime's reply)."""
 
     key: str
     cpus: CpuSet
@@ -119,31 +119,31 @@ class UpdateApplied:
 
 @dataclass(frozen=True, slots=True)
 class ContainerResized:
-    """The kubelet wants another size for the container, which may be running: it is placed anew, in place if it can."""
+    """The kubelet resizes the container, which may be running: place it again, if possible on its present CPUs."""
 
     key: str
     sizes: Sizes
-    """All of them, those that stay as they are included."""
+    """All sizes, including unchanged ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeRefused:
-    """There is no room for a size that the kubelet wants for the container: it goes on as it is."""
+    """There is no room for a size that the kubelet requests for the container, which keeps its present size."""
 
     key: str
     sizes: Sizes
-    """All of them."""
+    """All sizes that were requested."""
     at_s: float = 0.0
     """In seconds since the epoch."""
     believed: bool = False
-    """Whether the kubelet believes that it has this size, and does not ask again."""
+    """Whether the kubelet believes that the container has this size, so that it does not repeat the resize."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """There may be room for what the container should have: exclusive CPUs, or the size that had none before.
+    """There may be room for what the container should have: exclusive CPUs, or a size that was refused before.
 
-    It is placed as the policy says if there is, else nothing changes.
+    If there is, the policy places it; otherwise nothing changes.
     """
 
     key: str
@@ -151,65 +151,65 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """The policy that is passed with this event is another than before, or has other options; ends a release."""
+    """The policy passed with this event is new, or has new options; ends a release."""
 
     apply_all: bool = False
-    """Whether all containers are placed anew; otherwise only new ones are, and unplaced containers share CPUs."""
+    """Whether to place all containers again; otherwise only new ones, and unplaced containers share CPUs."""
     configuration: str = ""
     """For `Node.configuration`."""
     keeps_release: bool = False
-    """Whether a released node stays so: the configuration is that of before, which was away or lost for a while."""
+    """Whether a released node stays released: the configuration is the former one, which was missing for a while."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Containers may run everywhere and none is placed, until a `PolicyChanged`."""
+    """Containers may run on all CPUs and none is placed, until a `PolicyChanged`."""
 
     reason: str
-    """For people: who wanted it, and when."""
+    """For people: what requested it, and when."""
     configuration: str = ""
-    """The one in force, which does not end the release; empty: the node's."""
+    """The configuration in force, which does not end the release; empty: that of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyChanged:
-    """CPUs went offline or came online, or the pods' cgroup allows others."""
+    """CPUs went offline or came online, or the pods' cgroup allows other CPUs."""
 
     topology: Topology
-    """The machine as it is now. The same as before takes out of the grants what is no more: after a restart."""
+    """The present machine. If it is unchanged, missing CPUs are removed from the grants, as after a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A container that the runtime has, and where it is."""
+    """A container that exists in the runtime, with its sets."""
 
     container: Container
-    """Its key is the runtime's id; without a reservation it is not ours."""
+    """Its key is the runtime's id; without a reservation, criproxy has not placed it."""
     has: Applied | None = None
-    """The sets in force or, before its start, those that it will start with; None where they are not known."""
+    """The sets in force or, before its start, those that it will start with; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The runtime has pods and containers that we did not place, or that the store has lost.
+    """The runtime has pods and containers that criproxy did not place, or that the store has lost.
 
-    Those who come first choose first where two are in conflict.
+    If two containers conflict, the first one takes precedence.
     """
 
     pods: tuple[Pod, ...] = ()
     containers: tuple[Present, ...] = ()
     watch: bool = False
-    """Whether containers that are not ours stay unplaced; their CPUs are `Node.watched_cpus` then."""
+    """Whether containers that criproxy did not place stay unplaced; their CPUs are then `Node.watched_cpus`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardReported:
-    """A device plugin has said how a card is, or it is another matter now which containers use it."""
+    """A device plugin has reported the health of a card, or the containers that use a card have changed."""
 
     key: str
     """As `Incident.key`."""
     incident: Incident | None
-    """None: nothing is to be remembered of it."""
+    """None: forget the incident."""
 
 
 WorkloadEvent = (
@@ -228,27 +228,27 @@ WorkloadEvent = (
     | UpdateApplied
     | ContainerResized
 )
-"""About one pod or container: what happened to it, or is about to."""
+"""Events about one pod or container."""
 
 DesiredEvent = ResizeRefused | Promoted
-"""About what one container should have and has not."""
+"""Events about what one container should have but does not have."""
 
 DeviceEvent = CardReported
-"""About a card; no container gets another place by it."""
+"""Events about a card; they do not change grants."""
 
 NodeEvent = PolicyChanged | Released | TopologyChanged | Found
-"""About the whole node: the cost grows with the number of containers."""
+"""Events about the whole node: the cost grows with the number of containers."""
 
 Event = WorkloadEvent | DesiredEvent | DeviceEvent | NodeEvent
 
 
 def can_be_refused(event: Event) -> bool:
-    """Whether it need not be: somebody waits for the answer; everything else tells what has happened."""
+    """Whether *event* can be refused, because a caller waits for the answer; all other events have already happened."""
     return is_reservation(event) or isinstance(event, ContainerResized | Promoted)
 
 
 def is_reservation(event: Event) -> bool:
-    """Whether it is a create that the runtime has not heard of."""
+    """Whether *event* is a create that the runtime has not received."""
     return isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING
 
 

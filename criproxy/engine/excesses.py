@@ -1,4 +1,4 @@
-"""Containers that are over the quota of a vGPU: how far it is with each of them, as pure functions of the node."""
+"""Containers over the quota of a vGPU: the progress of the actions, as pure functions of the node."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,7 +11,7 @@ MAY_BE_STOPPED = frozenset({ContainerState.RUNNING, ContainerState.UNKNOWN})
 
 
 def begun(found: Incident, container: Container, now_s: float) -> Incident:
-    """An incident that is new, with what is to be done about its *container*."""
+    """Return a new incident with the action for its *container*."""
     excess = found.excess
     use = Use.KILLED if excess and excess.kills else next_use(Use.USES, container, found.action)
     acted = replace(excess, acted_s=now_s) if excess and excess.kills else excess
@@ -19,21 +19,21 @@ def begun(found: Incident, container: Container, now_s: float) -> Incident:
 
 
 def going_on(incidents: Iterable[Incident], life: str, card: tuple[str, str], quantity: Quantity) -> Incident | None:
-    """The incident about a quota of a container, if there is one that goes on."""
+    """Return the open incident about a quota of a container, if there is one."""
     return next((each for each in incidents if not each.ended and each.is_of_quota(life, *card, quantity)), None)
 
 
 def followed(incident: Incident, excess: Excess, node: Node, now_s: float, *, goes_on: bool) -> Incident:
-    """The incident as it is now that its container may have ended, or is gone.
+    """Update the incident after its container may have ended or been removed.
 
-    A container that has ended uses nothing, so that its incident is over; it is kept for what the status has to say.
+    A container that has ended uses no card, so that its incident is over; it is kept as long as its status needs it.
 
     Args:
-        incident: of a quota.
-        excess: that of the incident.
+        incident: an incident of a quota.
+        excess: the excess of the incident.
         node: has the container.
         now_s: in seconds since the epoch.
-        goes_on: whether a stop that has been begun is brought to its end although the incident is over.
+        goes_on: whether a stop that was begun continues although the incident is over.
     """
     container = next((each for each in node.containers.values() if each.life == excess.life), None)
     use = incident.containers.get(excess.life)
@@ -49,7 +49,7 @@ def followed(incident: Incident, excess: Excess, node: Node, now_s: float, *, go
 
 
 def next_use(use: Use, container: Container, action: Action) -> Use:
-    """How far it is with a container: to be stopped it has to run, and who has ended meanwhile was stopped."""
+    """Return the next state of the action: only running containers are stopped; ended ones count as stopped."""
     if use is Use.STOPPING and container.state is ContainerState.EXITED:
         return Use.STOPPED
     runs = container.state in MAY_BE_STOPPED and container.key != container.reservation
@@ -57,7 +57,7 @@ def next_use(use: Use, container: Container, action: Action) -> Use:
 
 
 def amounts(excess: Excess | None) -> dict[str, str | int]:
-    """What is used and allowed, for programs."""
+    """Return the used and the allowed amount, for programs."""
     if excess is None:
         return {}
     unit = "mib" if excess.quantity is Quantity.MEMORY else "percent"
@@ -65,5 +65,5 @@ def amounts(excess: Excess | None) -> dict[str, str | int]:
 
 
 def _may_end_yet(use: Use, excess: Excess, now_s: float) -> bool:
-    """Whether a process of it was killed so recently that its end may still be that."""
+    """Whether one of its processes was killed so recently that the container may still end because of that."""
     return use is Use.KILLED and now_s - excess.acted_s <= KILL_S

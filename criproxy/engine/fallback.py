@@ -1,6 +1,6 @@
-"""The policy that cannot fail: new containers share CPUs, and all others stay where they are.
+"""The fallback policy, which cannot fail: new containers share CPUs, and all others stay where they are.
 
-For what has happened already, while the configured policy is at fault.
+It decides about events that cannot be refused while the configured policy fails.
 """
 
 from criproxy.errors import NotEnough
@@ -15,14 +15,14 @@ class Fallback:
     """Gives no container exclusive CPUs, and takes none from a container that has some.
 
     Args:
-        options: of the policy in whose place this one is: what it may use counts.
+        options: the options of the policy that it replaces, for the available CPUs.
     """
 
     def __init__(self, options: Options | None = None) -> None:
         self.options = options or Options()
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The layout with *container* on the shared CPUs; one that has a place keeps it."""
+        """Return the layout with *container* on the shared CPUs; a container with a grant keeps it."""
         if container.key in node.grants:
             return Layout(node.grants, (f"{container.title} stays where it is: the policy was not asked",))
         part = self.options.within(node)
@@ -35,5 +35,5 @@ class Fallback:
         return Layout({**node.grants, container.key: Grant(shared, part.topology.mems)}, (reason,))
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; no container moves."""
+        """Return the layout without *key*; no container moves."""
         return Layout({other: grant for other, grant in node.grants.items() if other != key})

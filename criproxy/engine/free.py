@@ -1,4 +1,4 @@
-"""How much CPU is free on each NUMA node: whoever chooses cards wants CPUs next to them."""
+"""The free CPU of each NUMA node, for the choice of cards with free CPUs next to them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from criproxy.model.workload import ContainerState
 
 
 def free_milli(node: Node, reserved: CpuSet) -> Mapping[int, int]:
-    """By NUMA node, the milli-CPU that no container has asked for; of a node that is promised too much it is 0.
+    """Return the milli-CPU that no container has requested, by NUMA node; 0 for an overcommitted node.
 
     A container that shares CPUs of several NUMA nodes counts on each by the number of its CPUs there.
 
     Args:
-        node: with the places of its containers.
+        node: has the grants of its containers.
         reserved: CPUs that containers do not get.
     """
     usable = node.shared_cpus - reserved - node.topology.isolated_cpus
@@ -29,7 +29,7 @@ def free_milli(node: Node, reserved: CpuSet) -> Mapping[int, int]:
 
 
 def _asked(node: Node, usable: CpuSet) -> Counter[CpuSet]:
-    """What containers ask for of the CPUs that they share, by these CPUs: hundreds of them have few places."""
+    """Return the requests of shared containers by their CPUs: hundreds of containers have few distinct sets."""
     by_place: Counter[tuple[CpuSet, CpuSet]] = Counter()
     for key, container in node.containers.items():
         place = node.grants.get(key) or node.applied.get(key)

@@ -1,7 +1,7 @@
-"""Room for the memory of a container that has another size while it runs.
+"""Memory for a container that is resized while it runs.
 
-Policies see to it for those whom they place. Who is left alone, or keeps its memory, may be kept to NUMA nodes since an
-earlier policy all the same; if it was to grow there beyond what they have, it would be killed because of us.
+Policies handle this for the containers that they place. A container that is left alone, or keeps its memory, may still
+be restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, it would be killed because of us.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ _AS_IT_IS = MemoryWish(untouched="it was resized")
 
 
 def with_room(node: Node, layout: Layout, key: str, policy: Policy) -> Layout:
-    """The *layout* that *policy* made of *node*, with memory from more NUMA nodes for *key* if it must have them."""
+    """Return the *layout* that *policy* made from *node*, with more NUMA nodes for the memory of *key* if necessary."""
     old, new = node.grants[key], layout.grants.get(key)
     if new is None or new.mems != old.mems:
         return layout
@@ -27,5 +27,5 @@ def with_room(node: Node, layout: Layout, key: str, policy: Policy) -> Layout:
     more = place_memory(seen, layout.grants, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
     if more[key].mems == new.mems:
         return layout
-    told = f"{container.title} has grown: memory from NUMA nodes {format_cpuset(more[key].mems)}"
-    return replace(layout, grants=more, reasons=(*layout.reasons, told))
+    text = f"{container.title} has grown: memory from NUMA nodes {format_cpuset(more[key].mems)}"
+    return replace(layout, grants=more, reasons=(*layout.reasons, text))

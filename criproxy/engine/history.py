@@ -1,4 +1,4 @@
-"""What the history says of an event: an entry for each container that it concerns, and why others move by it."""
+"""The entries of the history about an event: one for each affected container, and why others move."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Entry:
     """A record before its texts are bounded."""
 
     about: Container | None
-    """None: it is about the node."""
+    """None: the entry is about the node."""
     kind: Kind
     sentences: tuple[str, ...]
     facts: dict[str, Fact]
@@ -47,7 +47,7 @@ class Entry:
 
 
 def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
-    """The entries about an event that led from *before* to *decision*."""
+    """Yield the entries about an event that led from *before* to *decision*."""
     after = decision.node
     match event:
         case PodCreated() | UpdateApplied() | ResizeRefused() | CardReported():  # their senders record more
@@ -93,7 +93,7 @@ _CAUSES: dict[type[Event], str] = {
 
 
 def cause(event: Event, node: Node) -> str:
-    """Why containers may move because of *event*, which is about to happen to *node*; empty where none does."""
+    """Return why *event*, which is about to be applied to *node*, may move containers; empty if it moves none."""
     match event:
         case ContainerCreating(container):
             return f"{container.title} was created"
@@ -110,8 +110,8 @@ def cause(event: Event, node: Node) -> str:
             return _CAUSES.get(type(event), "")
 
 
-def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
-    """One sentence about an update that went through: from where to where, why, and how we know."""
+def update_text(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
+    """Return a sentence about a successful update: the change, the reason, and how it was verified."""
     changes = [
         f"{name} {format_cpuset(old) or 'unknown'} → {format_cpuset(new)}"
         for name, old, new in (
@@ -120,20 +120,20 @@ def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
         )
         if new and old != new
     ]
-    changes += [told_quota(has, had).strip()] if had and had.lifted != has.lifted else []
+    changes += [quota_text(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
     known = "read back" if seen else "it counts from its start: it does not run yet"
     return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
 
 
 def sets(prefix: str, has: Applied | None) -> dict[str, str | int]:
-    """What a container *has*, as facts; empty texts where that is not known."""
+    """Return what a container *has*, as facts; empty texts if unknown."""
     cpus, mems = (format_cpuset(has.cpus), format_cpuset(has.mems)) if has else ("", "")
     return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}
 
 
-def told_quota(has: Applied, other: Applied) -> str:
-    """That a container *has* a CFS quota, or none, where that is another thing than *other*; else empty."""
+def quota_text(has: Applied, other: Applied) -> str:
+    """Return whether a container *has* a CFS quota, to append to a sentence; empty if that equals *other*."""
     if has.lifted == other.lifted:
         return ""
     return " without CFS quota" if has.lifted else " with a CFS quota"
@@ -169,7 +169,7 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
 
 
 def _origin(container: Container) -> str:
-    """Whence a container comes that has no stamp of ours."""
+    """Return how a container without a stamp was created."""
     if container.missed is None:
         return "was started without criproxy"
     during = container.missed.why is Miss.BYPASSED
@@ -177,18 +177,18 @@ def _origin(container: Container) -> str:
 
 
 def _own(decision: Decision) -> tuple[str, ...]:
-    """The sentences of a decision about one container that are not about others."""
+    """Return the sentences of a decision that are not about other containers."""
     return tuple(reason.text for reason in decision.reasons if reason.key in (None, decision.key))
 
 
 def _of_node(decision: Decision) -> Iterator[Entry]:
-    """An entry with the sentences about the node."""
+    """Yield an entry with the sentences about the node."""
     if sentences := tuple(reason.text for reason in decision.reasons if reason.key is None):
         yield Entry(None, Kind.NODE, sentences, {})
 
 
 def _of_others(decision: Decision) -> Iterator[Entry]:
-    """An entry for each container, other than the one that the event is about, about which there are sentences."""
+    """Yield an entry for each container with sentences, except the one that the event is about."""
     after = decision.node
     for key, sentences in _by_container(decision).items():
         if key != decision.key and key in after.containers:
@@ -196,7 +196,7 @@ def _of_others(decision: Decision) -> Iterator[Entry]:
 
 
 def _by_container(decision: Decision) -> dict[str, list[str]]:
-    """The sentences about each container, by its key."""
+    """Return the sentences by container key."""
     found: dict[str, list[str]] = {}
     for reason in decision.reasons:
         if reason.key is not None:
@@ -205,7 +205,7 @@ def _by_container(decision: Decision) -> dict[str, list[str]]:
 
 
 def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:
-    """The end of *container*, if this was one, and what it gave back."""
+    """Yield an entry about the end of *container*, if it ended, with the CPUs that it released."""
     now = after.containers.get(container.key)
     if now is container:
         return
@@ -222,7 +222,7 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
 
 
 def _left(after: Node, owned: CpuSet) -> str:
-    """What became of the CPUs that one who has ended owned."""
+    """Return what happened to the exclusive CPUs of a container that has ended, to append to a sentence."""
     if kept := owned & after.kept_cpus:
         return f": its exclusive CPUs {format_cpuset(kept)} are kept for its pod"
     if shared := owned & after.owned_cpus:

@@ -1,6 +1,6 @@
-"""What must be true of a node at every moment, as functions that tests, simulator and ``status --check`` share.
+"""The invariants of a node, as functions that tests, the simulator and ``status --check`` share.
 
-Each yields one sentence for every violation; no sentence means that all is well.
+Each yields one sentence for every violation.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,15 +13,15 @@ from criproxy.model.grant import NO_CPUS, CpuQuota
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 
-NOBODY: Mapping[str, CpuSet] = MappingProxyType({})
+NO_PODS: Mapping[str, CpuSet] = MappingProxyType({})
 
 
 def violations(
-    node: Node, reserved: CpuSet = NO_CPUS, *, grants_only: bool = False, later: Mapping[str, CpuSet] = NOBODY
+    node: Node, reserved: CpuSet = NO_CPUS, *, grants_only: bool = False, later: Mapping[str, CpuSet] = NO_PODS
 ) -> list[str]:
-    """All violations; *reserved* CPUs may not be exclusive, but those of *later*, by pod: these were exclusive before.
+    """Return all violations; *reserved* CPUs must not be exclusive, except those of *later*, by pod, which were before.
 
-    With *grants_only* those of the grants: a policy leaves a container alone by giving none, and the engine acts on it.
+    With *grants_only*, check only grants: a policy may leave a container without one, and the engine then adds it.
     """
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
@@ -43,14 +43,14 @@ def one_owner(node: Node) -> Iterator[str]:
 
 
 def _are_together(node: Node, one: str, other: str) -> bool:
-    """Whether two containers of one pod share all the CPUs that this pod has alone, as with pod-level resources."""
+    """Whether two containers of one pod share the pod's exclusive CPUs, as with pod-level resources."""
     containers = node.containers.get(one), node.containers.get(other)
     pods = {container.pod if container else None for container in containers}
     return len(pods) == 1 and pods <= node.pods.keys() and node.grants[one].exclusive == node.grants[other].exclusive
 
 
 def sharers_keep_off(node: Node) -> Iterator[str]:
-    """No container may run on an exclusive CPU of another one."""
+    """No container may run on exclusive CPUs of another container."""
     for key, grant in node.grants.items():
         foreign = (grant.cpus & node.exclusive_cpus) - grant.exclusive
         if kept := foreign - node.owned_cpus:
@@ -61,7 +61,7 @@ def sharers_keep_off(node: Node) -> Iterator[str]:
 
 
 def unplaced_keep_off(node: Node) -> Iterator[str]:
-    """A container that has no place runs on no exclusive CPU of another one, except where criproxy may not move it."""
+    """An unplaced container runs on no exclusive CPU of another container, except if criproxy must not move it."""
     for key in node.containers.keys() - node.grants.keys() if node.exclusive_cpus else ():
         if node.containers[key].state is ContainerState.EXITED or node.is_watched(key):
             continue
@@ -79,13 +79,13 @@ def nobody_without_cpu(node: Node) -> Iterator[str]:
 
 
 def shared_pool_left(node: Node) -> Iterator[str]:
-    """The next container that shares finds a CPU."""
+    """There is a CPU for the next shared container."""
     if node.topology.cpus and not node.shared_cpus:
         yield "no CPU is left for containers that share"
 
 
 def within_machine(node: Node) -> Iterator[str]:
-    """Grants name CPUs and memory that pods may use, and own only what they have, or another thread of such a core."""
+    """Grants have only CPUs and memory that pods may use; exclusive CPUs are granted, or threads of granted cores."""
     for key, grant in node.grants.items():
         if not grant.cpus <= node.topology.cpus:
             beyond = format_cpuset(grant.cpus - node.topology.cpus)
@@ -102,14 +102,14 @@ def within_machine(node: Node) -> Iterator[str]:
 
 
 def memory_is_usable(node: Node) -> Iterator[str]:
-    """The kernel finds memory of its own on the nodes of a grant: movable-only ones never stand alone."""
+    """The nodes of a grant have normal memory for the kernel: movable-only nodes are never alone in a grant."""
     for key, grant in node.grants.items():
         if grant.mems not in (node.topology.mems, NO_CPUS) and not node.topology.can_hold(grant.mems):
             yield f"{title_of(node, key)} has only NUMA nodes {format_cpuset(grant.mems)}, without normal memory"
 
 
 def memory_can_come_back(node: Node) -> Iterator[str]:
-    """A container that gave way returns to fewer nodes, in which the kernel finds memory of its own."""
+    """A container with additional memory nodes returns to fewer nodes, which have normal memory for the kernel."""
     for key, grant in node.grants.items():
         home = grant.home_mems
         if home and not (home < grant.mems and node.topology.can_hold(home)):
@@ -118,7 +118,7 @@ def memory_can_come_back(node: Node) -> Iterator[str]:
 
 
 def grants_have_containers(node: Node) -> Iterator[str]:
-    """Nothing is held for a container that is gone or has exited."""
+    """No container that is gone or has exited has a grant."""
     for key in node.grants:
         if key not in node.containers:
             yield f"unknown container {key} has a place"
@@ -127,7 +127,7 @@ def grants_have_containers(node: Node) -> Iterator[str]:
 
 
 def kept_for_living_pods(node: Node) -> Iterator[str]:
-    """CPUs are kept for pods that have not ended, are within the machine, and are not exclusive to another."""
+    """CPUs are kept only for pods that have not ended, exist, and are not exclusive to others."""
     living = {pod.uid for pod in node.pods.values() if not pod.stopped}
     for uid, kept in node.kept.items():
         if uid not in living:
@@ -140,7 +140,7 @@ def kept_for_living_pods(node: Node) -> Iterator[str]:
 
 
 def within_totals(node: Node) -> Iterator[str]:
-    """A pod keeps nothing beyond its total, and containers that share CPUs of their pod have no more of them."""
+    """A pod keeps no CPUs beyond its total, and containers that share CPUs of their pod have no more than that."""
     for uid, kept in node.kept.items():
         newest, owned = newest_sandbox(node, uid), owned_by(node, uid)
         total = newest.cap_milli if newest else None
@@ -151,13 +151,13 @@ def within_totals(node: Node) -> Iterator[str]:
         pod, group = node.pods[key], [each for each in node.containers_of(key) if each.key in node.grants]
         own = [node.grants[each.key].exclusive & node.grants[each.key].cpus for each in group]
         cpus, low = NO_CPUS.union(*own), sum(each.cpu_request_milli.low for each in group)
-        is_shared = len(cpus) < sum(map(len, own))  # others have what they ask for, whatever total was told
+        is_shared = len(cpus) < sum(map(len, own))  # other containers have their own requests, even beyond the total
         if is_shared and pod.cap_milli is not None and len(cpus) * 1000 > max(pod.cap_milli, low):
             yield f"the pod {pod.title} shares CPUs {format_cpuset(cpus)}, and asks for {pod.cap_milli}m in total"
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:
-    """A container without a CFS quota uses no CPU that another may use."""
+    """A container without a CFS quota uses no CPU that another container may use."""
     for key, grant in node.grants.items():
         if grant.quota is CpuQuota.LIFTED and grant.shares:
             shared = format_cpuset(grant.cpus - grant.exclusive)
@@ -165,7 +165,7 @@ def lifted_own_all(node: Node) -> Iterator[str]:
 
 
 def released_are_free(node: Node) -> Iterator[str]:
-    """After a release no CPU is exclusive; grants that are left are for the whole machine, and all others run there."""
+    """After a release no CPU is exclusive; remaining grants are for all CPUs, and all other containers run on these."""
     for key, grant in node.grants.items() if node.released else ():
         if grant.exclusive or grant.cpus != node.topology.cpus:
             yield f"{title_of(node, key)} is still restricted to CPUs {format_cpuset(grant.cpus)} after a release"
@@ -194,6 +194,6 @@ CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
 
 
 def title_of(node: Node, key: str) -> str:
-    """The name of the container *key*; the key itself where the node does not know it."""
+    """Return the name of the container *key*; the key itself if the node does not have it."""
     container = node.containers.get(key)
     return container.title if container else key

@@ -1,7 +1,7 @@
-"""Asks a policy with what is kept for pods in view: taken for all others, free for their own pod.
+"""Asks a policy while CPUs are kept for pods: they are taken for all other pods, and free for their own pod.
 
-A policy knows grants only, so what is taken is shown to it as the grant of one more container, which is taken out of
-its answer. The CPUs that cannot become exclusive are shown as `Node.watched_cpus`.
+A policy only knows grants, so taken CPUs are shown to it as the grant of a placeholder container, which is removed from
+its answer. CPUs that cannot become exclusive are shown as `Node.watched_cpus`.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from dataclasses import replace
 from criproxy.engine.kept import (
     NOTHING,
     keeps,
+    kept_text,
     newest_sandbox,
     of_living,
     owned_by,
     unused,
     with_kept_of,
     within_total,
-    words_of_kept,
 )
 from criproxy.engine.pod_total import PodLevel
 from criproxy.errors import NotEnough, Refused
@@ -31,15 +31,15 @@ from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 
 _TAKEN, _LEAVING, _BARRED = "kept/taken", "kept/leaving", "kept/barred"
-"""Keys of containers that there are not; no runtime's id or reservation has a slash."""
+"""Keys of placeholder containers; no runtime's id or reservation has a slash."""
 
 
 class Keeping:
-    """Adds to the answers of another policy what pods keep, and what containers of one pod share.
+    """Adds kept CPUs, and CPUs that containers of one pod share, to the answers of another policy.
 
     Args:
-        policy: the other one.
-        may_give: whether it may give CPUs to one container alone; else what is kept waits for one that does.
+        policy: the other policy.
+        may_give: whether it grants exclusive CPUs; if not, kept CPUs stay kept.
     """
 
     def __init__(self, policy: Policy, *, may_give: bool = True) -> None:
@@ -49,17 +49,17 @@ class Keeping:
         self._pod_level = PodLevel(policy, self._beside)
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The policy's layout, with what is kept after it if that is another thing; raises what it raises."""
+        """Return the policy's layout, with the kept CPUs if they change; raise what the policy raises."""
         try:
             return self.asked(node, container)[1]
         except NotEnough as error:
             pod = node.pods.get(container.pod)
-            if told := words_of_kept(node, pod.uid if pod else ""):
-                raise NotEnough(f"{error}; {told}") from None
+            if text := kept_text(node, pod.uid if pod else ""):
+                raise NotEnough(f"{error}; {text}") from None
             raise
 
     def shown(self, node: Node, container: Container) -> Node | None:
-        """The node as the policy sees it when it places *container*; None where it is not asked about its CPUs."""
+        """Return the node as the policy sees it when it places *container*; None if it does not choose the CPUs."""
         pod = node.pods.get(container.pod)
         try:
             if pod is not None and self._pod_level.place(node, container, pod):
@@ -70,14 +70,14 @@ class Keeping:
             return _view(node, node.kept_cpus - own - node.owned_cpus)
 
     def release(self, node: Node, key: str) -> Layout:
-        """The policy's layout without *key*; what is kept stays taken."""
+        """Return the policy's layout without *key*; kept CPUs stay taken."""
         if not node.kept:
             return self._policy.release(node, key)
         others = (grant.exclusive for other, grant in node.grants.items() if grant.exclusive and other != key)
         return _shown(node, self._policy.release(_view(node, node.kept_cpus - NO_CPUS.union(*others)), key))
 
     def asked(self, node: Node, container: Container) -> tuple[Node, Layout]:
-        """What the policy was shown when it gave its last answer, and the layout."""
+        """Return the node that the policy saw for its last answer, and the layout."""
         pod = node.pods.get(container.pod)
         if pod is not None and (together := self._pod_level.place(node, container, pod)):
             layout = together
@@ -93,12 +93,12 @@ class Keeping:
         return shown, self._within_total(node, layout, pod)
 
     def changed(self, node: Node, kept: Mapping[str, Kept]) -> Node:
-        """The node with other CPUs kept; shared containers leave these, and get those that are not kept any more."""
+        """Return the node with other kept CPUs; shared containers leave these, and get those no longer kept."""
         after = node.replace(kept=kept)
         return self._reshared(after, after.exclusive_cpus ^ node.exclusive_cpus)
 
     def _reshared(self, after: Node, moved: CpuSet) -> Node:
-        """The node in which shared containers have all shared CPUs, after *moved* CPUs were kept or given up."""
+        """Return the node with shared containers on all shared CPUs, after *moved* CPUs were kept or released."""
         if not moved:
             return after
         view = _view(after, after.exclusive_cpus - after.owned_cpus)
@@ -108,7 +108,7 @@ class Keeping:
         return after.replace(grants=entries_of(after.grants, layout.grants))
 
     def trimmed(self, node: Node) -> Node:
-        """The node in which no pod keeps more than its total, by the newest of its sandboxes."""
+        """Return the node in which no pod keeps more than its total, according to its newest sandbox."""
         for uid, kept in node.kept.items():
             if (newest := newest_sandbox(node, uid)) is None:
                 continue
@@ -118,12 +118,12 @@ class Keeping:
         return node
 
     def ended(self, node: Node) -> Node:
-        """The node without what was kept for pods that have ended."""
+        """Return the node without kept CPUs of pods that have ended."""
         kept = of_living(node)
         return node if kept is node.kept else self.changed(node, kept)
 
     def inherited(self, node: Node, pod: Pod, inherits: Mapping[str, CpuSet]) -> Node:
-        """The node that keeps for *pod* what its sandbox before had, as far as it is not exclusive to others."""
+        """Return the node that keeps for *pod* the CPUs of its former sandbox that are not exclusive to others."""
         if not inherits or not keeps(self) or not pod.uid or pod.uid in node.kept or node.released:
             return node
         free = unused(self.options.within(node), NO_CPUS.union(*inherits.values()), ())
@@ -134,11 +134,11 @@ class Keeping:
             left = kept.within(unused(node, kept.cpus, here))
             if left == kept and self.options.within(made).shared_cpus:
                 return made
-            kept = left if left != kept else NOTHING  # a container cannot leave: it has no other CPU
+            kept = left if left != kept else NOTHING  # otherwise a shared container would have no CPU
         return node
 
     def _beside(self, node: Node, container: Container) -> Layout:
-        """The policy's answer with all that is kept taken, but for what is kept for the container's own pod."""
+        """Return the policy's answer with all kept CPUs taken, except those of the container's own pod."""
         pod = node.pods.get(container.pod)
         own = node.kept.get(pod.uid, NOTHING).cpus if pod else NO_CPUS
         return self._asked(node, container, node.kept_cpus - own)[1]
@@ -150,20 +150,20 @@ class Keeping:
         return view, _shown(node, self._policy.place(view, container))
 
     def _with_own(self, node: Node, container: Container, pod: Pod) -> tuple[Node, Layout]:
-        """The layout for a container of *pod*, for which something is kept.
+        """Return the layout for a container of *pod*, which has kept CPUs.
 
-        It gets what its last attempt had, if that is what it asks for. Else it takes others, while the total of the pod
-        has room for them, and what is kept for its pod if it has not or if there are none.
+        It gets the CPUs of its last attempt, if they match its request. Otherwise it gets others if the total of the
+        pod has room for them; if not, or if there are none, it gets kept CPUs of its pod.
         """
         own, old = node.kept[pod.uid], node.grants.get(container.key)
-        is_new = old is None or not old.exclusive  # one that came while the policy was not asked has shared until now
+        is_new = old is None or not old.exclusive  # one created while the policy was not asked has shared until now
         had = own.of(container.name) - node.owned_cpus if is_new else NO_CPUS
         if had and (found := self._again(node, container, had)):
             return found
         with suppress(NotEnough):
             view, layout = self._asked(node, container, node.kept_cpus - had)
             mine = _owned(layout, container)
-            if had:  # its last attempt is not the last one any more
+            if had:  # the former attempt is no longer the last one
                 names = {**own.by_name, container.name: had & mine}
                 return view, replace(layout, kept=with_kept_of(node, pod.uid, Kept(names).within(own.cpus)).kept)
             if not (mine and is_new) or self._has_room(node, pod, own, mine):
@@ -171,13 +171,13 @@ class Keeping:
         return self._of_own(node, container, pod, own)
 
     def _of_own(self, node: Node, container: Container, pod: Pod, own: Kept) -> tuple[Node, Layout]:
-        """The layout for a container that gets CPUs which are kept for its *pod*, or has to have others beside them."""
+        """Return the layout for a container that gets kept CPUs of its *pod*, or others in addition to them."""
         view = _view(node, node.kept_cpus - own.cpus - node.owned_cpus)
         with suppress(NotEnough):
             only = _only(view, own.cpus - node.owned_cpus)
             layout = _shown(node, self._policy.place(only, container))
             mine = _owned(layout, container)
-            if mine and mine <= own.cpus:  # what it leaves of them stays kept, and no other pod may share it
+            if mine and mine <= own.cpus:  # the rest stays kept, and no other pod may share it
                 after = node.replace(grants=entries_of(node.grants, layout.grants))
                 made = self._reshared(after, own.cpus - after.owned_cpus)
                 return only, replace(layout, grants=made.grants)
@@ -186,7 +186,7 @@ class Keeping:
         return view, replace(layout, kept=with_kept_of(node, pod.uid, own.within(owned)).kept)
 
     def _again(self, node: Node, container: Container, had: CpuSet) -> tuple[Node, Layout] | None:
-        """Its place among the CPUs that its last attempt *had* alone; None if it is another by what it asks."""
+        """Return its place on the exclusive CPUs that its last attempt *had*; None if its request differs."""
         view = _only(_view(node, node.kept_cpus - had - node.owned_cpus), had)
         try:
             layout = _shown(node, self._policy.place(view, container))
@@ -202,15 +202,15 @@ class Keeping:
 
     @staticmethod
     def _has_room(node: Node, pod: Pod, own: Kept, mine: CpuSet) -> bool:
-        """Whether the total of *pod* has room for CPUs that are *mine* now, beside all that it keeps."""
+        """Whether the total of *pod* has room for the CPUs *mine* in addition to its kept CPUs."""
         if pod.cap_milli is None:
             return mine <= own.cpus
         return len(mine | own.cpus | owned_by(node, pod.uid)) * 1000 <= pod.cap_milli
 
     def _within_total(self, node: Node, layout: Layout, pod: Pod) -> Layout:
-        """The *layout* after the excess of what is kept for *pod* was given up, and what the policy lets others share.
+        """Return the *layout* without the excess of the kept CPUs of *pod*, and without kept CPUs that others share.
 
-        What a smaller container leaves may be kept under another name, too: the policy did not see it as taken.
+        CPUs that a smaller container leaves may be kept under another name, too: the policy did not see them as taken.
         """
         after = node.replace(grants=entries_of(node.grants, layout.grants), kept=layout.kept)
         own = after.kept.get(pod.uid)
@@ -227,7 +227,7 @@ class Keeping:
 
 
 def with_keepers(view: Node, node: Node) -> Node:
-    """The *view* that a policy was shown of *node*, with a container for each pod that keeps CPUs: it may leave."""
+    """Return the policy's *view* of *node* with a container for each pod with kept CPUs, so that it can leave."""
     if _TAKEN not in view.grants:
         return view
     left, grants, containers = view.grants[_TAKEN].exclusive, dict[str, Grant](), dict[str, Container]()
@@ -253,14 +253,14 @@ def _owned(layout: Layout, container: Container) -> CpuSet:
 
 
 def _view(node: Node, taken: CpuSet) -> Node:
-    """The node with *taken* CPUs exclusive to one more container, and nothing kept."""
+    """Return the node with the *taken* CPUs exclusive to a placeholder, and no kept CPUs."""
     if not taken:
         return node.replace(kept={}) if node.kept else node
     return node.replace(grants=with_entries(node.grants, {_TAKEN: Grant(taken, node.topology.mems, taken)}), kept={})
 
 
 def _only(view: Node, cpus: CpuSet) -> Node:
-    """The view in which no other CPUs than *cpus* can become exclusive."""
+    """Return the view in which only *cpus* can become exclusive."""
     barred = Container(key=_BARRED, pod="", name="")
     there = Applied(view.topology.cpus - cpus, view.topology.mems)
     return view.replace(
@@ -270,7 +270,7 @@ def _only(view: Node, cpus: CpuSet) -> Node:
 
 
 def _shown(node: Node, layout: Layout) -> Layout:
-    """The layout without the containers that exist only in a view."""
+    """Return the layout without the placeholder containers."""
     there = layout.grants.keys() & {_TAKEN, _LEAVING}
     if not there:
         return layout

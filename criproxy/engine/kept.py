@@ -1,7 +1,7 @@
-"""Which CPUs stay with a pod when containers of it end, and when they are given up.
+"""Kept CPUs: which CPUs stay with a pod when its containers end, and when they are released.
 
-A container that crashes must find its CPUs again: one that waits for room would take them meanwhile. Together with
-what its living containers have alone, a pod never keeps more than its total.
+A container that crashes must get its CPUs again: otherwise one that waits for room would take them meanwhile. Together
+with the exclusive CPUs of its running containers, a pod never keeps more than its total.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,42 +16,42 @@ from criproxy.policy.api import Policy
 from criproxy.policy.exclusive import exclusive_of
 
 NOTHING = Kept()
-_TOLD = 3
-"""Pods that a sentence names."""
+_NAMED = 3
+"""The number of pods that a sentence names."""
 
 
 def keeps(policy: Policy) -> bool:
-    """Whether *policy* leaves a pod the CPUs of its containers that end."""
+    """Whether *policy* keeps the CPUs of ended containers for their pod."""
     options = exclusive_of(policy)
     return options is not None and options.keep == "pod"
 
 
 def owned_by(node: Node, uid: str) -> CpuSet:
-    """The CPUs that containers of the pod *uid* have alone, those of an older sandbox included."""
+    """Return the exclusive CPUs of the containers of the pod *uid*, including those in an older sandbox."""
     return NO_CPUS.union(*(node.grants[key].exclusive for key in _holders(node, uid)))
 
 
 def newest_sandbox(node: Node, uid: str) -> Pod | None:
-    """The sandbox of the pod *uid* that was made last, of those that are not stopped."""
+    """Return the newest sandbox of the pod *uid* that is not stopped."""
     living = (pod for pod in node.pods.values() if pod.uid == uid and not pod.stopped)
     return max(living, key=lambda pod: pod.attempt, default=None)
 
 
 def pod_title(node: Node, uid: str) -> str:
-    """NAMESPACE/POD of the pod *uid*."""
+    """Return NAMESPACE/POD of the pod *uid*."""
     return next((pod.title for pod in node.pods.values() if pod.uid == uid), uid)
 
 
-def words_of_kept(node: Node, uid: str) -> str:
-    """For sentences of refusals: what is kept for other pods than *uid*; empty if nothing is."""
+def kept_text(node: Node, uid: str) -> str:
+    """Return a sentence about CPUs kept for pods other than *uid*, for refusals; empty if there are none."""
     others = [(other, kept.cpus - node.owned_cpus) for other, kept in sorted(node.kept.items()) if other != uid]
-    told = [f"{format_cpuset(cpus)} are kept for {pod_title(node, other)}" for other, cpus in others if cpus]
-    more = f" and more for {len(told) - _TOLD} other pods" if len(told) > _TOLD else ""
-    return f"CPUs {', '.join(told[:_TOLD])}{more}, whose containers have ended and may come back" if told else ""
+    texts = [f"{format_cpuset(cpus)} are kept for {pod_title(node, other)}" for other, cpus in others if cpus]
+    more = f" and more for {len(texts) - _NAMED} other pods" if len(texts) > _NAMED else ""
+    return f"CPUs {', '.join(texts[:_NAMED])}{more}, whose containers have ended and may come back" if texts else ""
 
 
 def by_name(node: Node, uid: str) -> dict[str, CpuSet]:
-    """What the pod *uid* has alone, by name of the container: for a sandbox that may come after this one."""
+    """Return the exclusive CPUs of the pod *uid* by container name, for its next sandbox."""
     alive = {node.containers[key].name: node.grants[key].exclusive for key in _holders(node, uid)}
     return {**node.kept.get(uid, NOTHING).by_name, **alive}
 
@@ -63,9 +63,9 @@ def _holders(node: Node, uid: str) -> list[str]:
 
 
 def with_leaver(node: Node, container: Container, had: CpuSet, policy: Policy) -> Node:
-    """The node that keeps the exclusive CPUs that *container*, which has ended, *had*.
+    """Return the node that keeps the exclusive CPUs that *container*, which has ended, *had*.
 
-    One that the runtime never made gives back what it had, and an ended pod keeps nothing.
+    The CPUs of a container that the runtime never created, or of an ended pod, are not kept.
     """
     pod = node.pods.get(container.pod)
     if not had or node.released or not container.has_id or not keeps(policy):
@@ -79,10 +79,10 @@ def with_leaver(node: Node, container: Container, had: CpuSet, policy: Policy) -
 
 
 def within_total(kept: Kept, owned: CpuSet, pod: Pod, node: Node) -> Kept:
-    """What of *kept* a *pod* keeps whose containers have *owned*: the excess of those that ended first is given up.
+    """Return what *pod*, whose containers have *owned*, may keep of *kept*; the oldest kept CPUs are released first.
 
-    What its living containers ask for beside what they own is a part of the total, too. Without a known total this is
-    all of it.
+    Requests of its running containers beyond their exclusive CPUs count towards the total, too. Without a known total,
+    it may keep all of it.
     """
     if pod.cap_milli is None:
         return kept
@@ -98,9 +98,9 @@ def within_total(kept: Kept, owned: CpuSet, pod: Pod, node: Node) -> Kept:
 
 
 def _shared_milli(node: Node, pod: Pod) -> int:
-    """The CPU that living containers of *pod* ask for beyond what they own, in milli.
+    """Return the CPU that running containers of *pod* request beyond their exclusive CPUs, in milli.
 
-    A container that asks for all of the pod has no size of its own, and does not count.
+    A container that requests the total of the pod has no size of its own, and does not count.
     """
     alive = (each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED)
     placed = [(each.cpu_request_milli.low, node.grants[each.key]) for each in alive if each.key in node.grants]
@@ -108,7 +108,7 @@ def _shared_milli(node: Node, pod: Pod) -> int:
 
 
 def with_kept_of(node: Node, uid: str, kept: Kept) -> Node:
-    """The node that keeps this for the pod *uid*; no container moves because of it."""
+    """Return the node with *kept* for the pod *uid*; no container moves."""
     if kept == node.kept.get(uid, NOTHING) and list(kept.by_name) == list(node.kept.get(uid, NOTHING).by_name):
         return node
     rest: dict[str, Kept] = {other: cpus for other, cpus in node.kept.items() if other != uid}
@@ -116,11 +116,11 @@ def with_kept_of(node: Node, uid: str, kept: Kept) -> Node:
 
 
 def of_living(node: Node) -> Mapping[str, Kept]:
-    """What is kept for pods of which some sandbox has not ended."""
+    """Return the kept CPUs of pods that have a sandbox which has not ended."""
     living = {pod.uid for pod in node.pods.values() if not pod.stopped}
     return node.kept if node.kept.keys() <= living else {u: kept for u, kept in node.kept.items() if u in living}
 
 
 def unused(node: Node, cpus: CpuSet, places: Iterable[CpuSet]) -> CpuSet:
-    """Those of *cpus* that are neither exclusive nor watched, and where none of those in *places* may run."""
+    """Return those of *cpus* that are neither exclusive nor watched, and not in any of *places*."""
     return (cpus & node.topology.cpus) - node.exclusive_cpus - node.watched_cpus - NO_CPUS.union(*set(places))

@@ -1,4 +1,4 @@
-"""The log line of a decision: the container, what it asked for, what it got, and why."""
+"""The log line of a decision: the container, its requests, its grant, and the reasons."""
 
 from collections.abc import Sequence
 
@@ -23,13 +23,13 @@ from criproxy.model.workload import Container
 
 
 def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[str, object]] | None:
-    """The sentence and the keys of a decision that placed, moved or released a container; None for all others."""
+    """Return the event text and the keys for a decision that placed, moved or released a container; None for others."""
     is_news = before.configuration or decision.updates or decision.reasons  # else it is the first one of a new node
     if isinstance(event, PolicyChanged) and (decision.node is before or not is_news):
-        return None  # of the former, it is asked once more, as after each start with unplaced containers
+        return None  # unchanged: the event repeats, as after each start with unplaced containers
     sentence = _sentence(event, decision)
     if sentence is not None:
-        keys = {**_who(decision), **_place(decision.grant)}
+        keys = {**_container(decision), **_place(decision.grant)}
     elif gone := _released(event, before, decision):
         sentence, keys = "place given back", _freed(before, gone)
     else:
@@ -53,7 +53,7 @@ def _sentence(event: Event, decision: Decision) -> str | None:
 
 
 def _released(event: Event, before: Node, decision: Decision) -> list[Container]:
-    """Whose places *event* has freed."""
+    """Return the containers that lost their grants by *event*."""
     match event:
         case ContainerExited(key) | ContainerGone(key):
             ended = [before.containers[key]] if key in before.containers else []
@@ -72,8 +72,8 @@ def _freed(before: Node, gone: Sequence[Container]) -> dict[str, object]:
     return {"containers": [each.title for each in gone], **freed}
 
 
-def _who(decision: Decision) -> dict[str, object]:
-    """The container that the decision is about, and what it asked for."""
+def _container(decision: Decision) -> dict[str, object]:
+    """Return the container that the decision is about, and its requests."""
     container = decision.node.containers.get(decision.key or "")
     return {} if container is None else {"container": container.title, "id": container.key, **_asked(container)}
 

@@ -1,7 +1,7 @@
-"""Pod-level resources: containers without a size of their own come with that of their pod, and share its CPUs.
+"""Pod-level resources: containers without a size of their own have that of their pod, and share its CPUs.
 
-Which pods these are is seen by their sizes: one container asks for as much as the whole pod, and is not alone. What the
-pod has alone is at most its total then, and all of its containers have the same CPUs.
+Such pods are recognised by their sizes: one container requests as much as the whole pod, and is not alone. The
+exclusive CPUs of the pod are then at most its total, and all of its containers have the same CPUs.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,17 +27,17 @@ from criproxy.policy.options import options_of
 
 @dataclass(frozen=True, slots=True)
 class PodLevel:
-    """Places containers of pods with a total of their own."""
+    """Places containers of pods with pod-level resources."""
 
     policy: Policy
     beside: Callable[[Node, Container], Layout]
-    """The answer of *policy*, with what is kept for other pods taken."""
+    """Returns the answer of *policy* with the kept CPUs of other pods taken."""
 
     def place(self, node: Node, container: Container, pod: Pod) -> Layout | None:
-        """The layout with *container* on the CPUs of its *pod*; None where it is not to share CPUs with its siblings.
+        """Return the layout with *container* on the CPUs of its *pod*; None if it does not share its siblings' CPUs.
 
         Raises:
-            NotEnough: the pod needs more CPUs than it has, and there are none; or has some together, and may not.
+            NotEnough: the pod needs more CPUs than it has, and there are none; or it shares some, and must not.
         """
         if container.pod not in node.pods_with_exclusive or exclusive_of(self.policy) is None:
             return None
@@ -48,7 +48,7 @@ class PodLevel:
             return None
         if not exclusive or total is None:
             return None
-        # One that shares them already would break up the group with a place of its own.
+        # A container that already shares them would break up the group if it got its own CPUs.
         is_among = container.key in node.grants and any(_overlap(node, [each, container]) for each in siblings)
         if not (wish := self._wish(node, container, total, must_fit=is_among)):
             return None
@@ -59,7 +59,7 @@ class PodLevel:
         return self._together(node, container.resized(replace(container.sizes, cpu_milli=total)), leader, siblings)
 
     def gathered(self, node: Node, container: Container, pod: Pod, layout: Layout) -> Layout:
-        """The *layout* in which the siblings of *container* share the CPUs that it has got for the whole pod."""
+        """Return the *layout* in which the siblings of *container* share the CPUs that it got for the whole pod."""
         grant = layout.grants.get(container.key)
         if not grant or not grant.exclusive or container.cpu_milli != pod.cap_milli or not exclusive_of(self.policy):
             return layout
@@ -73,10 +73,10 @@ class PodLevel:
         return replace(layout, grants=_all_on(layout, grant, moved))
 
     def _wish(self, node: Node, container: Container, total: int, *, must_fit: bool = False) -> Grant | None:
-        """What *container* would have with all that its pod asks for, on the empty machine; None where it owns none.
+        """Return the grant of *container* with its pod's total on the empty machine; None without exclusive CPUs.
 
         Raises:
-            NotEnough: the policy has too few CPUs for it at all; only with *must_fit*.
+            NotEnough: the policy has too few CPUs for it; only with *must_fit*.
         """
         key, asked = container.key, container.resized(replace(container.sizes, cpu_milli=total))
         alone = Node(node.topology, pods=node.pods, containers={key: asked})
@@ -89,7 +89,7 @@ class PodLevel:
         return wish if wish and wish.exclusive else None
 
     def _joined(self, node: Node, container: Container, leader: Grant, wish: Grant) -> "dict[str, Grant]":
-        """The grants with *container* where its siblings are, and memory near there if the policy pins it."""
+        """Return the grants with *container* on the CPUs of its siblings, with memory near them if it is pinned."""
         options = options_of(self.policy)
         seen = options.within(node)
         grant = replace(leader, mems=seen.topology.mems, home_mems=frozenset(), quota=restored(None))
@@ -100,7 +100,7 @@ class PodLevel:
         return _unlifted(grants, node, container)
 
     def _together(self, node: Node, asked: Container, leader: Grant, siblings: Sequence[Container]) -> Layout:
-        """All of them placed anew as one container that has what *leader* says; memory stays where it is."""
+        """Place them again as one container with the grant *leader*; memory stays where it is."""
         others = [each.key for each in siblings if node.grants[each.key].exclusive]
         old = node.grants.get(asked.key)
         seed = leader if old is None or not old.exclusive else old
@@ -116,20 +116,20 @@ class PodLevel:
 
 
 def _siblings(node: Node, container: Container) -> list[Container]:
-    """The other containers of its pod that have a place and may run."""
+    """Return the other containers of its pod that have a grant and have not exited."""
     beside = (each for each in node.containers_of(container.pod) if each.key != container.key)
     return [each for each in beside if each.state is not ContainerState.EXITED and each.key in node.grants]
 
 
 def _resized(node: Node, container: Container) -> bool:
-    """Whether *container* was placed before: only a create tells the total with it, that of a resize may be missed."""
+    """Whether *container* was placed before: creates contain the total of the pod, resizes may not."""
     return container.key in node.grants and container.missed is None
 
 
 def total_of_group(node: Node, pod: Pod, group: Sequence[Container]) -> int | None:
-    """The CPU that *group*, living containers of *pod*, shares, in milli; None where each has its own.
+    """Return the CPU that *group*, running containers of *pod*, shares, in milli; None if each has its own.
 
-    Those that share CPUs already go on so while their sizes change one after the other.
+    Containers that already share CPUs continue to do so while their sizes change one after the other.
     """
     total = pod.cap_milli
     low = sum(each.cpu_request_milli.low for each in group)
@@ -142,7 +142,7 @@ def total_of_group(node: Node, pod: Pod, group: Sequence[Container]) -> int | No
 
 
 def total_shared_by(node: Node, container: Container) -> int | None:
-    """The CPU that it shares with the containers of its pod, in milli; None where it has what it asks for itself."""
+    """Return the CPU that *container* shares with others of its pod, in milli; None if it has its own request."""
     pod, grant = node.pods.get(container.pod), node.grants.get(container.key)
     if pod is None or grant is None or not grant.exclusive:
         return None
@@ -152,7 +152,7 @@ def total_shared_by(node: Node, container: Container) -> int | None:
 
 
 def _exclusive_of_all(node: Node, group: Sequence[Container]) -> CpuSet:
-    """The CPUs that *group*, all of which have a place, has alone or together."""
+    """Return the exclusive CPUs of all containers of *group*, which all have grants."""
     return NO_CPUS.union(*(node.grants[each.key].exclusive for each in group))
 
 
@@ -162,7 +162,7 @@ def _overlap(node: Node, group: Sequence[Container]) -> bool:
 
 
 def _cut(node: Node, pod: Pod, siblings: Sequence[Container]) -> Node:
-    """The node in which *siblings* share no more than they and their *pod* ask for; no policy is asked about it."""
+    """Return the node in which *siblings* share no more than they and their *pod* request; without the policy."""
     owners = [each for each in siblings if node.grants[each.key].exclusive]
     group = [each for each in owners if any(_overlap(node, [each, other]) for other in owners if other is not each)]
     total, low = total_of_group(node, pod, owners), sum(each.cpu_request_milli.low for each in owners)
@@ -182,7 +182,7 @@ def _cut(node: Node, pod: Pod, siblings: Sequence[Container]) -> Node:
 
 
 def _all_on(layout: Layout, grant: Grant, moved: Sequence[Container]) -> "dict[str, Grant]":
-    """The grants of *layout* with all of *moved* on the CPUs of *grant*, and no quota of theirs lifted."""
+    """Return the grants of *layout* with all of *moved* on the CPUs of *grant*, and their quotas not lifted."""
     grants = layout.grants
     now = {
         each.key: replace(grant, quota=restored(grants[each.key])).with_memory_of(grants[each.key]) for each in moved
@@ -191,7 +191,7 @@ def _all_on(layout: Layout, grant: Grant, moved: Sequence[Container]) -> "dict[s
 
 
 def _unlifted(grants: "dict[str, Grant]", node: Node, container: Container) -> "dict[str, Grant]":
-    """The grants in which each container that shares CPUs with its siblings has the limit that it asked for."""
+    """Return the grants in which each container that shares CPUs with its siblings has its requested limit."""
     keys = [container.key, *(each.key for each in _siblings(node, container) if grants[each.key].exclusive)]
     lifted = {key: replace(grants[key], quota=restored(grants[key])) for key in keys if key in grants}
     changed = {key: grant for key, grant in lifted.items() if grant != grants[key]}
@@ -199,7 +199,7 @@ def _unlifted(grants: "dict[str, Grant]", node: Node, container: Container) -> "
 
 
 def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
-    """The layout for the new total of *pod*, if its containers share CPUs; None where none is placed anew."""
+    """Return the layout for the new total of *pod*, if its containers share CPUs; None if none moves."""
     if pod.key not in node.pods_with_exclusive:
         return None
     alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
@@ -216,9 +216,9 @@ def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
 
 
 def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
-    """The layout in which containers that share CPUs of *pod* have their own; None where these exceed its total.
+    """Return the layout in which containers that share CPUs of *pod* have their own; None if these exceed its total.
 
-    The largest ones keep what they can of the CPUs, and no memory moves.
+    The largest containers keep as many of the CPUs as possible, and no memory moves.
     """
     alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
     group = [each for each in alive if each.key in node.grants]
@@ -240,12 +240,12 @@ def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
 
 
 def _parts(node: Node, by_name: Kept, together: Sequence[Container]) -> "dict[str, Grant]":
-    """For each of those *together* its own part of the CPUs that they share; who gets none shares with all others."""
+    """Divide the CPUs that the containers *together* share among them; one that gets none has shared CPUs."""
     left, parts = _exclusive_of_all(node, together), dict[str, Grant]()
     for each in together:
         old, kept = node.grants[each.key], by_name.of(each.name)
         own, count = left & old.exclusive, each.cpu_milli // 1000
-        # What is kept for it would be kept beside others that it gets.
+        # Prefer its kept CPUs: otherwise they would stay kept in addition to the others that it gets.
         mine = take_cpus(node.topology, own & kept if len(own & kept) >= count else own, min(count, len(own)))
         parts[each.key] = replace(old, cpus=mine or node.shared_cpus, exclusive=mine)
         left -= mine
@@ -253,7 +253,7 @@ def _parts(node: Node, by_name: Kept, together: Sequence[Container]) -> "dict[st
 
 
 def apart_again(node: Node, gone: Container, policy: Policy) -> Node:
-    """The node after *gone* ended or came to nothing: its siblings may have had more CPUs because of it."""
+    """Return the node after *gone* ended or failed: its siblings may have had more CPUs because of it."""
     if gone.pod not in node.pods_with_exclusive or (pod := node.pods.get(gone.pod)) is None:
         return node
     if exclusive_of(policy) is None:

@@ -1,4 +1,4 @@
-"""What becomes of a pod itself: it comes, has another total, ends."""
+"""Events about a pod: it is created, gets another total, or ends."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def of_pod(node: Node, event: PodCreated | PodResized | PodNotReady, policy: Kee
     match event:
         case PodCreated(pod, inherits):
             known = node.replace(pods=with_entries(node.pods, {pod.key: pod}))
-            known = policy.ended(known) if pod.key in node.pods and node.kept else known  # may be of another uid now
+            known = policy.ended(known) if pod.key in node.pods and node.kept else known  # its uid may have changed
             after = policy.inherited(known, pod, inherits)
             return Decision(after, updates_between(node, after))
         case PodResized(key, cpu_total_milli):
@@ -28,7 +28,7 @@ def of_pod(node: Node, event: PodCreated | PodResized | PodNotReady, policy: Kee
 
 
 def stopped(node: Node, key: str) -> Node:
-    """The node in which no container of the sandbox *key* comes any more."""
+    """Return the node with the sandbox *key* stopped: no more containers start in it."""
     pod = node.pods.get(key)
     if pod is None or pod.stopped:
         return node
@@ -36,7 +36,7 @@ def stopped(node: Node, key: str) -> Node:
 
 
 def of_pod_ended(decision: Decision, before: Node, policy: Keeping) -> Decision:
-    """The *decision* about the end of a sandbox, after which nothing is kept for a pod that has no other one."""
+    """Return the *decision* about the end of a sandbox, without kept CPUs of pods that have no other sandbox."""
     after = policy.ended(decision.node)
     if after is decision.node:
         return decision
@@ -44,7 +44,7 @@ def of_pod_ended(decision: Decision, before: Node, policy: Keeping) -> Decision:
 
 
 def _resized(node: Node, key: str, cpu_total_milli: int, policy: Keeping) -> Decision:
-    """Know the new total of the pod *key*; containers that share its CPUs get as many of them as it says now."""
+    """Apply the new total of the pod *key*; containers that share its CPUs get as many as it now allows."""
     pod = node.pods.get(key)
     if pod is None or pod.cpu_total_milli == cpu_total_milli:
         return Decision(node)

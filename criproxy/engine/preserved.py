@@ -1,8 +1,8 @@
-"""Containers that are left alone: whatever happens to the others, these have all CPUs that are not exclusive.
+"""Preserved containers: the policy leaves them alone, and they run on all CPUs that are not exclusive.
 
-A policy leaves a container alone by giving it no grant. Without any it would run on the CPUs that others have for
-themselves; so it gets one here, in the pool `PRESERVED`, which follows what is exclusive from then on, under policies
-that know nothing of it, too. No policy counts what is in that pool.
+A policy leaves a container alone by giving it no grant. Without a grant it would run on exclusive CPUs of others, so
+the engine adds one in the pool `PRESERVED`, which is updated whenever the exclusive CPUs change, also under policies
+that do not preserve containers. Policies ignore this pool.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,9 +21,9 @@ from criproxy.policy.options import options_of
 
 
 class Preserving:
-    """Asks another policy, and adds to its answers those who are left alone.
+    """Adds grants for preserved containers to the answers of another policy.
 
-    The policy none leaves all containers alone: then it is only done where CPUs are exclusive, since an earlier policy.
+    The policy none leaves all containers alone: then grants are only added if an earlier policy left exclusive CPUs.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -32,10 +32,10 @@ class Preserving:
         self._policy = Lifting(policy)
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The policy's layout; raises what it raises.
+        """Return the policy's layout; raise what the policy raises.
 
         Raises:
-            NotEnough: the container is left alone, and every CPU of the machine is exclusive.
+            NotEnough: the container is preserved, and every CPU of the machine is exclusive.
         """
         layout, key = self._policy.place(node, container), container.key
         if key in layout.grants or (self._none and not node.exclusive_cpus):
@@ -44,19 +44,19 @@ class Preserving:
         return _followed(node, _left_alone(node, layout, container), node.preserved_keys | {key})
 
     def release(self, node: Node, key: str) -> Layout:
-        """The policy's layout without *key*."""
+        """Return the policy's layout without *key*."""
         layout, keys = self._policy.release(node, key), node.preserved_keys - {key}
         return _followed(node, layout, keys) if keys else layout
 
 
 def preserved(node: Node) -> Node:
-    """*node* with the preserved containers on all CPUs that are not exclusive."""
+    """Return *node* with the preserved containers on all CPUs that are not exclusive."""
     moved = _moved(node, node.grants, node.preserved_keys)
     return node.replace(grants=with_entries(node.grants, moved)) if moved else node
 
 
 def _left_alone(node: Node, layout: Layout, container: Container) -> Layout:
-    """The *layout* with a place for *container*; its memory stays, and that of a new one is left to the kernel."""
+    """Return the *layout* with a grant for *container*; its memory stays, and for a new one the kernel chooses."""
     cpus = node.topology.cpus - _exclusive(layout.grants)
     if not cpus:
         text = f"each CPU that may be used ({format_cpuset(node.topology.cpus)}) is exclusive to another"
@@ -77,11 +77,11 @@ def _followed(node: Node, layout: Layout, keys: Collection[str]) -> Layout:
 
 
 def _moved(node: Node, grants: Mapping[str, Grant], keys: Collection[str]) -> dict[str, Grant]:
-    """Of *grants* made of *node*, those of *keys* that must be others; the very same as before where they are alike."""
+    """Return the changed grants for *keys*, for a layout with *grants* made from *node*; reuse equal grants."""
     cpus, moved = interned(node.topology.cpus - _exclusive(grants) - node.kept_cpus), dict[str, Grant]()
     for key in keys & grants.keys():
         old, new = node.grants.get(key), grants[key]
-        # A policy that knows nothing of them may have placed it among those who share.
+        # A policy that does not preserve containers may have placed it in a shared pool.
         new = new if new.is_preserved or old is None else old.with_memory_of(new)
         made = replace(new, cpus=cpus or new.cpus)  # where every CPU is exclusive it stays: it runs on none of them
         made = old if old is not None and old == made else made

@@ -1,7 +1,7 @@
-"""Containers that should have more than they have: what was refused, what came while the policy was not asked.
+"""Containers that should have more than they have: refused sizes, and creates while the policy was not asked.
 
-What the kubelet asks for is either in force, refused and remembered, or, after a restart of the container, believed in
-force by the kubelet: then it is for us to make it true as soon as there is room.
+A size that the kubelet requests is in force, or refused and remembered, or, after a restart of the container, believed
+to be in force by the kubelet: then criproxy applies it as soon as there is room.
 """
 
 from collections.abc import Iterable
@@ -26,14 +26,14 @@ def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
     if isinstance(event, ResizeRefused):
         return _resize_refused(node, event)
     if isinstance(policy, Fallback) or node.released:
-        return Decision(node, key=event.key)  # what it should have is not known
+        return Decision(node, key=event.key)  # its desired size is unknown
     return _promoted(node, event.key, complete(policy))
 
 
 def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
-    """The node that remembers the refused sizes; those that are refused again keep the time of the first refusal.
+    """Return the node with the refused sizes; if they are refused again, the time of the first refusal stays.
 
-    What the kubelet once believed in force it does not ask for any more.
+    The kubelet does not repeat a size that it believes to be in force.
     """
     key, sizes = event.key, event.sizes
     container = node.containers.get(key)
@@ -49,7 +49,7 @@ def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
 
 
 def as_before(node: Node, new: Container, at_s: float) -> Container | None:
-    """*new* with the CPU size of the attempt before it, if the size that it asks for was refused to that one.
+    """Return *new* with the CPU size of its former attempt, if the requested size was refused for that attempt.
 
     Its memory and its quota are those of its create: only CPUs were missing.
     """
@@ -61,7 +61,7 @@ def as_before(node: Node, new: Container, at_s: float) -> Container | None:
 
 
 def _last_attempt(node: Node, new: Container) -> Container | None:
-    """The container of the same name and pod, in whatever sandbox, with the highest attempt below its own."""
+    """Return the container of the same name and pod, in any sandbox, with the highest attempt below its own."""
     pod = node.pods.get(new.pod)
     sandboxes = {new.pod, *(key for key, other in node.pods.items() if pod and pod.uid and other.uid == pod.uid)}
     earlier = (
@@ -73,14 +73,14 @@ def _last_attempt(node: Node, new: Container) -> Container | None:
 
 
 def is_believed(container: Container, sizes: Sizes) -> bool:
-    """Whether the kubelet, in asking for *sizes*, changes no CPU: it believes that these are in force already."""
+    """Whether *sizes* have the CPU size that the kubelet believes to be in force already."""
     desired = container.desired
     return desired is not None and desired.told and container.resized(desired.sizes).same_cpu(sizes)
 
 
 def with_memory_of(container: Container, sizes: Sizes) -> Container:
-    """The container with the memory of *sizes*, whose CPUs it still waits for."""
-    assert container.desired is not None  # asked for by the caller
+    """Return the container with the memory of *sizes*, while it still waits for their CPUs."""
+    assert container.desired is not None  # the caller has checked it
     return replace(
         container,
         memory_limit_bytes=sizes.memory_limit_bytes,
@@ -90,7 +90,7 @@ def with_memory_of(container: Container, sizes: Sizes) -> Container:
 
 
 def _promoted(node: Node, key: str, policy: Policy) -> Decision:
-    """The node with the container *key* placed as the policy says, if there is room for it."""
+    """Return the decision that lets the policy place the container *key*, if there is room for it."""
     container, grant = node.containers.get(key), node.grants.get(key)
     if container is None or grant is None or ignores(container, Promoted):
         return Decision(node, key=key)
@@ -111,7 +111,7 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
 
 
 def to_be_promoted(node: Node, why: Miss, keys: Iterable[str]) -> Node:
-    """The node that remembers of containers that the policy may owe them more than they have."""
+    """Return the node with the containers *keys* marked as not placed by the policy, because of *why*."""
     known = (node.containers[key] for key in keys if key in node.grants and key in node.containers)
     news = {each.key: replace(each, missed=Missed(why=why)) for each in known if each.missed is None}
     return node.replace(containers=with_entries(node.containers, news)) if news else node

@@ -1,6 +1,6 @@
 """Lifts the CFS quota of containers that run on exclusive CPUs only: there it protects no other, and only throttles.
 
-Policies say which CPUs are exclusive and know nothing of quotas; what follows from their layouts is decided here.
+Policies decide which CPUs are exclusive, and need not handle quotas; they follow from the layouts here.
 """
 
 from dataclasses import replace
@@ -15,10 +15,10 @@ from criproxy.policy.options import options_of
 
 
 class Lifting:
-    """Asks another policy, and adds to its answers what becomes of quotas.
+    """Adds the handling of quotas to the answers of another policy.
 
-    With ``cpuQuota: lift`` a container that is placed loses its quota if all its CPUs are exclusive. Without
-    the option none newly does; a quota that was lifted stays so until the container is placed anew or shares CPUs.
+    With ``cpuQuota: lift`` the quota of a container is lifted when it is placed, if all its CPUs are exclusive. Without
+    the option, no quota is newly lifted; a lifted quota stays so until the container is placed again or shares CPUs.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -27,14 +27,14 @@ class Lifting:
         self._lifts = self.options.cpu_quota == "lift"
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The policy's layout; raises what it raises."""
+        """Return the policy's layout; raise what the policy raises."""
         layout = self._policy.place(node, container)
         made = self._with_quotas(node, layout, container)
-        told = _told(container, node.grants.get(container.key), made.grants.get(container.key))
-        return replace(made, reasons=(*made.reasons, *told)) if told else made
+        reasons = _reasons(container, node.grants.get(container.key), made.grants.get(container.key))
+        return replace(made, reasons=(*made.reasons, *reasons)) if reasons else made
 
     def release(self, node: Node, key: str) -> Layout:
-        """The policy's layout without *key*."""
+        """Return the policy's layout without *key*."""
         return self._with_quotas(node, self._policy.release(node, key))
 
     def _with_quotas(self, node: Node, layout: Layout, placed: Container | None = None) -> Layout:
@@ -60,7 +60,7 @@ class Lifting:
 
 
 def _untouched(old: Grant | None, new: Grant) -> bool:
-    """Whether nothing has to be decided: the quota was never lifted, and without own CPUs it cannot be. Most are so."""
+    """Whether the quota was not and cannot be lifted, because there are no exclusive CPUs: the most frequent case."""
     return not new.exclusive and new.quota is CpuQuota.LEFT and (old is None or old.quota is CpuQuota.LEFT)
 
 
@@ -73,23 +73,23 @@ def _quota(container: Container | None, old: Grant | None, new: Grant, *, may_li
 
 
 def owns_all(grant: Grant) -> bool:
-    """Whether a container runs on no CPU that another may use: one that also shares keeps its quota."""
+    """Whether a container runs on exclusive CPUs only: one that also shares CPUs keeps its quota."""
     return bool(grant.exclusive) and not grant.shares
 
 
 def honest(grant: Grant) -> Grant:
-    """*grant* with its quota restored if it was lifted and the container does not own all of its CPUs any more."""
+    """Return *grant* with its quota restored if it was lifted but the container now shares CPUs."""
     if grant.quota is CpuQuota.LIFTED and not owns_all(grant):
         return replace(grant, quota=CpuQuota.RESTORED)
     return grant
 
 
 def restored(old: Grant | None) -> CpuQuota:
-    """What becomes of the quota of a container that had the grant *old* and is to own nothing."""
+    """Return the quota handling for a container that had the grant *old* and will have no exclusive CPUs."""
     return CpuQuota.LEFT if old is None or old.quota is CpuQuota.LEFT else CpuQuota.RESTORED
 
 
-def _told(container: Container, old: Grant | None, new: Grant | None) -> tuple[str, ...]:
+def _reasons(container: Container, old: Grant | None, new: Grant | None) -> tuple[str, ...]:
     before, after = old.quota if old else CpuQuota.LEFT, new.quota if new else CpuQuota.LEFT
     if before is after or new is None or (asked := container.asked_quota) is None:
         return ()

@@ -1,8 +1,9 @@
-"""A release: what it does to a node, what a node does while it is released, and what became of its containers.
+"""A release: its effect on the node, the behaviour of a released node, and the outcome for its containers.
 
-Each container is granted the whole machine and loses that grant as soon as it is applied: so what is left of a release
-is in `Node.grants`, over restarts too, and a container that was released is not touched any more. What it has is still
-followed, for the check. What it had before is in `Node.former`: it goes back there when the release ends.
+Each container is granted the whole machine and loses that grant as soon as it is applied. So `Node.grants` has the
+containers that are not released yet, even after a restart, and released containers are not touched any more. Their
+applied state is still updated, for the check. Their former grants are in `Node.former`, and return when the release
+ends.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,18 +21,18 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Miss
 
 BY_NONE = "the policy is none"
-"""Why a node was released by its policy: nobody has asked for that, and nobody checks what others make of it."""
+"""The reason of a release by the policy none: it was not requested, and changes by other programs are not checked."""
 
 
 class LetGo:
-    """The policy of a released node: it places no container, and leaves the grants of those not yet released."""
+    """The policy of a released node: it places no container, and keeps the grants of those not released yet."""
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The same layout: *container* gets no grant."""
+        """Return the present layout: *container* gets no grant."""
         return Layout(node.grants, (f"{container.title} is left alone: {node.released}",))
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*."""
+        """Return the layout without *key*."""
         return Layout({other: grant for other, grant in node.grants.items() if other != key})
 
 
@@ -44,10 +45,10 @@ _UNPLACED = {
 
 
 def release(node: Node, reason: str, configuration: str = "") -> Decision:
-    """Unpin all containers: what is applied is forgotten, so that each is updated and its cgroup read once more.
+    """Unpin all containers: drop the applied state, so that each is updated and its cgroup read again.
 
-    Containers that are only watched, or must not be updated, stay as they are. The *configuration* in force, if it
-    is given, does not end the release.
+    Watched containers, and those that must not be updated, stay as they are. The *configuration* in force, if
+    given, does not end the release.
     """
     whole = Grant(node.topology.cpus, node.topology.mems)
     stays = (key for key, each in node.containers.items() if node.is_watched(key) or each.stays)
@@ -68,45 +69,45 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
 
 
 def _former(node: Node, freed: Iterable[str]) -> Mapping[str, Grant]:
-    """What each of those *freed* had: on a node that was released already, what it had before that."""
+    """Return the former grants of the containers *freed*; on a released node, those from before that release."""
     had = node.former if node.released else {**node.grants, **node.former}
     return {key: had[key] for key in freed if key in had}
 
 
 def as_before_release(node: Node) -> Node:
-    """The node with each container that was released where it was, unless CPUs or memory nodes of that are gone."""
+    """Return the node with each released container on its former grant, if all its CPUs and memory nodes exist."""
     back = {key: node.former[key] for key in _movable(node) if _is_there(node.topology, node.former[key])}
     return without_former(node.replace(grants={**node.grants, **back}))
 
 
 def without_former(node: Node) -> Node:
-    """The node that remembers no place from before a release; who was found and has none now is not only watched."""
+    """Return the node without grants from before a release; containers without a grant do not count as watched."""
     nowhere = [key for key in _movable(node) if key not in node.grants]
     return node.replace(former={}, applied=without(node.applied, nowhere) if nowhere else None)
 
 
 def _movable(node: Node) -> list[str]:
-    """The released containers that may be moved."""
+    """Return the released containers that may be moved."""
     return [key for key in node.former if key in node.containers and not node.containers[key].stays]
 
 
 def before_release(node: Node, key: str, now: Applied) -> Applied | None:
-    """What the container *key*, which has this *now*, had before the release; None where that is not known."""
+    """Return what the container *key*, which has *now*, had before the release; None if unknown."""
     if not node.released or (had := node.former.get(key)) is None:
         return None
     return Applied(had.cpus, had.mems or now.mems, now.lifted)
 
 
 def _is_there(topology: Topology, grant: Grant) -> bool:
-    """Whether the machine has all that *grant* names."""
+    """Whether all CPUs and memory nodes of *grant* exist on the machine."""
     mems = grant.mems | grant.home_mems
     return grant.cpus | grant.exclusive <= topology.cpus and (not mems or mems <= topology.mems)
 
 
 def _freed(node: Node, key: str, whole: Grant) -> Grant:
-    """The *whole* machine for the container *key*, with the CPU limit that it asked for.
+    """Return a grant of the *whole* machine for the container *key*, with its requested CPU limit.
 
-    One of ours of which nothing is known any more may have lost that; one that has a place is known.
+    If criproxy placed a container but its grant is unknown, its quota may have been lifted.
     """
     old, container = node.grants.get(key), node.containers[key]
     may_be_lifted = bool(container.reservation) if old is None else old.quota is not CpuQuota.LEFT
@@ -118,7 +119,7 @@ def _freed(node: Node, key: str, whole: Grant) -> Grant:
 
 
 def still_released(node: Node, topology: Topology) -> Decision:
-    """A released node on the machine *topology*: who is left gets all of that one, as does who had all before."""
+    """Switch a released node to *topology*: containers not released yet, and those that had all CPUs, get all CPUs."""
     whole = {quota: Grant(topology.cpus, topology.mems, quota=quota) for quota in CpuQuota}
     grants = {
         key: replace(whole[grant.quota], pool=PRESERVED) if grant.is_preserved else whole[grant.quota]
@@ -134,21 +135,21 @@ def still_released(node: Node, topology: Topology) -> Decision:
 
 
 def let_go(node: Node, key: str, applied: Applied) -> Node:
-    """A released node after *applied* was seen of *key*: if that is the whole machine, the container is done with."""
+    """Return a released node after *applied* was read for *key*; if that is the whole machine, drop its grant."""
     grant = node.grants.get(key)
     if grant is None and key not in node.applied:
         return node
     if grant is None or not in_place(grant, applied):
         return node.replace(applied={**node.applied, key: applied})
     known = {other: has for other, has in node.applied.items() if other != key}
-    is_ours = key in node.former or node.containers[key].reservation  # another one would be taken for a watched one
+    is_ours = key in node.former or node.containers[key].reservation  # others would count as watched
     if is_ours and node.released != BY_NONE:
         known[key] = applied
     return node.replace(grants={other: kept for other, kept in node.grants.items() if other != key}, applied=known)
 
 
 def successor(node: Node, container: Container) -> Container | None:
-    """*container* as it is on *node*, under its id if it had none; None if it has ended."""
+    """Return *container* as it is on *node* now, maybe with a new id; None if it has ended."""
     found = node.containers.get(container.key)
     if found is None and not container.has_id:
         found = next((each for each in node.containers.values() if each.reservation == container.reservation), None)
@@ -156,19 +157,19 @@ def successor(node: Node, container: Container) -> Container | None:
 
 
 def is_settled(node: Node, key: str) -> bool:
-    """Whether nothing is left to be done for the container *key*: it is released, or in its place."""
+    """Whether the container *key* needs no more updates: it is released, or has what it was granted."""
     grant = node.grants.get(key)
     return grant is None or (not node.released and in_place(grant, node.applied.get(key)))
 
 
 def outcome_of(container: Container, before: Node, node: Node, settled: str, troubles: Mapping[str, Trouble]) -> Values:
-    """What became of one container by a release or its end, as in the answer of ``criproxy release``.
+    """Return the outcome of a release or its end for one container, as in the answer of ``criproxy release``.
 
     Args:
-        container: as it was right after that.
-        before: the node before that.
-        node: the node now.
-        settled: the word for it if nothing is left to be done.
+        container: the container right after the event.
+        before: the node before the event.
+        node: the present node.
+        settled: the word for a container that needs no more updates.
         troubles: the updates that fail, by container.
     """
     now = successor(node, container)

@@ -1,4 +1,4 @@
-"""Containers with exclusive CPUs that the policy file reserves: only those that had them before it did."""
+"""Containers with exclusive CPUs that the policy file reserves: they got them before the file reserved them."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from criproxy.model.node import Node
 
 
 def owners_of(node: Node, reserved: CpuSet) -> Iterator[tuple[str, str, CpuSet]]:
-    """Container, pod (both as keys) and CPUs, of each container that owns any of *reserved*."""
+    """Yield the keys of container and pod, and the CPUs, of each container with exclusive CPUs among *reserved*."""
     for key, grant in node.grants.items() if reserved else ():
         if cpus := grant.exclusive & reserved:
             container = node.containers.get(key)
@@ -16,7 +16,7 @@ def owners_of(node: Node, reserved: CpuSet) -> Iterator[tuple[str, str, CpuSet]]
 
 
 def owned_by_pod(node: Node, reserved: CpuSet) -> dict[str, CpuSet]:
-    """Which of *reserved* each pod owns; a container that crashes comes back into the same pod under another key."""
+    """Return the exclusive CPUs among *reserved* by pod: a container that restarts has a new key in the same pod."""
     found: dict[str, CpuSet] = {}
     for _, pod, cpus in owners_of(node, reserved):
         found[pod] = found.get(pod, NO_CPUS) | cpus

@@ -1,4 +1,4 @@
-"""Which containers have less than the policy would give them: asked about the empty machine.
+"""Containers that have less than the policy would grant them on the empty machine.
 
 The controller promotes these as soon as there is room, and `status`, its check and `explain` name them.
 """
@@ -17,7 +17,7 @@ from criproxy.policy.exclusive import exclusive_of
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A container that should have exclusive CPUs, and shares."""
+    """A container that should have more exclusive CPUs than it has."""
 
     container: Container
     cpus: int
@@ -25,20 +25,20 @@ class Shortfall:
     has: int
     """How many it has."""
     refusal: str
-    """Why the policy would refuse it even there; empty where it would not."""
+    """Why the policy would refuse it even on the empty machine; empty if it would not."""
     pod_cpu_milli: int | None = None
-    """The CPU that all containers of its pod share, if it is less than it asks for itself; else None."""
+    """The CPU that all containers of its pod share, if it is less than its own request; else None."""
 
     @property
     def missed(self) -> Missed | None:
-        """Set where it came while the policy was not asked: then something is wrong, not only different."""
+        """Set if it was created while the policy was not asked: then the shortfall is a problem."""
         return self.container.missed
 
 
 def unplaced(node: Node) -> list[str]:
-    """The keys of the containers that share where there was room when the policy was not asked about them.
+    """Return the keys of the shared containers about which the policy was not asked.
 
-    Some should own CPUs: those `shortfalls` has.
+    Some should have exclusive CPUs: `shortfalls` returns those.
     """
     if node.released:
         return []
@@ -50,28 +50,28 @@ def unplaced(node: Node) -> list[str]:
 
 
 def refusal(node: Node, key: str, policy: Policy) -> str:
-    """Why *policy* would refuse one of those `unplaced`; empty where it would not."""
+    """Return why *policy* would refuse one of the `unplaced` containers; empty if it would not."""
     return _granted(complete(policy), node, node.containers[key])[1]
 
 
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
-    """The containers that share although *policy* would give them exclusive CPUs on an empty machine.
+    """Return the shared containers to which *policy* would grant exclusive CPUs on an empty machine.
 
-    Slow: it asks the policy once for each Guaranteed container that shares.
+    This is slow: it asks the policy once for each shared Guaranteed container.
     """
     found = (shortfall(node, policy, key) for key in node.grants)
     return [one for one in found if one]
 
 
 def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
-    """What the container *key* lacks; None where it lacks nothing, the node is released, or it is not known."""
+    """Return what the container *key* lacks; None if it lacks nothing, is unknown, or the node is released."""
     container, grant = node.containers.get(key), node.grants.get(key)
     if policy is None or node.released or container is None or grant is None:
         return None
     if container.state is ContainerState.EXITED:
         return None
     if container.desired and container.desired.told:
-        return None  # what it lacks is a size
+        return None  # it lacks a size, not exclusive CPUs
     whole = container.cpu_milli // 1000
     if whole <= len(grant.exclusive) or not (container.missed or container.qos is QosClass.GUARANTEED):
         return None
@@ -79,7 +79,7 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
     owed, refused = _granted(policy, alone, container)
     count = len(owed.exclusive) if owed else 0
     if refused and container.missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
-        count = whole  # it will not come to have them, whatever room there is
+        count = whole  # the policy will never grant them
     if count <= len(grant.exclusive):
         return None
     total = total_shared_by(node, container)
@@ -88,10 +88,10 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
 
 
 def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:
-    """What it would get on *node*; why nothing, if it would be refused."""
+    """Return its grant on *node*, or the reason if it would be refused."""
     try:
         return policy.place(node, container).grants.get(container.key), ""
     except Refused as error:
         return None, str(error)
-    except Exception:  # noqa: BLE001 (a stranger's policy: nobody can say)
+    except Exception:  # noqa: BLE001 (an external policy failed: the grant is unknown)
         return None, ""

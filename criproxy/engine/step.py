@@ -1,12 +1,13 @@
-"""The only transition of a node's state.
+"""The single transition function of a node's state.
 
-`step` knows no clock, disk, log or socket. Events about something unknown change nothing: calls race with
-lists, and an undo may come after the thing is gone.
+`step` uses no clock, disk, log or socket. Events about unknown containers or pods change nothing: calls race with
+lists, and an undo may come after the container is gone.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from criproxy.engine.adoption import adopt
 from criproxy.engine.blocked import blocked, elsewhere, last_blocked
 from criproxy.engine.changes import policy_changed, topology_changed
 from criproxy.engine.checked_policy import CheckedPolicy
@@ -38,7 +39,6 @@ from criproxy.engine.events import (
     WorkloadEvent,
 )
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.found import adopt
 from criproxy.engine.growing import with_room
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
@@ -62,7 +62,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     """Apply *event* to *node*.
 
     Raises:
-        Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
+        Refused: only for `ContainerCreating` and `ContainerResized`; the node is unchanged.
     """
     if not isinstance(policy, CheckedPolicy):
         return _step(node, event, policy)
@@ -89,7 +89,7 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR091
             return adopt(node, event, policy)
         case _:
             decision = _remembered(_of_workload(node, event, policy), event, asked)
-            arrives = isinstance(event, ContainerCreated)  # what it was sent counts there, and nothing was kept by it
+            arrives = isinstance(event, ContainerCreated)  # its message was sent before: compare with that
             return _trimmed(node, decision, policy) if decision.node.kept and not arrives else decision
 
 
@@ -103,7 +103,7 @@ def _reported(node: Node, event: CardReported) -> Decision:
 
 
 def _trimmed(before: Node, decision: Decision, policy: Keeping) -> Decision:
-    """The *decision* without what a pod would keep beyond its total, which another sandbox of it may have changed."""
+    """Return the *decision* without kept CPUs beyond the pod's total, which another sandbox may have changed."""
     after = policy.trimmed(decision.node)
     if after is decision.node:
         return decision
@@ -111,7 +111,7 @@ def _trimmed(before: Node, decision: Decision, policy: Keeping) -> Decision:
 
 
 def _remembered(decision: Decision, event: WorkloadEvent, asked: Policy) -> Decision:
-    """The decision about a resize that no policy was asked about: it is made good later."""
+    """Return the decision about a resize; if the policy was not asked, mark the container for promotion."""
     if isinstance(event, ContainerResized) and isinstance(asked, Fallback):
         return replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
     return decision
@@ -148,14 +148,14 @@ def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Keeping) -> Deci
 
 
 def _advanced(node: Node, key: str, event: Event) -> Node:
-    """The node after *event* about the container *key*."""
+    """Return the node after *event* about the container *key*."""
     return advanced(node, [node.containers[key]] if key in node.containers else (), TRANSITIONS[type(event)])
 
 
 def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] | None:
-    """What `Policy.place` is given when *event* about one container is applied to *node*; None where none is placed.
+    """Return the arguments of `Policy.place` when *event* is applied to *node*; None if no container is placed.
 
-    To ask afterwards how it was decided.
+    For explanations of the decision afterwards.
     """
     keeping = complete(policy)
     match event:
@@ -177,13 +177,13 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
 
 
 def _twin(beside: Sequence[Container], new: Container) -> Container | None:
-    """The container whose create *new* repeats, of those *beside* it in its pod."""
+    """Return the container whose create *new* repeats, of those *beside* it in its pod."""
     alive = (c for c in beside if not ignores(c, ContainerCreating))
     return next((c for c in alive if c.identity == new.identity), None)
 
 
 def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: Policy) -> tuple[Node, Container]:
-    """The node that knows *new*, and how it knows it."""
+    """Return the node including *new*, and *new* as the node has it."""
     ended = advanced(node, _older(beside, new), LATER_ATTEMPT)
     freed = _release(node, ended, policy).node if ended is not node else node
     container = new
@@ -193,7 +193,7 @@ def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: P
 
 
 def _older(beside: Sequence[Container], new: Container) -> list[Container]:
-    """The earlier attempts of *new*, of those *beside* it in its pod."""
+    """Return the earlier attempts of *new*, of those *beside* it in its pod."""
     return [c for c in beside if c.name == new.name and c.attempt < new.attempt]
 
 
@@ -207,7 +207,7 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     layout = policy.place(view or known, container)
     grants, applied = entries_of(known.grants, layout.grants), known.applied
     grant = grants.get(container.key)
-    if grant:  # the create message says it, so the runtime has it with the container
+    if grant:  # the create message contains it, so the runtime applies it
         applied = with_entries(applied, {container.key: granted(grant)})
     after = known.replace(grants=grants, applied=applied, kept=layout.kept)
     reasons = (*layout.reasons_about(container.key), *([Reason(container.key, why.text)] if view else []))
@@ -215,18 +215,18 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
 
 
 def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> Decision:
-    """Give *new* the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
+    """Give *new* the place of *twin*, whose create it repeats; place it again if its pod was resized in between."""
     reasons: tuple[Reason, ...] = (Reason(twin.key, f"{new.title} repeats a create and inherits its place"),)
     after = node
     if not twin.has_id and twin.sizes != new.sizes:
         resized = _resized(node, twin.key, new.sizes, policy)
         after, reasons = resized.node, (*reasons, *resized.reasons)
-    after = _said_again(after, twin.key)
+    after = _with_both_sent(after, twin.key)
     return Decision(after, updates_between(node, after), reasons, twin.key)
 
 
-def _said_again(node: Node, key: str) -> Node:
-    """The node in which *key* may have what its first create message said, or what a second one says now."""
+def _with_both_sent(node: Node, key: str) -> Node:
+    """Return the node in which *key* may have the CPUs of its first create message, or of the second one."""
     grant, applied = node.grants.get(key), node.applied.get(key)
     if grant is None or applied is None or grant.cpus <= applied.cpus:
         return node
@@ -247,8 +247,8 @@ def _created(node: Node, event: ContainerCreated) -> Decision:
         former=renamed(node.former, reservation, key) if node.former else None,
     )
     if container.stays and (grant := after.grants.get(key)) and not owns_all(grant):
-        after = after.replace(grants=without(after.grants, (key,)))  # who shares has to move for others
-    # While it had no id, others' arrivals could not update it: what its message said may be outdated.
+        after = after.replace(grants=without(after.grants, (key,)))  # a shared container would have to move for others
+    # While it had no id, it could not be updated when others arrived: the cpuset in its message may be outdated.
     return Decision(after, updates_between(node, after, arrived=key), key=key)
 
 
@@ -263,7 +263,7 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     try:
-        # What does not change is not placed anew: a container that shares is not refused for lack of exclusive CPUs.
+        # If the CPU size is unchanged, do not place it again: a shared container must not be refused for lack of CPUs.
         placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
     except Refused:
         if not is_believed(before, sizes):
@@ -272,7 +272,7 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
         placed = Layout(known.grants)
     layout = with_room(known, placed, key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-    if node.grants[key].exclusive and not after.grants[key].exclusive:  # what its siblings share may be too much now
+    if node.grants[key].exclusive and not after.grants[key].exclusive:  # its siblings may share too many CPUs now
         after = apart_again(after, container, policy)
     return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
@@ -287,7 +287,7 @@ def _warmed(node: Node, key: str, policy: Policy) -> Decision:
         return Decision(known, key=key)
     try:
         layout = policy.place(known, container)
-    except Refused as error:  # it runs, so it goes on where it is
+    except Refused as error:  # it runs, so it stays where it is
         text = f"{container.title} stays after its cold start: {error}"
         return Decision(known, reasons=(Reason(key, text),), key=key)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
@@ -303,7 +303,7 @@ def _applied(node: Node, key: str, applied: Applied) -> Decision:
 
 
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
-    """Give back every grant whose container is gone or has exited in *after*."""
+    """Release the grants of all containers that are gone or have exited in *after*."""
     reasons: tuple[Reason, ...] = ()
     for holder in before.grants if key is None else before.grants.keys() & {key}:
         container = after.containers.get(holder)
@@ -321,7 +321,7 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
 
 
 def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) -> Node:
-    """The node *after* the owner of CPUs has *ended*, with what is kept for its pod: nothing that it could not use."""
+    """Return the node *after* an exclusive container has *ended*, with the CPUs that are kept for its pod."""
     why, pod = blocked(before, ended), before.pods.get(ended.pod)
     if not why.used or pod is None:
         return with_leaver(after, ended, before.grants[ended.key].exclusive, policy)
@@ -329,7 +329,7 @@ def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) ->
 
 
 def _kept_as_before(before: Node, moved: Node, ended: Container, policy: Policy) -> Node:
-    """The node in which siblings have *moved* off CPUs of one that has ended, which are kept for that one."""
+    """Return the node in which siblings have *moved* off CPUs of an *ended* container, which are kept for it."""
     pod = moved.pods.get(ended.pod)
     if moved.kept == before.kept or not isinstance(policy, Keeping) or not pod or pod.uid not in before.kept:
         return moved

@@ -1,7 +1,7 @@
-"""Which cpuset a container may be given at this moment: its grant, less what others still have to give up.
+"""The cpuset that a container may have at this moment: its grant without CPUs that others still have to leave.
 
-Nothing but the node decides it. It is asked again after every change, so the order of updates, shrinks before the
-grows that need them, follows from the state and survives failures, retries and restarts.
+It depends only on the node, and is computed again after every change. So the order of updates (containers that lose
+CPUs before those that get them) follows from the state, and survives failures, retries and restarts.
 """
 
 from dataclasses import replace
@@ -13,16 +13,16 @@ from criproxy.model.resources import LIFTED_US, CfsQuota
 
 
 def target(node: Node, key: str, held: CpuSet) -> Applied | None:
-    """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
+    """Return what to set for the container *key* now; None if it has to wait for others or has its grant.
 
-    *held* are the CPUs on which others may be running that must give them up.
+    *held* are the CPUs on which others may be running, but which they must leave.
 
-    A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
-    to the part of its grant that is free or where it is anyway, or, if nothing of it is, to the CPUs that are not
-    exclusive: best to those that no other container has to leave, but if there are none, to all of them. Otherwise
-    containers that change places would wait for each other for ever.
+    A container that only gets CPUs waits until all of them are free. One that must leave some does so at once: it moves
+    to the part of its grant that is free or that it already has or, if that is empty, to the CPUs that are not
+    exclusive: preferably to those that no other container has to leave; if there are none, to all of them. Otherwise
+    containers that swap CPUs would wait for each other for ever.
 
-    A quota is given back at once, and lifted as soon as the container runs on its exclusive CPUs alone.
+    A quota is restored at once, and lifted as soon as the container runs only on its exclusive CPUs.
     """
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):
@@ -38,12 +38,12 @@ def target(node: Node, key: str, held: CpuSet) -> Applied | None:
 
 
 def _lifted(grant: Grant, cpus: CpuSet) -> bool:
-    """Whether a container that is on *cpus* on its way to its grant has no quota there."""
+    """Whether the quota of a container is lifted while it is on *cpus*, on the way to its *grant*."""
     return grant.quota is CpuQuota.LIFTED and cpus <= grant.exclusive
 
 
 def quota_for(node: Node, key: str, wanted: Applied) -> CfsQuota | None:
-    """The quota that the container *key* has with *wanted*; None where that is none of our business."""
+    """Return the quota to send for the container *key* with *wanted*; None if criproxy does not change its quota."""
     asked = node.containers[key].asked_quota
     if asked is None or node.grants[key].quota is CpuQuota.LEFT:
         return None

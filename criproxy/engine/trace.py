@@ -1,7 +1,7 @@
-"""What a node was asked, as lines that can be kept and asked again: the format of traces.
+"""The format of traces: the events of a node as lines that can be stored and replayed.
 
-The first line is the `Header`: whose trace it is, and the machine. Each other line is an event with its time; it has
-no secrets, since events carry only what placement depends on. docs/simulate.md describes the lines.
+The first line is the `Header` with the machine and the origin of the trace. Each other line is an event with its time;
+it has no secrets, since events contain only what placement depends on. docs/simulate.md describes the lines.
 """
 
 import json
@@ -31,20 +31,20 @@ MARK = "criproxy_trace"
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind for kind in (*get_args(WorkloadEvent), TopologyChanged) if kind is not UpdateApplied
 }
-"""The events that a trace may have, by name: what was asked, not what came of it or what a person did."""
+"""The events that a trace may have, by name: requests and changes, but not their results or commands of operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Whose trace it is."""
+    """The origin of a trace."""
 
     topology: Topology
     policy: str = ""
-    """The name of the one that placed."""
+    """The name of the policy in force."""
     started: str = ""
-    """When, as an ISO time."""
+    """When it was recorded, as an ISO time."""
     version: str = ""
-    """Of the criproxy that recorded it."""
+    """The version of the criproxy that recorded it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +52,30 @@ class Traced:
     """One event."""
 
     at_s: float
-    """Since the beginning."""
+    """Since the beginning of the trace."""
     event: Event
     refused: str = ""
-    """The sentence with which the policy refused it; empty where it did not."""
+    """The message with which the policy refused it; empty if it did not."""
 
 
 def header_line(header: Header) -> str:
-    """The first line, without its end."""
+    """Return the first line, without a newline."""
     return json.dumps({MARK: VERSION, **to_plain(header)})
 
 
 def is_header(beginning: bytes) -> bool:
-    """Whether a file with this *beginning* is a trace, of whatever version."""
+    """Whether a file with this *beginning* is a trace, of any version."""
     return beginning.startswith(b'{"%b":' % MARK.encode())
 
 
 def line(traced: Traced) -> str:
-    """Another line, without its end."""
+    """Return the line of an event, without a newline."""
     values = {"at": round(traced.at_s, 3), "event": type(traced.event).__name__, **to_plain(traced.event)}
     return json.dumps(values | ({"refused": traced.refused} if traced.refused else {}))
 
 
 def parse_header(text: str) -> Header:
-    """What `header_line` has written; raises ValueError with what is wrong."""
+    """Parse the output of `header_line`; raise ValueError with the mistake."""
     values = _values(text)
     if values.get(MARK) != VERSION:
         raise ValueError(f"this is not a trace of version {VERSION}: {MARK!r} is {values.get(MARK)!r:.40}")
@@ -83,7 +83,7 @@ def parse_header(text: str) -> Header:
 
 
 def parse_line(text: str) -> Traced:
-    """What `line` has written; raises ValueError with what is wrong."""
+    """Parse the output of `line`; raise ValueError with the mistake."""
     values = _values(text)
     kind = KINDS.get(str(values.get("event")))
     if kind is None:
@@ -107,7 +107,7 @@ def _values(text: str) -> dict[str, object]:
 
 
 def asked(event: Event) -> Iterator[Event]:
-    """The events of a trace that say the same as *event*; those who were found came in the usual way once."""
+    """Yield the events of a trace that correspond to *event*; adopted containers appear as created and started."""
     if isinstance(event, Found):
         yield from map(PodCreated, event.pods)
         for present in event.containers:
@@ -117,7 +117,7 @@ def asked(event: Event) -> Iterator[Event]:
 
 
 def population(node: Node) -> Iterator[Event]:
-    """How those who are on *node* came, in their order."""
+    """Yield the events that lead to the pods and containers on *node*, in their order."""
     yield from map(PodCreated, node.pods.values())
     for container in node.containers.values():
         yield from _came(container)

@@ -34,18 +34,18 @@ from criproxy.model.workload import Container, ContainerState
 
 
 class Effect(Enum):
-    """What an event does to a container that it brings into no other state."""
+    """The effect of an event on a container whose state does not change."""
 
     STAYS = "stays"
-    """The event counts: the container may get another place, size or key."""
+    """The event applies: the container may get another place, size or key."""
     IGNORED = "ignored"
-    """Nothing about the container changes."""
+    """The container does not change."""
     FORGOTTEN = "forgotten"
-    """The container is taken out of the node."""
+    """The container is removed from the node."""
 
 
 Row = Mapping[ContainerState, ContainerState | Effect]
-"""What an event does to a container, by the state in which the container is."""
+"""The effect of an event on a container, by its state."""
 
 CREATING, CREATED, RUNNING = ContainerState.CREATING, ContainerState.CREATED, ContainerState.RUNNING
 UNKNOWN, EXITED = ContainerState.UNKNOWN, ContainerState.EXITED
@@ -66,7 +66,7 @@ TRANSITIONS: Mapping[type[Event], Row] = {
     ContainerExited: _row(EXITED, EXITED, EXITED, EXITED, IGNORED),
     ContainerGone: _row(FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN),
     UnknownOutcome: _row(UNKNOWN, UNKNOWN, UNKNOWN, STAYS, IGNORED),
-    # A create or a start that is in flight, or of unknown outcome, decides: until then the container keeps its place.
+    # A create or start in flight, or of unknown outcome, decides about the container: until then it keeps its place.
     PodStopped: _row(STAYS, EXITED, EXITED, STAYS, IGNORED),
     PodGone: _row(FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN, FORGOTTEN),
     PodCreated: _WHILE_IT_LIVES,
@@ -83,25 +83,25 @@ TRANSITIONS: Mapping[type[Event], Row] = {
     Found: _WHILE_IT_LIVES,
     CardReported: _WHILE_IT_LIVES,
 }
-"""What each event does to a container that it is about; a container that exited never runs again."""
+"""The effect of each event on its container; a container that has exited never runs again."""
 
 LATER_ATTEMPT: Row = _row(IGNORED, EXITED, IGNORED, IGNORED, IGNORED)
-"""What the create of a later attempt does to an earlier one, which the kubelet has given up if it never ran."""
+"""The effect of the create of a later attempt on an earlier one, which the kubelet has given up if it never ran."""
 
 
 def ignores(container: Container | None, event: type[Event]) -> bool:
-    """Whether *event* changes nothing about *container*; None is a container that the node does not know."""
+    """Whether *event* does not change *container*; None is a container that the node does not have."""
     return container is None or TRANSITIONS[event][container.state] is IGNORED
 
 
 def state_after(container: Container, row: Row) -> ContainerState:
-    """The state of a container that is not forgotten."""
+    """Return the state of a container after *row*, which does not remove it."""
     cell = row[container.state]
     return cell if isinstance(cell, ContainerState) else container.state
 
 
 def advanced(node: Node, containers: Iterable[Container], row: Row) -> Node:
-    """The node after *row* was applied to *containers* of it; nothing is applied any more to those that ended."""
+    """Return the node after *row* was applied to *containers* of it, without the applied state of those that ended."""
     forgotten, changed = list[str](), dict[str, Container]()
     for each in containers:
         if row[each.state] is FORGOTTEN:

@@ -1,4 +1,4 @@
-"""What two states of a node mean for the containers in the runtime."""
+"""The updates that containers in the runtime need after a step from one node to another."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,13 +16,13 @@ _AS_BEFORE = "memory from where it came before"
 def updates_between(
     before: Node, after: Node, arrived: str | None = None, *, placed: bool = False
 ) -> tuple[Update, ...]:
-    """The containers whose place in *after* is another than in *before*; those that lose CPUs first, then by key.
+    """Return the containers whose grant in *after* differs from *before*; those that lose CPUs first, then by key.
 
     Args:
-        before: the state whose layout has been sent already.
-        after: the state to reach. Containers without a runtime id, new ones and those that left are not updated.
-        arrived: the key of a container that just got its id; it is compared with what its create message said.
-        placed: a container with a place in *after* only ran before on any CPU, and is updated.
+        before: the state whose layout was already sent.
+        after: the state to reach. Containers without a runtime id, new ones and removed ones are not updated.
+        arrived: the key of a container that just got its id; it is compared with its create message.
+        placed: whether to update containers that have a grant only in *after*: they could run on any CPU before.
     """
     losing, others = list[Update](), list[Update]()
     for loses, update in _changes(before, after, arrived, placed=placed):
@@ -31,8 +31,8 @@ def updates_between(
 
 
 def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) -> Iterator[tuple[bool, Update]]:
-    """Each update by key, and whether its container loses a CPU."""
-    # Most containers share one pool, so most comparisons are of the very same two sets.
+    """Yield each update, sorted by key, and whether its container loses a CPU."""
+    # Most containers share one pool, so most comparisons are of the same two objects.
     compared: dict[tuple[CpuSet, CpuSet], tuple[bool, bool]] = {}
     earlier, grants, containers = before.grants, after.grants, after.containers
     for key in sorted(changed_keys(earlier, grants)):
@@ -55,7 +55,7 @@ def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) ->
 
 
 def _as_sent(node: Node, key: str) -> Grant | None:
-    """The grant as its create message said it, so far as it differs from the one now."""
+    """Return the grant in its create message, if it differs from the present one."""
     applied, grant = node.applied.get(key), node.grants[key]
     if applied is None or applied == granted(grant):
         return grant
@@ -67,9 +67,9 @@ def _has_id(container: Container) -> bool:
 
 
 def with_memory_as_before(node: Node, grants: Mapping[str, Grant], key: str) -> Mapping[str, Grant]:
-    """The layout *grants*, made of *node* for *key*, with all memory where it was.
+    """Return the layout *grants*, made from *node* for *key*, with all memory where it was.
 
-    For events at which no container comes or goes: the memory of an unplaced container stays where the kernel has it.
+    For events that add or remove no container: the memory of an unplaced container stays where the kernel put it.
     """
     before = node.grants
     nowhere = Grant(frozenset(), frozenset())
@@ -80,6 +80,6 @@ def with_memory_as_before(node: Node, grants: Mapping[str, Grant], key: str) -> 
 
 
 def reasons_with_memory_as_before(layout: Layout, key: str) -> tuple[Reason, ...]:
-    """Those of the *layout* about the container *key*; what it says of memory does not happen then."""
+    """Return the reasons of the *layout* about the container *key*, with those about memory replaced: it stays."""
     own = layout.reasons_about(key)
     return tuple(Reason(each.key, _AS_BEFORE) if isinstance(each.text, AboutMemory) else each for each in own)

@@ -1,1 +1,1 @@
-"""The values that everything speaks in: immutable, pure, without a clock or a disk."""
+"""The values that all packages use: immutable, pure, without a clock or a disk."""

@@ -13,7 +13,7 @@ _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def format_milli(cpu_milli: int) -> str:
-    """Milli-CPU as in a pod's resources, such as ``250m`` and ``2``."""
+    """Format milli-CPU as in a pod's resources, such as ``250m`` and ``2``."""
     whole, rest = divmod(cpu_milli, 1000)
     return f"{cpu_milli}m" if rest or not whole else f"{whole}"
 
@@ -29,7 +29,7 @@ def are(count: int) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Bytes with a binary unit and at most three digits that matter, such as ``64 MiB`` and ``1.5 GiB``."""
+    """Format bytes with a binary unit and at most three significant digits, such as ``64 MiB`` and ``1.5 GiB``."""
     value, unit = float(size_bytes), "B"
     for larger in _UNITS:
         if value < 1024:
@@ -39,13 +39,13 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def format_interval(amount: Interval, one: Callable[[int], str]) -> str:
-    """An amount that is only known to lie between two, each written by *one*; once where both read the same."""
+    """Format an interval, each end with *one*; only once if both texts are equal."""
     low, high = one(amount.low), one(amount.high)
     return low if low == high else f"{low} to {high}"
 
 
 def parse_milli(text: str) -> int:
-    """CPU as in a pod's resources, such as ``250m``, ``2`` and ``1.5``, in milli-CPU; parts of one round up.
+    """Parse CPU as in a pod's resources, such as ``250m``, ``2`` and ``1.5``, to milli-CPU, rounded up.
 
     Raises:
         ValueError: it is none.
@@ -57,7 +57,7 @@ def parse_milli(text: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Memory as in a pod's resources, such as ``64Mi`` (2^20) and ``100M`` (10^6), in bytes; parts of one round up.
+    """Parse memory as in a pod's resources, such as ``64Mi`` (2^20) and ``100M`` (10^6), to bytes, rounded up.
 
     Raises:
         ValueError: it is none.
@@ -69,7 +69,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """A duration with its unit, such as ``500ms``, ``11s`` and ``1.5h``, in seconds.
+    """Parse a duration with its unit, such as ``500ms``, ``11s`` and ``1.5h``, to seconds.
 
     Raises:
         ValueError: it is none.
@@ -89,7 +89,7 @@ def _quantity(text: str) -> tuple[str, str, str]:
 
 
 def _scaled(whole: str, fraction: str, factor: int) -> int:
-    """Exact, and never down: a bit more than a unit needs another one."""
+    """Return the exact product, rounded up."""
     parts = int(whole + fraction) * factor
     divisor: int = 10 ** len(fraction)
     return -(-parts // divisor)

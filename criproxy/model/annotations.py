@@ -10,38 +10,38 @@ from collections.abc import Mapping
 from criproxy.model.amounts import parse_seconds
 
 DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
-"""In the order in which they count: ours wins."""
+"""In the order of their precedence: ours comes first."""
 
 MAX_VALUE_CHARS = 16_384
-"""Of one annotation: to read it takes time, in which no other container is placed."""
+"""The longest value that is read: no other container is placed meanwhile."""
 COLD_START = "cold-start"
 MAX_COLD_START_S = 3600.0
 _COLD_START = re.compile(r"""\s*\{?\s*(?:"?duration"?\s*:)?\s*["']?([0-9.]+[a-z]+)["']?\s*\}?\s*""")
 
 
 def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those of a pod's *annotations* that a policy may read; nothing else of them is kept.
+    """Return those of a pod's *annotations* that a policy may read; the others are not stored.
 
-    Of a value that is longer than a policy reads, one character more is kept, so that it is refused.
+    A value that is too long is cut to one character more than the limit, so that it is refused.
     """
     return {key: value[: MAX_VALUE_CHARS + 1] for key, value in annotations.items() if _domain(key) in DOMAINS}
 
 
 def _domain(key: str) -> str:
-    """The one of our domains that *key* ends with, as far as its slash."""
+    """Return the domain of `DOMAINS` at the end of *key*, before its slash."""
     name = key.partition("/")[0]
     return next((domain for domain in DOMAINS if name == domain or name.endswith(f".{domain}")), "")
 
 
 def effective(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:
-    """The annotation that says *key* for a container of a pod: its full name and its value.
+    """Return the effective annotation *key* for a container of a pod: its full name and its value.
 
-    What is said about the container goes before what is said about its pod, and our domain before all others.
+    Annotations for the container take precedence over those for its pod, and our domain over all others.
 
     Args:
-        annotations: of the pod.
+        annotations: the annotations of the pod.
         key: such as ``prefer-isolated-cpus``.
-        container: its name in the pod.
+        container: the name of the container in the pod.
     """
     for domain in DOMAINS:
         for name in (f"{key}.{domain}/container.{container}", f"{key}.{domain}/pod", f"{key}.{domain}"):
@@ -51,10 +51,10 @@ def effective(annotations: Mapping[str, str], key: str, container: str) -> tuple
 
 
 def parse_cold_start(text: str) -> float:
-    """The seconds in a value of the annotation ``cold-start``, such as ``duration: 10s`` or ``10s``.
+    """Parse a value of the annotation ``cold-start``, such as ``duration: 10s`` or ``10s``, to seconds.
 
     Raises:
-        ValueError: it is no duration, or one beyond `MAX_COLD_START_S`.
+        ValueError: it is not a duration, or exceeds `MAX_COLD_START_S`.
     """
     found = _COLD_START.fullmatch(text)
     try:

@@ -7,14 +7,14 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 CpuSet = frozenset[int]
-"""Ids of logical CPUs, or of NUMA nodes where the name says mems."""
+"""Ids of logical CPUs or, in names with ``mems``, of NUMA nodes."""
 
 MAX_ID = 4095
 """The largest id that is accepted: the kernel's own largest configuration is 8192 bits, machines stay below half."""
 _LONG = 10
-"""So many digits are no id, whatever they are."""
+"""A number with so many digits is never an id."""
 _SHOWN = 60
-"""Characters of such a text in a message."""
+"""Characters of an invalid text in an error message."""
 
 
 def numbered(noun: str, ids: CpuSet) -> str:
@@ -23,10 +23,10 @@ def numbered(noun: str, ids: CpuSet) -> str:
 
 
 def parse_cpuset(text: str) -> CpuSet:
-    """Read kernel list notation; the empty text is the empty set.
+    """Parse kernel list notation; the empty text is the empty set.
 
     Raises:
-        ValueError: names the part that is wrong.
+        ValueError: the text is invalid; the message names the invalid part.
     """
     if not text.strip():
         return frozenset()
@@ -39,7 +39,7 @@ def _parse_part(part: str, text: str) -> range:
         where = f" in {text.strip()!r}" if part != text else ""
         raise ValueError(f"{part.strip()!r}{where} is neither an id nor a range such as 0-3")
     words = (first, last or first)
-    # A bound on the length keeps int() cheap whatever is fed in.
+    # A bound on the length keeps int() cheap for any input.
     if endless := [word for word in words if len(word) >= _LONG]:
         raise ValueError(f"{endless[0][:_SHOWN]} in {text.strip()[:_SHOWN]!r} is beyond the largest id, {MAX_ID}")
     low, high = map(int, words)
@@ -56,18 +56,18 @@ def _is_id(word: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def interned(cpus: CpuSet) -> CpuSet:
-    """The same set, always as one object: then most comparisons end at once."""
+    """Return one shared object for all equal sets: then most comparisons end at once."""
     return cpus
 
 
 @lru_cache(maxsize=4096)
 def united(one: CpuSet, other: CpuSet) -> CpuSet:
-    """What is in either of two sets, `interned`: hundreds of balloons join the same sets with every event."""
+    """Return the union of two sets, `interned`: hundreds of balloons join the same sets with every event."""
     return interned(one | other)
 
 
 def format_cpuset(cpus: AbstractSet[int]) -> str:
-    """Write *cpus* in kernel list notation: ascending, ranges joined, no spaces."""
+    """Format *cpus* in kernel list notation: ascending, ranges joined, no spaces."""
     return _format(frozenset(cpus))
 
 

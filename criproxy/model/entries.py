@@ -1,7 +1,7 @@
-"""The maps of a `Node`, made one of the other: each remembers in what it differs from the one before.
+"""The maps of a `Node`: each remembers in which entries it differs from the map from which it was derived.
 
-A node with a thousand containers changes by one or two entries with an event. Whoever follows the changes (store,
-updates to others, what is not applied yet) asks `changed_keys` instead of comparing a thousand entries.
+An event changes one or two entries of a node with a thousand containers. Code that follows the changes (store, updates,
+containers not in place) calls `changed_keys` instead of comparing a thousand entries.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,11 +11,11 @@ V = TypeVar("V")
 
 
 _GENERATIONS = 32
-"""Over how many changes a map remembers its ancestors: as many events as may be followed at once."""
+"""How many changes a map remembers: as many events as may be processed together."""
 
 
 class Entries(dict[str, V]):
-    """A dict that is not changed any more once it is part of a node; compares equal to any dict with the same items."""
+    """A dict that must not be changed once it is part of a node; it equals any dict with the same items."""
 
     __slots__ = ("_steps", "version")
 
@@ -25,13 +25,13 @@ class Entries(dict[str, V]):
         self._steps: tuple[tuple[object, Collection[str]], ...] = ()
 
     def derived_from(self, base: Mapping[str, V], touched: Collection[str]) -> "Entries[V]":
-        """Remember that only the keys *touched* may have other values, or be missing, or be new, than in *base*."""
+        """Remember that the map differs from *base* at most in the keys *touched*."""
         if isinstance(base, Entries):
             self._steps = (*base._steps[1 - _GENERATIONS :], (base.version, touched))  # noqa: SLF001 (of the same class)
         return self
 
     def touched_since(self, base: "Entries[V]") -> Collection[str] | None:
-        """The keys touched in either since this and *base* were the same map; None if they never were, or long ago."""
+        """Return the keys touched in either map since their common ancestor; None if it is unknown or too old."""
         if self._steps and self._steps[-1][0] is base.version:
             return self._steps[-1][1]
         theirs = (*base._steps, (base.version, ()))  # noqa: SLF001 (of the same class)
@@ -44,14 +44,14 @@ class Entries(dict[str, V]):
 
 
 def with_entries(base: Mapping[str, V], new: Mapping[str, V]) -> Entries[V]:
-    """*base* with other or more entries."""
+    """Return *base* with changed or additional entries."""
     entries = Entries(base)
     entries.update(new)
     return entries.derived_from(base, tuple(new))
 
 
 def renamed(base: Mapping[str, V], old: str, new: str, value: V | None = None) -> Entries[V]:
-    """*base* with the entry *old*, if there is one, under the key *new* at the end, with the same or another value."""
+    """Return *base* with the entry *old*, if it exists, under the key *new* at the end, maybe with another value."""
     entries = without(base, (old,))
     if old in base:
         entries[new] = base[old] if value is None else value
@@ -59,15 +59,15 @@ def renamed(base: Mapping[str, V], old: str, new: str, value: V | None = None) -
 
 
 def entries_of(base: Mapping[str, V], changed: Mapping[str, V]) -> Entries[V]:
-    """*changed*, which was made of *base*, as a map that knows where it differs."""
+    """Return *changed*, which was derived from *base*, as a map that remembers the differences."""
     if isinstance(changed, Entries) and isinstance(base, Entries) and changed.touched_since(base) is not None:
         return changed
     return Entries(changed).derived_from(base, changed_keys(base, changed))
 
 
 def without(base: Mapping[str, V], keys: Collection[str]) -> Entries[V]:
-    """*base* less *keys*, some of which may not be there."""
-    entries = Entries(base)  # copied whole: much cheaper than to look at each
+    """Return *base* without *keys*, some of which may be missing."""
+    entries = Entries(base)  # a complete copy is much cheaper than a filter
     for key in keys:
         if entries and next(reversed(entries)) == key:
             entries.popitem()  # leaves no hole, which would make the next copy five times slower
@@ -77,7 +77,7 @@ def without(base: Mapping[str, V], keys: Collection[str]) -> Entries[V]:
 
 
 def changed_keys(old: Mapping[str, V], new: Mapping[str, V]) -> Collection[str]:
-    """The keys whose values are not the very same objects in both maps, or that only one of them has."""
+    """Return the keys whose values are different objects in the two maps, or that only one of them has."""
     if old is new:
         return ()
     if isinstance(old, Entries) and isinstance(new, Entries) and (known := new.touched_since(old)) is not None:

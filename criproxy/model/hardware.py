@@ -1,6 +1,6 @@
-"""What people want to know about a machine and placement does not need: frequencies, huge pages, PCI devices.
+"""Facts about a machine that only people need, and placement does not: frequencies, huge pages, PCI devices.
 
-Kept apart from `Topology`, which is read at every start of the daemon and has to be small and fast.
+Separate from `Topology`, which is read at every start of the daemon and has to be small and fast.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from criproxy.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Frequency:
-    """CPUs with the same frequencies, in kHz; 0 where one is not known."""
+    """CPUs with the same frequencies, in kHz; 0 if unknown."""
 
     cpus: CpuSet
     base_khz: int
@@ -35,30 +35,30 @@ class PciDevice:
     """One PCI function."""
 
     address: str
-    """As the kernel names it, such as ``0000:3b:00.0``."""
+    """The kernel's name, such as ``0000:3b:00.0``."""
     class_id: str
-    """Hexadecimal with 0x, as the next two: class, subclass and programming interface; empty where not known."""
+    """Class, subclass and programming interface; hexadecimal with 0x, like the next two; empty if unknown."""
     vendor: str
     device: str
     numa_node: int
-    """-1 where the firmware does not say."""
+    """-1 if the firmware does not report it."""
     local_cpus: CpuSet
-    """Online CPUs close to it; all of them where nothing is known."""
+    """Online CPUs close to it; all if unknown."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """All that is known of one machine."""
+    """The hardware of one machine."""
 
     topology: Topology
     present_cpus: CpuSet
-    """Plugged in, running or not."""
+    """Installed CPUs, online or not."""
     possible_cpus: str
-    """In kernel notation, as the kernel says it: it may name thousands that will never exist. Empty where not known."""
+    """The kernel's list, which may contain thousands that will never exist. Empty if unknown."""
     nohz_full_cpus: CpuSet
     """CPUs without the periodic tick."""
     node_states: Mapping[str, CpuSet]
-    """The kernel's lists of NUMA nodes (online, has_memory, …) as far as there are any."""
+    """The kernel's lists of NUMA nodes (online, has_memory, …), if there are any."""
     frequencies: tuple[Frequency, ...] = ()
     hugepages: tuple[HugePages, ...] = ()
     pci: tuple[PciDevice, ...] = ()

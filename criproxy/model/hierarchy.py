@@ -1,7 +1,7 @@
-"""The machine as boxes within boxes, for people and for whatever walks it from coarse to fine.
+"""The machine as nested boxes, for output and for code that traverses it from coarse to fine.
 
-Hardware nests in different orders: a level 3 cache is a part of one NUMA node, or spans two; a node is a part of
-a package, or covers several. So levels are ordered by the size of their groups on the machine at hand.
+The nesting of hardware differs: a level 3 cache is a part of one NUMA node, or spans two; a node is a part of a
+package, or covers several. So levels are ordered by the size of their groups on the machine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from criproxy.model.topology import NumaNode, Topology
 
 
 class Level(StrEnum):
-    """What a box stands for; where groups have the same size, the earlier one is outside."""
+    """The kind of a box; if groups have the same size, the earlier kind is outside."""
 
     MACHINE = "machine"
     PACKAGE = "package"
@@ -29,19 +29,19 @@ class Box:
 
     level: Level
     id: int
-    """Of the package, die or node; a running number for caches."""
+    """The id of the package, die or node; a running number for caches."""
     cpus: CpuSet
     whole: bool = True
-    """False where only a part of the group lies in the box around it."""
+    """False if only a part of the group is in the surrounding box."""
     inside: tuple["Box", ...] = ()
-    """In order of their first CPU. CPUs may be in none: online CPUs without a NUMA node or a cache."""
+    """The boxes in it, sorted by first CPU. CPUs without a NUMA node or a cache may be in none."""
 
 
 Group = tuple[int, CpuSet]
 
 
 def nest(topology: Topology) -> Box:
-    """All packages, dies, NUMA nodes with CPUs, and caches that more than one core shares."""
+    """Return the nested packages, dies, NUMA nodes with CPUs, and caches that more than one core shares."""
     groups: dict[Level, Sequence[Group]] = {
         Level.PACKAGE: [(package.id, package.cpus) for package in topology.packages],
         Level.DIE: [(die.id, die.cpus) for die in topology.dies],
@@ -70,13 +70,13 @@ def _inside(cpus: CpuSet, order: Sequence[Level], groups: Mapping[Level, Sequenc
     for number, members in groups[level]:
         if part := members & rest:
             boxes.append(Box(level, number, part, part == members, _inside(part, finer, groups)))
-            rest -= part  # groups of a level never overlap on a sane machine
+            rest -= part  # groups of a level do not overlap on a real machine
     boxes += _inside(rest, finer, groups)
     return tuple(sorted(boxes, key=lambda box: min(box.cpus)))
 
 
 def home(root: Box, cpus: CpuSet) -> Box:
-    """The smallest package, die or NUMA node under *root* that has all of *cpus*, else *root* itself."""
+    """Return the smallest package, die or NUMA node under *root* that has all of *cpus*, else *root*."""
     for box in root.inside:
         if cpus and cpus <= box.cpus and box.level not in (Level.L3, Level.L2):
             return home(box, cpus)
@@ -87,7 +87,7 @@ def home(root: Box, cpus: CpuSet) -> Box:
 
 
 def nearest_cpus(topology: Topology, node: NumaNode) -> CpuSet:
-    """The CPUs of *node*; of a memory-only one those of the nodes closest to it, all where no distance is known."""
+    """Return the CPUs of *node*; for a memory-only node those of the closest nodes, or all if no distance is known."""
     if node.cpus:
         return node.cpus
     others = [other for other in topology.nodes if other.cpus]

@@ -1,38 +1,38 @@
-"""What a device plugin has reported: unhealthy cards and the containers that use them, containers over their quota."""
+"""Incidents that the device plugin reports: unhealthy cards and their containers, and containers over their quota."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 KILL_S = 10.0
-"""A container that ends so soon after one of its processes was to be killed has ended because of that."""
+"""A container that ends within this time after the kill of one of its processes has ended because of that."""
 
 
 class Action(Enum):
-    """What is done about the containers that use an unhealthy card."""
+    """The action for the containers that use an unhealthy card."""
 
     NONE = "none"
     ANNOTATE = "annotate"
-    """Their status says it in an annotation."""
+    """Their status has an annotation."""
     STOP = "stop"
-    """They are stopped, and their status says why."""
+    """They are stopped, and their status has the reason."""
 
 
 class Use(Enum):
-    """How far it is with a container that uses the card."""
+    """The progress of the action for a container that uses the card."""
 
     USES = "uses"
-    """Nothing is done to it, or only its status says it."""
+    """There is no action, or only an annotation in its status."""
     STOPPING = "stopping"
-    """The runtime is about to be told to stop it; its end counts as that stop."""
+    """criproxy is about to stop it; if it ends, it counts as stopped."""
     STOPPED = "stopped"
     """The runtime has stopped it, or it had ended before."""
     KILLED = "killed"
-    """The watcher was told to kill a process of it; an end soon after counts as that."""
+    """The watcher was requested to kill one of its processes; if it ends soon, that is the cause."""
 
 
 class Quantity(Enum):
-    """Of what there is a quota."""
+    """The quantities that have quotas."""
 
     MEMORY = "memory"
     CORES = "cores"
@@ -40,7 +40,7 @@ class Quantity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """How much one container uses beyond its quota."""
+    """The use of one container beyond its quota."""
 
     life: str
     """The container, by `Container.life`."""
@@ -49,18 +49,18 @@ class Excess:
     """In MiB, or in percent of the card's computing units."""
     allowed: int
     kills: bool = False
-    """Whether the watcher kills a process; what else is done is the incident's action."""
+    """Whether the watcher kills a process; other actions are in the incident."""
     stop_timeout_s: float = 10.0
-    """How long it has to end by itself, where it is stopped."""
+    """The grace period when it is stopped."""
     acted_s: float = 0.0
-    """When the watcher was told to kill, in seconds since the epoch."""
+    """When the watcher was requested to kill, in seconds since the epoch."""
     pid: int = 0
     start_ticks: int = 0
-    """The process to kill, which a watcher that is restarted brings to its end; 0: none was named."""
+    """With `pid`, the process to kill, so that a restarted watcher can continue; 0 if there is none."""
 
     @property
     def reason(self) -> str:
-        """Why a container was ended, as its status says it."""
+        """The reason of the container's end in its status."""
         return "GPUMemoryQuotaExceeded" if self.quantity is Quantity.MEMORY else "GPUCoresQuotaExceeded"
 
     def sentence(self, card: str) -> str:
@@ -71,26 +71,26 @@ class Excess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One time at which a card was unhealthy, or at which a container was over the quota of its vGPU."""
+    """A period in which a card was unhealthy, or a container was over the quota of its vGPU."""
 
     device_class: str
     card: str
-    """Its id as the kubelet knows it, without the number of a replica."""
+    """The id of the card as the kubelet knows it, without the number of a replica."""
     since_s: float
-    """In seconds since the epoch, as its device plugin says."""
+    """The beginning according to the device plugin, in seconds since the epoch."""
     reason: str = ""
     action: Action = Action.NONE
     ended: bool = False
-    """Whether the card is healthy again, or the container within its quota; then it is only kept for the sake of
-    containers that were stopped."""
+    """Whether the card is healthy again, or the container within its quota; then it is only kept for the statuses of
+    stopped containers."""
     containers: Mapping[str, Use] = field(default_factory=dict)
-    """By `Container.life`, those that are still there."""
+    """The containers that still exist, by `Container.life`."""
     excess: Excess | None = None
-    """None: the card is unhealthy. Else the card works, and one container uses too much of it."""
+    """None if the card is unhealthy; otherwise the card works, and one container exceeds its quota."""
 
     @property
     def key(self) -> str:
-        """What makes it another incident: a report that is repeated is about the same one."""
+        """The identity of the incident: repeated reports have the same key."""
         about = f"{self.device_class}/{self.card}/{self.since_s:.3f}"
         return f"{about}/{self.excess.quantity.value}/{self.excess.life}" if self.excess else about
 
@@ -101,21 +101,21 @@ class Incident:
 
     @property
     def action_word(self) -> str:
-        """The action in the words of the policy file: those of ``onUnhealthy``, or of ``quota.actions``."""
+        """The action as the policy file names it: in ``onUnhealthy``, or in ``quota.actions``."""
         if self.excess is None or self.action is not Action.NONE:
             return self.action.value
         return "kill-process" if self.excess.kills else "observe"
 
     @property
     def is_shown(self) -> bool:
-        """Whether statuses of its containers may say it."""
+        """Whether it may appear in the statuses of its containers."""
         return self.action is not Action.NONE or (self.excess is not None and self.excess.kills)
 
     def is_of_quota(self, life: str, device_class: str, card: str, quantity: Quantity) -> bool:
-        """Whether it is about that quota of that container."""
+        """Whether it is about that quota of the container instance *life*."""
         same = self.excess is not None and (self.excess.life, self.excess.quantity) == (life, quantity)
         return same and (self.device_class, self.card) == (device_class, card)
 
     def with_uses(self, uses: Mapping[str, Use]) -> "Incident":
-        """The same with more containers, or other ones."""
+        """Return a copy with additional or changed containers."""
         return replace(self, containers={**self.containers, **uses})

@@ -1,4 +1,4 @@
-"""CPUs that stay with a pod after containers of it have ended."""
+"""Kept CPUs of one pod."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,27 +11,27 @@ class Kept:
     """Exclusive CPUs of containers that have ended, for their next attempts, which may have some of them again."""
 
     by_name: Mapping[str, CpuSet] = field(default_factory=dict)
-    """By name of the container, those that ended first come first."""
+    """By container name; those that ended first come first."""
 
     @property
     def cpus(self) -> CpuSet:
-        """All of them."""
+        """All kept CPUs."""
         return frozenset[int]().union(*self.by_name.values())
 
     def of(self, name: str) -> CpuSet:
-        """Those of the container *name*."""
+        """Return the kept CPUs of the container *name*."""
         return self.by_name.get(name, frozenset())
 
     def with_last(self, name: str, cpus: CpuSet) -> "Kept":
-        """The same after the container *name* has ended on *cpus*."""
+        """Return a copy after the container *name* has ended on *cpus*."""
         return Kept({**{other: had for other, had in self.by_name.items() if other != name}, name: cpus})
 
     def less(self, name: str, cpus: CpuSet) -> "Kept":
-        """The same without these *cpus* of the container *name*."""
+        """Return a copy without these *cpus* of the container *name*."""
         names = {**self.by_name, name: self.of(name) - cpus}
         return Kept({other: had for other, had in names.items() if had})
 
     def within(self, cpus: CpuSet) -> "Kept":
-        """What of it is in *cpus*."""
+        """Return the part that is in *cpus*."""
         parts = ((name, had & cpus) for name, had in self.by_name.items())
         return Kept({name: part for name, part in parts if part})

@@ -1,4 +1,4 @@
-"""The configuration that a node was left with, and what a release without a daemon has added to that."""
+"""The last configuration of a node, with the mark of a release that was undone without a daemon."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,35 +11,35 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class LastConfiguration:
-    """What `Node.configuration` says, which the store keeps as one text."""
+    """The content of `Node.configuration`, which the store keeps as one text."""
 
     digest: str = ""
-    """As `Settings.configuration`; empty where none is known: the state is new, or was lost."""
+    """As `Settings.configuration`; empty if unknown: the state is new, or was lost."""
     is_undone: bool = False
-    """Its release was undone while no daemon ran: the next one places all containers."""
+    """Whether its release was undone while no daemon ran: the next daemon places all containers."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What *text*, of `Node.configuration`, says."""
+        """Parse the *text* of `Node.configuration`."""
         return cls(text.removeprefix(_UNDONE), text.startswith(_UNDONE))
 
     def format(self) -> str:
-        """The text for `Node.configuration`."""
+        """Return the text for `Node.configuration`."""
         return f"{_UNDONE if self.is_undone else ''}{self.digest}"
 
     @property
     def undone(self) -> Self:
-        """The same after its release was undone."""
+        """The value after its release was undone."""
         return replace(self, is_undone=True)
 
     @property
     def digest_of_release(self) -> str:
-        """What takes the place of `digest` in a release for which no policy file is read.
+        """The digest to store in a release without a policy file.
 
-        Where no digest is known, that text is none: no configuration ends such a release.
+        If no digest is known, it is a text that equals no digest.
         """
         return self.digest or _UNKNOWN
 
     def keeps_release(self, digest: str) -> bool:
-        """Whether a release goes on under the configuration with *digest*: it is that of before, or may be."""
+        """Whether a release continues under the configuration with *digest*, which is, or may be, the former one."""
         return not self.is_undone and self.digest in (digest, _UNKNOWN)

@@ -13,14 +13,14 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 
 _FEW = 8
-"""Changed entries; to look at more of them is no quicker than to look at all."""
+"""The number of changed entries up to which checking them is faster than computing from all entries."""
 _FOLLOWING_FROM_GRANTS = frozenset({"owned_cpus", "pods_with_exclusive", "preserved_keys"})
-"""What is handed on from one node to the next where no grant that counts for it has changed."""
+"""Cached properties that the next node inherits if no relevant grant has changed."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """Topology, pods, containers, and their places. The maps are never changed in place."""
+    """Topology, pods, containers, and their grants. The maps are never changed in place."""
 
     topology: Topology
     pods: Mapping[str, Pod] = field(default_factory=dict)
@@ -28,76 +28,76 @@ class Node:
     containers: Mapping[str, Container] = field(default_factory=dict)
     """By container key."""
     grants: Mapping[str, Grant] = field(default_factory=dict)
-    """What each container shall have, by container key; none for those that are not placed."""
+    """The desired state of each container, by container key; unplaced containers have none."""
     applied: Mapping[str, Applied] = field(default_factory=dict)
-    """What each container has as far as we know, by container key: what its create message said, then what was
+    """The applied state of each container as far as it is known, by container key: from its create message, then as
     read back."""
     released: str = ""
-    """Why the node was released, such as by order of a user; empty while containers are placed."""
+    """Why the node was released, for example by a user; empty while containers are placed."""
     configuration: str = ""
-    """Of the policy that placed new containers last, so that a restart notices another one: see `LastConfiguration`."""
+    """The last configuration that placed containers, to detect a change at a restart: see `LastConfiguration`."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
-    """By uid of the pod, the CPUs of its containers that have ended and may come back."""
+    """By UID of the pod, the kept CPUs of its containers that have ended."""
     incidents: Mapping[str, Incident] = field(default_factory=dict)
-    """By `Incident.key`, cards that are unhealthy, and those that were as long as a container is stopped for it."""
+    """By `Incident.key`: open incidents, and ended ones while a container's stop or status needs them."""
     former: Mapping[str, Grant] = field(default_factory=dict)
-    """What containers had before `criproxy release`, by container key: they go back there when it ends."""
+    """The grants before `criproxy release`, by container key: they return when it ends."""
 
     @cached_property
     def owned_cpus(self) -> CpuSet:
-        """The exclusive CPUs of containers; those of one pod may have theirs together."""
+        """The exclusive CPUs of containers; containers of one pod may share theirs."""
         return NO_CPUS.union(*(grant.exclusive for grant in self.grants.values() if grant.exclusive))
 
     @cached_property
     def pods_with_exclusive(self) -> frozenset[str]:
-        """The sandboxes whose containers own CPUs."""
+        """The sandboxes whose containers have exclusive CPUs."""
         owners = (self.containers.get(key) for key, grant in self.grants.items() if grant.exclusive)
         return frozenset(container.pod for container in owners if container)
 
     @cached_property
     def exclusive_cpus(self) -> CpuSet:
-        """CPUs that are not shared: exclusive ones of containers, and those that are kept for a pod."""
+        """CPUs that are not shared: the exclusive CPUs of containers, and kept CPUs."""
         return self.owned_cpus | self.kept_cpus if self.kept else self.owned_cpus
 
     @property
     def kept_cpus(self) -> CpuSet:
-        """CPUs that are kept for pods; their own containers may have some of them."""
+        """The kept CPUs of all pods; their own containers may have some of them again."""
         return NO_CPUS.union(*(kept.cpus for kept in self.kept.values()))
 
     @cached_property
     def preserved_keys(self) -> frozenset[str]:
-        """The containers that are left alone: they have all CPUs that are not exclusive."""
+        """The preserved containers: they have all CPUs that are not exclusive."""
         return frozenset(key for key, grant in self.grants.items() if grant.is_preserved)
 
     @cached_property
     def shared_cpus(self) -> CpuSet:
-        """CPUs that pods may use and that are not exclusive: the place of a container when placing it failed."""
+        """CPUs that pods may use and that are not exclusive: also for containers whose placement failed."""
         return self.topology.cpus - self.exclusive_cpus
 
     @cached_property
     def watched_cpus(self) -> CpuSet:
-        """CPUs of containers without a place that are left where they are: these cannot become exclusive.
+        """CPUs of watched containers, which cannot become exclusive.
 
-        criproxy did not place them, or an update might take their cards away.
+        criproxy did not place these containers, or an update might take their cards away.
 
-        A container that had one before keeps it, and is not alone there.
+        A CPU that was exclusive before stays so, but the watched container uses it, too.
         """
         watched = (key for key in self.applied.keys() - self.grants.keys() if self.is_watched(key))
         return NO_CPUS.union(*(self.applied[key].cpus for key in watched)) & self.topology.cpus
 
     def free_cpus(self, reserved: CpuSet) -> CpuSet:
-        """Shared CPUs that can become exclusive, where the policy keeps those *reserved* from that."""
+        """Return the shared CPUs that can become exclusive if *reserved* CPUs cannot."""
         return self.shared_cpus - reserved - self.topology.isolated_cpus - self.watched_cpus
 
     def is_watched(self, key: str) -> bool:
-        """Whether the container *key* is one of those whose CPUs are `watched_cpus`."""
+        """Whether the container *key* is watched, so that its CPUs are among `watched_cpus`."""
         container = self.containers.get(key)
         if container is None or (not container.stays and (container.reservation or key in self.former)):
             return False
         return key in self.applied and key not in self.grants
 
     def containers_of(self, pod: str) -> list[Container]:
-        """The containers of the sandbox *pod*, in the order in which they came."""
+        """Return the containers of the sandbox *pod*, in the order of their creation."""
         return [container for container in self.containers.values() if container.pod == pod]
 
     def replace(  # noqa: PLR0913 (one for each part)
@@ -114,7 +114,7 @@ class Node:
         incidents: Mapping[str, Incident] | None = None,
         former: Mapping[str, Grant] | None = None,
     ) -> "Node":
-        """The same node with other maps, or on another machine."""
+        """Return a copy with other maps, or on another machine."""
         made = Node(
             topology=self.topology if topology is None else topology,
             pods=self.pods if pods is None else pods,
@@ -136,7 +136,7 @@ class Node:
 
 
 def _alike(old: Mapping[str, Grant], new: Mapping[str, Grant]) -> bool:
-    """Whether one look at the few entries in which they differ says that `_FOLLOWING_FROM_GRANTS` are the same."""
+    """Whether `_FOLLOWING_FROM_GRANTS` are equal for both maps, checked quickly with the few entries that differ."""
     if old is new:
         return True
     known = new.touched_since(old) if isinstance(old, Entries) and isinstance(new, Entries) else None

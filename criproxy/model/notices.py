@@ -1,4 +1,4 @@
-"""What the controller reports beside the node itself; `views` show it with everything else."""
+"""Reports of the controller in addition to the node, for `views`."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,13 +9,13 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about the whole node that people should know."""
+    """A message about the whole node."""
 
     kind: str
-    """A stable word for programs, such as ``bypass``."""
+    """A stable identifier for programs, such as ``bypass``."""
     text: str
     wrong: bool = True
-    """Whether something is wrong; False for what an operator has chosen."""
+    """Whether it reports a problem; False for a choice of the operator."""
 
     def to_json(self) -> Values:
         """As in the answer of `status`."""
@@ -24,7 +24,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An update that does not go through."""
+    """An update that fails."""
 
     error: str
     failures: int
@@ -37,12 +37,12 @@ class Refusal:
     container: str
     """NAMESPACE/POD/CONTAINER."""
     text: str
-    """What the kubelet was told the last time."""
+    """The last error message to the kubelet."""
     times: int
     at_s: float
-    """The last time, in seconds since the epoch."""
+    """When it was last refused, in seconds since the epoch."""
     sandbox: str = ""
-    """In which it cannot be created; empty for one that was."""
+    """The sandbox in which it cannot be created; empty for one that was created."""
 
     def to_json(self) -> Values:
         """As in the answer of `status`."""
@@ -51,6 +51,6 @@ class Refusal:
 
 
 def timestamp(at_s: float) -> str:
-    """UTC with milliseconds, as in the log."""
+    """Format a time as UTC with milliseconds, as in the log."""
     at = datetime.fromtimestamp(int(at_s), UTC)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{int(at_s % 1 * 1000):03d}Z"

@@ -1,6 +1,6 @@
-"""Values of the model and events as plain data that JSON can say, and back: for traces.
+"""Conversion of model values and events to JSON values and back, for traces.
 
-Sets of ids are texts in kernel notation, enumerations their values, and what has its default is left out.
+Sets of ids are texts in kernel notation, enumerations their values, and fields with their defaults are omitted.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 T = TypeVar("T")
 
 
-def to_plain(value: Any) -> Any:  # noqa: ANN401 (whatever is in a value of the model)
-    """*value* as dicts, lists, texts and numbers."""
+def to_plain(value: Any) -> Any:  # noqa: ANN401 (any value in the model)
+    """Convert *value* to dicts, lists, texts and numbers."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | float | str):
@@ -31,11 +31,11 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 (whatever is in a value of the 
     return {field.name: to_plain(item) for field, item in given if not _is_default(field, item)}
 
 
-def from_plain(kind: type[T], data: Any) -> T:  # noqa: ANN401 (whatever JSON says)
-    """The value of the class *kind* that *data* is; entries that it does not know are left out.
+def from_plain(kind: type[T], data: Any) -> T:  # noqa: ANN401 (any JSON value)
+    """Convert *data* to a value of the class *kind*; unknown entries are ignored.
 
     Raises:
-        ValueError: *data* is none; the text says which part.
+        ValueError: *data* is invalid; the text names the part.
     """
     value: T = _read(kind, data, kind.__name__)
     return value

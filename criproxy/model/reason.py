@@ -1,4 +1,4 @@
-"""Why something was decided, as data: which container a sentence is about is never read out of the sentence."""
+"""Reasons of decisions as data, so that the container of a sentence need not be parsed from the sentence."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ class Reason:
     """One reason of a decision."""
 
     key: str | None
-    """The container that it is about, as in `Node.containers`; None: the node, or the decision as a whole."""
+    """The key of the container that it is about; None: the node, or the decision as a whole."""
     text: str
     """One sentence, for people."""
 
 
 class AboutMemory(str):
-    """The text of a reason about where memory comes from, for whoever leaves memory where it was all the same."""
+    """The text of a reason about memory, to be replaced if memory stays where it was."""
 
     __slots__ = ()

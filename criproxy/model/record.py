@@ -6,38 +6,38 @@ from enum import Enum
 from typing import Any
 
 Fact = str | int | float | bool | None | list[int] | dict[str, Any]
-"""What JSON can say of one thing: sets in kernel notation, amounts with their unit in the key."""
+"""A JSON value: sets are in kernel notation, amounts have their unit in the key."""
 
 
 class Kind(Enum):
     """The kind of an entry."""
 
     ASKED = "asked"
-    """What its create message said, number by number."""
+    """The numbers in its create message."""
     DEVICES = "devices"
-    """What it may see of accelerators, and what was changed in its create for that."""
+    """Which cards it may see, and how its create was changed for that."""
     GRANTED = "granted"
     REFUSED = "refused"
     CONSIDERED = "considered"
-    """The candidates of a decision, and for a refusal the containers that would have to leave; at the decision's
-    time."""
+    """The candidates of a decision, and for a refusal the containers that would have to leave; at the time of the
+    decision."""
     PASSED = "passed"
-    """Our own code failed at its create, which went on without a place of its own."""
+    """criproxy failed at its create, which continued without a grant."""
     REPEATED = "repeated"
     """A create that repeats one of unknown outcome, and takes over its place."""
     ADOPTED = "adopted"
-    """It was found in the runtime and not placed by us."""
+    """It was found in the runtime, and criproxy did not place it."""
     CREATED = "created"
-    """The runtime made it; from then on it has an id."""
+    """The runtime created it; from then on it has an id."""
     WAITED = "waited"
-    """Its start was held until others had given up CPUs, or refused because they did not."""
+    """Its start was held until others had left its CPUs, or refused because they did not."""
     STARTED = "started"
     UPDATED = "updated"
-    """An update of ours reached it, and was read back."""
+    """An update was applied, and read back."""
     FAILED = "failed"
-    """An update of ours failed; it is tried again."""
+    """An update failed; it is retried."""
     LOST = "lost"
-    """An update of ours was answered OK, but the cgroup says otherwise; it is tried again."""
+    """An update was answered OK, but the cgroup shows other values; it is retried."""
     DRIFT = "drift"
     """Another program changed its cgroup."""
     RESIZED = "resized"
@@ -46,9 +46,9 @@ class Kind(Enum):
     RELEASED = "released"
     """It was unpinned by `criproxy release`."""
     UNHEALTHY = "unhealthy"
-    """Its device plugin reported a card of it as unhealthy, or healthy again; and what was done about that."""
+    """Its device plugin reported one of its cards as unhealthy, or healthy again; and the action."""
     QUOTA = "quota"
-    """It was found over the quota of its vGPU, or within it again; and what was done about that."""
+    """It was found over the quota of its vGPU, or within it again; and the action."""
     EXITED = "exited"
     GONE = "gone"
     NODE = "node"
@@ -68,9 +68,9 @@ REPEATING = frozenset(
         Kind.QUOTA,
     }
 )
-"""Kinds that a container may see any number of times: of these only the newest are kept."""
+"""Kinds that a container may have any number of times: only the newest are kept."""
 LAST = frozenset({Kind.REFUSED, Kind.PASSED, Kind.REPEATED, Kind.GONE})
-"""No other entry follows one of these."""
+"""Kinds of the last entry of a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Record:
     at_s: float
     """Seconds since the epoch."""
     key: str
-    """The container's id, or its reservation id from before it had one; empty for the node."""
+    """The container's id, or its reservation id before it had one; empty for the node."""
     container: str
     """NAMESPACE/POD/CONTAINER."""
     kind: Kind
     sentences: tuple[str, ...]
-    """For people: what happened, and why."""
+    """What happened, and why, for people."""
     life: str = ""
-    """What all records of one container have in common, from its create to its end."""
+    """The container instance: the same for all its records, from its create to its end."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
-    """The same for programs, as far as it is more than words."""
+    """The same for programs."""

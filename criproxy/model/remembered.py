@@ -1,7 +1,7 @@
-"""What is worked out of values that never change, kept for the next who asks: the same answer, sooner.
+"""A cache for results computed from immutable values.
 
-The engine and the policies keep nothing in objects of their own. What they keep from one step to the next is only here,
-in the `functools.lru_cache` of a function, and in `alloc.sums`: each bounded, and each by what it was worked out of.
+The engine and the policies have no state of their own. They keep results from one step to the next only here, in the
+`functools.lru_cache` of a function, and in `alloc.sums`: all are bounded, and keyed by the inputs.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ V = TypeVar("V")
 
 
 def remembered(most: int) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
-    """Keep the last *most* answers of a function, by the identity of its arguments.
+    """Cache the last *most* results of a function, by the identity of its arguments.
 
-    For arguments that are never changed and take long to compare: a machine, the options of a policy, a map of a node.
-    They are positional, and are kept with the answer, so that nothing else gets their identity. Several threads may
-    ask at the same time; then the function may run more often than once.
+    For arguments that never change and are slow to compare: a machine, the options of a policy, a map of a node. They
+    are positional, and are kept with the result, so that their identities are not reused. Several threads may call at
+    the same time; then the function may run more than once.
     """
 
     def decorate(function: Callable[[*Ts], V]) -> Callable[[*Ts], V]:
@@ -31,7 +31,7 @@ def remembered(most: int) -> Callable[[Callable[[*Ts], V]], Callable[[*Ts], V]]:
             answer = function(*arguments)
             known[key] = arguments, answer
             for old in list(known)[:-most]:
-                known.pop(old, None)  # another thread may have been here
+                known.pop(old, None)  # another thread may have removed it
             return answer
 
         return of

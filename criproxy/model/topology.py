@@ -1,8 +1,8 @@
-"""The machine as a value: what sysfs says that matters for placement, and which part of it pods may use.
+"""The machine as a value: the facts from sysfs that matter for placement, and the part of it that pods may use.
 
-Cores, caches, dies, packages and NUMA nodes list all online CPUs; `Topology.cpus` and `Topology.mems` are what
-the pods' cgroup allows. Reading it from a machine is the job of `discovery`, making one up that of `sim`. What
-only people want to know about a machine is in `model.hardware`.
+Cores, caches, dies, packages and NUMA nodes have all online CPUs; `Topology.cpus` and `Topology.mems` are those that
+the pods' cgroup allows. `discovery` reads it from a machine, `simulate` generates it. Facts that only people need are
+in `model.hardware`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,11 @@ from functools import cached_property
 from criproxy.model.cpuset import CpuSet
 
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
-"""What the kernel takes for the distance of a node to itself and to others where the firmware says nothing."""
+"""The kernel's default distances of a node to itself and to others, if the firmware reports none."""
 
 
 class MemoryKind(StrEnum):
-    """What the memory of a NUMA node is, in the words of the memory type annotations."""
+    """The kind of memory of a NUMA node, as in the memory type annotations."""
 
     DRAM = "dram"
     """Memory of a node with CPUs."""
@@ -35,9 +35,9 @@ class NumaNode:
     cpus: CpuSet
     """Online CPUs of this node."""
     memory_bytes: int
-    """0 where the node has none or where it is not known."""
+    """0 if the node has no memory, or if unknown."""
     normal_memory: bool = True
-    """The kernel can allocate for itself here; False for movable-only nodes and those without memory."""
+    """Whether the kernel can allocate its own memory here; False for movable-only nodes and those without memory."""
     kind: MemoryKind = MemoryKind.DRAM
 
     @property
@@ -70,7 +70,7 @@ class Package:
     """One socket."""
 
     id: int
-    """The kernel's: any number, and -1 where it knows none."""
+    """The kernel's id: any number, -1 if unknown."""
     cpus: CpuSet
 
 
@@ -80,40 +80,40 @@ class CpuKind:
 
     cpus: CpuSet
     capacity: int = 0
-    """The kernel scheduler's measure, 1024 for the fastest; 0 where it gives none."""
+    """The kernel scheduler's capacity, 1024 for the fastest; 0 if unknown."""
     base_khz: int = 0
-    """0 where it is not known, as below."""
+    """0 if unknown, as below."""
     max_khz: int = 0
     """The highest of these CPUs: some may boost a little less."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """One machine. Same machine, same value: all tuples are in ascending order of id."""
+    """One machine. Equal machines have equal values: all tuples are sorted by id."""
 
     cpus: CpuSet
     """CPUs that pods may use: online and allowed by their parent cgroup."""
     mems: CpuSet
-    """NUMA nodes with memory that pods may use; empty where nothing is known of NUMA."""
+    """NUMA nodes with memory that pods may use; empty if NUMA is unknown."""
     nodes: tuple[NumaNode, ...]
     cores: tuple[Core, ...]
     packages: tuple[Package, ...]
     online_cpus: CpuSet
-    """Every CPU that runs, allowed or not."""
+    """All online CPUs, allowed or not."""
     dies: tuple[Die, ...] = ()
-    """Empty where every package is one die."""
+    """Empty if every package is one die."""
     l2_groups: tuple[CpuSet, ...] = ()
-    """CPUs that share a level 2 cache, as below in order of their first CPU; a CPU without such a cache is in none."""
+    """CPUs that share a level 2 cache, sorted by first CPU like the next; CPUs without such a cache are in none."""
     l3_groups: tuple[CpuSet, ...] = ()
     """CPUs that share a level 3 cache; it may span NUMA nodes, and a node may have several."""
     cpu_kinds: tuple[CpuKind, ...] = ()
-    """From slow to fast; empty where all CPUs are alike."""
+    """From slow to fast; empty if all CPUs are alike."""
     distances: tuple[tuple[int, ...], ...] = ()
-    """From each NUMA node to each, in the order of `nodes`; empty where it is not known."""
+    """From each NUMA node to each, in the order of `nodes`; empty if unknown."""
     isolated_cpus: CpuSet = frozenset()
     """Online CPUs that the kernel keeps free of load balancing (isolcpus)."""
     offline_cpus: CpuSet = frozenset()
-    """CPUs that are there and do not run."""
+    """CPUs that exist but are offline."""
 
     @property
     def forbidden_cpus(self) -> CpuSet:
@@ -127,7 +127,7 @@ class Topology:
 
     @cached_property
     def capacity_bytes(self) -> int:
-        """All memory of the machine, what pods may not use included; 0 where it is not known."""
+        """All memory of the machine, including that which pods may not use; 0 if unknown."""
         return sum(node.memory_bytes for node in self.nodes)
 
     @cached_property
@@ -136,7 +136,7 @@ class Topology:
         return {node.id: node for node in self.nodes}
 
     def distance(self, one: int, other: int) -> int:
-        """From NUMA node *one* to *other*: 10 is local, 20 twice as far; the kernel's default where it is not known."""
+        """Return the distance from NUMA node *one* to *other*: 10 is local, 20 twice as far; the default if unknown."""
         if not self.distances or not {one, other} <= self._place.keys():
             return LOCAL_DISTANCE if one == other else REMOTE_DISTANCE
         return self.distances[self._place[one]][self._place[other]]
@@ -148,10 +148,10 @@ class Topology:
 
     @cached_property
     def group_of(self) -> tuple[Mapping[int, int], ...]:
-        """For each kind of group between a package and a core (dies, level 3, level 2 caches): CPU → its group.
+        """CPU → group, for each kind of group between a package and a core (dies, level 3, level 2 caches).
 
-        Groups of one core do not count: their CPUs have a negative number, one for each core. A kind that has no
-        larger groups is left out.
+        Groups of one core do not count: their CPUs have a negative number, one for each core. A kind without larger
+        groups is omitted.
         """
         lone = {cpu: -1 - core.id for core in self.cores for cpu in core.cpus}
         kinds = ([die.cpus for die in self.dies], self.l3_groups, self.l2_groups)
@@ -171,19 +171,19 @@ class Topology:
         return {cpu: node.id for node in self.nodes for cpu in node.cpus}
 
     def nodes_of(self, cpus: Iterable[int]) -> CpuSet:
-        """Ids of the NUMA nodes that *cpus* belong to; a CPU in no node adds none."""
+        """Return the ids of the NUMA nodes of *cpus*; CPUs without a node are ignored."""
         of = self._node_of_cpu
         return frozenset(of[cpu] for cpu in cpus if cpu in of)
 
     def cpus_of(self, nodes: Iterable[int]) -> CpuSet:
-        """The CPUs of the NUMA nodes with these ids; one that there is not adds none."""
+        """Return the CPUs of the NUMA nodes with these ids; unknown ids are ignored."""
         known = self.node_by_id
         return frozenset[int]().union(*(known[node].cpus for node in nodes if node in known))
 
     def can_hold(self, mems: CpuSet) -> bool:
-        """Whether memory can come from *mems* alone: the kernel has to find some of its own there, too."""
+        """Whether *mems* suffice for a container: at least one has normal memory for the kernel."""
         return any(mem in self.node_by_id and self.node_by_id[mem].normal_memory for mem in mems)
 
     def memory_bytes(self, mems: Iterable[int]) -> int:
-        """Memory of the NUMA nodes *mems* together; 0 for those that are unknown."""
+        """Return the total memory of the NUMA nodes *mems*; unknown nodes count as 0."""
         return sum(self.node_by_id[mem].memory_bytes for mem in mems if mem in self.node_by_id)

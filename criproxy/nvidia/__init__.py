@@ -1,1 +1,1 @@
-"""NVIDIA's formats and rules, pure: its device plugin's file ``version: v1``, what it offers, allocates and labels."""
+"""NVIDIA's formats and rules, pure: the file ``version: v1`` of its device plugin; offers, allocation and labels."""

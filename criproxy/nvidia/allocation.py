@@ -1,11 +1,11 @@
-"""What a container is given with NVIDIA's cards, for each way in which the file says to pass them."""
+"""What a container gets with NVIDIA's cards, for each strategy of the file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import join, normpath
 
 from criproxy.devices.allocation import InvalidRequest, Mount, Response
-from criproxy.devices.asked import DeviceNode
+from criproxy.devices.device_request import DeviceNode
 from criproxy.devices.offers import Offered, is_replica, unique
 from criproxy.nvidia import mps
 from criproxy.nvidia.nodes import IMEX_CHANNELS, SHARED_NODES, Platform
@@ -13,7 +13,7 @@ from criproxy.nvidia.options import Flags, PluginConfig
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 MOUNTED_DEVICES = "/var/run/nvidia-container-devices"
-"""Below it, the name of a mount is the id of a card."""
+"""Directory in which the name of a mount is the ID of a card."""
 CDI_VENDOR = "k8s.device-plugin.nvidia.com"
 _CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
 _ANNOTATION = "nvidia-device-plugin_"
@@ -21,13 +21,13 @@ _ANNOTATION = "nvidia-device-plugin_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the machine has beside cards."""
+    """What the machine has in addition to cards."""
 
     platform: Platform = "nvml"
     nodes: tuple[str, ...] = ()
-    """Those of NVIDIA's shared nodes that exist."""
+    """NVIDIA's shared device nodes that exist."""
     imex_channels: tuple[str, ...] = ()
-    """The numbers of the channels to other nodes' memory that containers get."""
+    """Numbers of the channels to the memory of other nodes that containers get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class Allocator:
         mps.check(self.offered.values(), self.config)
 
     def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Response, ...]:
-        """What containers get, each by its ids.
+        """Return what each container gets for its IDs.
 
         Raises:
-            InvalidRequest: one of them cannot be served, and so none is; the text is NVIDIA's.
+            InvalidRequest: One of the requests cannot be served; then none is. The text is NVIDIA's.
         """
         return tuple(map(self._response, requests))
 
@@ -59,7 +59,7 @@ class Allocator:
         by_index = flags.plugin.device_id_strategy == "index"
         words = unique(each.index if by_index else each.card for each in chosen)
         names = self._cdi_names(words)
-        plain = not strategies <= _CDI_STRATEGIES  # nothing is plain either where no strategy is named
+        plain = not strategies <= _CDI_STRATEGIES  # also false if the file names no strategy
         return Response(
             envs=self._mps_envs() | _extra_envs(flags) | self._visible(words, strategies),
             mounts=self._mps_mounts() + self._id_mounts(words, strategies),
@@ -76,7 +76,7 @@ class Allocator:
 
     @property
     def _only_one(self) -> bool:
-        """Whether a container gets no more than one replica; with MPS NVIDIA's plugin ignores what the file says."""
+        """Whether a container can get at most one replica; with MPS, NVIDIA's plugin ignores the file's setting."""
         shared = self.config.sharing.shared
         return shared is not None and (self._mps or shared.fail_requests_greater_than_one)
 
@@ -88,7 +88,7 @@ class Allocator:
         return self.config.sharing.strategy == "mps"
 
     def _mps_envs(self) -> dict[str, str]:
-        """Also where the resource itself is not shared, as NVIDIA's plugin does."""
+        """Return the variables of MPS; as in NVIDIA's plugin, also if the resource itself is not shared."""
         return {"CUDA_MPS_PIPE_DIRECTORY": mps.pipe_directory(mps.ROOT, self.resource)} if self._mps else {}
 
     def _mps_mounts(self) -> tuple[Mount, ...]:
@@ -101,7 +101,7 @@ class Allocator:
         )
 
     def _visible(self, words: Sequence[str], strategies: frozenset[str]) -> dict[str, str]:
-        """The variables that NVIDIA's hook reads; where cards are mounted, too, it has to be told where."""
+        """Return the variables that NVIDIA's hook reads; for mounted cards, one is the directory of the mounts."""
         envs = {}
         if "envvar" in strategies:
             envs[VISIBLE] = ",".join(words)
@@ -118,7 +118,7 @@ class Allocator:
         return tuple(Mount(join(MOUNTED_DEVICES, name), "/dev/null") for name in names)
 
     def _nodes(self, chosen: Sequence[Offered]) -> tuple[DeviceNode, ...]:
-        """Nodes that cards have in common, such as that of a GPU with several MIG devices, are repeated."""
+        """Return the nodes; one that cards have in common, such as the GPU of several MIG devices, is repeated."""
         paths = [path for path in SHARED_NODES if path in self.host.nodes and self.host.platform == "nvml"]
         paths += [path for each in chosen for path in each.paths]
         paths += [join(IMEX_CHANNELS, f"channel{channel}") for channel in self.host.imex_channels]
@@ -149,5 +149,5 @@ def _extra_envs(flags: Flags) -> dict[str, str]:
 
 
 def _clean(path: str) -> str:
-    """Without double slashes; ``normpath`` keeps two at the beginning."""
+    """Normalise *path*; ``normpath`` alone keeps two slashes at the beginning."""
     return normpath(path).replace("//", "/", 1)

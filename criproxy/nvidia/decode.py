@@ -1,20 +1,20 @@
-"""Values of the file → values of Go's types, as Go's JSON decoder does it.
+"""Decodes values of the file into values of Go's types, as Go's JSON decoder does.
 
-A key of a struct matches whatever its case, and an unknown one is ignored. Keys are met in the order of their bytes.
-Each function raises `WrongTypeError` for a value of another type. Of several mistakes Go's decoder tells the first of
-those that NVIDIA's own types find, and only without any of these the first of a wrong type.
+A key matches a field of a struct regardless of case; unknown keys are ignored. Keys are decoded in the order of their
+bytes. Each function raises `WrongTypeError` for a value of another type. Of several mistakes, Go's decoder reports the
+first one that NVIDIA's own types detect, and only without any of these the first wrong type.
 """
 
 import json
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
-from criproxy.nvidia.mistake import MAX_QUOTED, PluginConfigError, WrongTypeError
+from criproxy.nvidia.config_error import MAX_QUOTED, PluginConfigError, WrongTypeError
 from criproxy.nvidia.numbers import INT64, json_number, whole
 from criproxy.nvidia.yaml_like_go import Value
 
 Decoder = Callable[[Value, str], Any]
-"""Of a value that is not null, and the key that leads to it."""
+"""Decodes a value that is not null; the text is the path of its key."""
 
 _HTML = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"} | {chr(65 + at): chr(97 + at) for at in range(26)})
@@ -23,9 +23,9 @@ _FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"} | {chr(65 + at): chr(97 +
 def fields_of(
     value: Value, where: str, fields: Mapping[str, Decoder], even_null: Container[str] = ()
 ) -> dict[str, Any]:
-    """The *fields* of a struct that *value* sets, by their names.
+    """Return the *fields* of a struct that *value* sets, by name.
 
-    One that is null counts as not set, unless it is among *even_null*: its decoder is asked then, too.
+    A field that is null counts as not set, unless it is in *even_null*: then its decoder is called.
     """
     by_folded = {name.translate(_FOLDED): name for name in fields}
     found: dict[str, Any] = {}
@@ -49,10 +49,10 @@ def fields_of(
     return found
 
 
-def at_once(decoder: Decoder) -> Decoder:
-    """The *decoder* of one of NVIDIA's own types: any mistake in it ends the decoding of the file."""
+def fail_fast(decoder: Decoder) -> Decoder:
+    """Return the *decoder* of one of NVIDIA's own types: any mistake in its value ends the decoding of the file."""
 
-    def decode(value: Value, where: str) -> Any:  # noqa: ANN401 (what the decoder gives)
+    def decode(value: Value, where: str) -> Any:  # noqa: ANN401 (the type of the decoder's result)
         try:
             return decoder(value, where)
         except WrongTypeError as error:
@@ -64,12 +64,12 @@ def at_once(decoder: Decoder) -> Decoder:
 
 
 def sorted_items(data: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
-    """Keys and values in the order in which Go meets them."""
+    """Return keys and values in the order in which Go decodes them."""
     return iter(sorted(data.items(), key=lambda item: item[0].encode(errors="surrogatepass")))
 
 
 def mapping(value: Value, where: str) -> dict[str, Value]:
-    """The keys and values of *value*; none of null."""
+    """Return the keys and values of *value*; an empty mapping for null."""
     if value.data is None:
         return {}
     if not isinstance(value.data, dict):
@@ -78,7 +78,7 @@ def mapping(value: Value, where: str) -> dict[str, Value]:
 
 
 def items_of(value: Value, where: str) -> list[Value]:
-    """The items of *value*; none of null."""
+    """Return the items of *value*; an empty list for null."""
     if value.data is None:
         return []
     if not isinstance(value.data, list):
@@ -87,7 +87,7 @@ def items_of(value: Value, where: str) -> list[Value]:
 
 
 def text(value: Value, where: str) -> str:
-    """The text that *value* is; empty for null."""
+    """Return *value* as a text; an empty one for null."""
     if value.data is None:
         return ""
     if not isinstance(value.data, str):
@@ -96,7 +96,7 @@ def text(value: Value, where: str) -> str:
 
 
 def flag(value: Value, where: str) -> bool:
-    """Whether *value* says yes; no for null."""
+    """Return *value* as a boolean; False for null."""
     if value.data is None:
         return False
     if not isinstance(value.data, bool):
@@ -105,7 +105,7 @@ def flag(value: Value, where: str) -> bool:
 
 
 def integer(value: Value, where: str) -> int:
-    """The whole number that *value* is; 0 for null."""
+    """Return *value* as an integer; 0 for null."""
     number = 0 if value.data is None else whole(value.data)
     if number is None or number not in INT64:
         raise wrong_type(value, where, "a whole number, without quotes")
@@ -113,7 +113,7 @@ def integer(value: Value, where: str) -> int:
 
 
 def named(check: Callable[[str], str], value: Value, where: str) -> str:
-    """The name that *check* makes of *value*."""
+    """Return the name that *check* makes of *value*."""
     try:
         return check(text(value, where))
     except ValueError as error:
@@ -121,21 +121,21 @@ def named(check: Callable[[str], str], value: Value, where: str) -> str:
 
 
 def wrong_type(value: Value, where: str, right: str) -> WrongTypeError:
-    """The mistake of a *value* that is not the *right* one."""
-    said = json_text(value)
-    shown = said if len(said) <= MAX_QUOTED else f"{said[:MAX_QUOTED]}…"
+    """Return the error about a *value* of the wrong type; *right* describes a valid value."""
+    quoted = json_text(value)
+    shown = quoted if len(quoted) <= MAX_QUOTED else f"{quoted[:MAX_QUOTED]}…"
     return WrongTypeError(
         f"cannot be {shown}", mistake_class="type", line=value.line, where=where or "the file", advice=f"write {right}"
     )
 
 
 def joined(where: str, name: str) -> str:
-    """The key *name* below *where*."""
+    """Return the path of the key *name* below *where*."""
     return f"{where}.{name}" if where else name
 
 
 def json_text(value: Value) -> str:
-    """The *value* as Go's JSON: keys in the order of their bytes, no blanks."""
+    """Return *value* as Go's JSON: keys in the order of their bytes, no blanks."""
     match value.data:
         case None:
             return "null"
@@ -151,5 +151,5 @@ def json_text(value: Value) -> str:
     return json_number(value.data)
 
 
-def _json_string(said: str) -> str:
-    return "".join(_HTML.get(char, char) for char in json.dumps(said, ensure_ascii=False))
+def _json_string(string: str) -> str:
+    return "".join(_HTML.get(char, char) for char in json.dumps(string, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Go's durations: read from texts such as ``1h2m3.5s``, and written in Go's form."""
+"""Go's durations: parsed from texts such as ``1h2m3.5s``, and formatted as Go does."""
 
 import re
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from criproxy.nvidia.numbers import INT64
 
 Duration = int | Literal["infinite"]
-"""Nanoseconds, or for ever."""
+"""In nanoseconds, or infinite."""
 INFINITE: Literal["infinite"] = "infinite"
 
 _UNITS_NS = {
@@ -23,14 +23,14 @@ _SECOND_NS = _UNITS_NS["s"]
 _PART = re.compile(r"([0-9]*)(\.([0-9]*))?([^0-9.]*)", re.ASCII)
 _MAX_CHARS = 200
 _MAX_FRACTION = 18
-"""Digits behind a point that count."""
+"""Digits after the point that count."""
 
 
 def parse_duration(text: str) -> Duration:
-    """Read *text* as NVIDIA's ``sleepInterval``.
+    """Parse *text* as NVIDIA's ``sleepInterval``.
 
     Raises:
-        ValueError: with Go's message.
+        ValueError: The text is invalid; the message is Go's.
     """
     if text == INFINITE:
         return INFINITE
@@ -49,7 +49,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def _parts(rest: str, text: str) -> list[int]:
-    """The nanoseconds of each number with its unit."""
+    """Return the nanoseconds of each number with its unit."""
     parts = []
     while rest:
         match = _PART.match(rest)
@@ -67,7 +67,7 @@ def _parts(rest: str, text: str) -> list[int]:
 
 
 def _fraction_ns(digits: str | None, unit_ns: int) -> int:
-    """What the *digits* behind the point make, in whole nanoseconds; in floating point, like Go."""
+    """Return the fraction with the *digits* after the point, in whole nanoseconds; in floating point, as Go does."""
     digits = (digits or "0")[:_MAX_FRACTION]
     return int(float(int(digits)) * (unit_ns / 10 ** len(digits)))
 
@@ -77,7 +77,7 @@ def _invalid(text: str) -> str:
 
 
 def duration_text(duration: Duration) -> str:
-    """A duration in Go's form: ``1m0s``, ``250ms``, ``5ns``, ``0s``."""
+    """Format a duration as Go does: ``1m0s``, ``250ms``, ``5ns``, ``0s``."""
     if duration == INFINITE:
         return INFINITE
     sign, rest_ns = ("-", -duration) if duration < 0 else ("", duration)
@@ -95,7 +95,7 @@ def duration_text(duration: Duration) -> str:
 
 
 def _decimal(amount_ns: int, unit_ns: int) -> str:
-    """How many units of *unit_ns*, a power of ten, *amount_ns* is, without trailing zeros."""
+    """Return *amount_ns* in units of *unit_ns*, a power of ten, without trailing zeros."""
     integer, rest = divmod(amount_ns, unit_ns)
     digits = f"{rest:0{len(str(unit_ns)) - 1}}".rstrip("0") if rest else ""
     return f"{integer}.{digits}" if digits else str(integer)

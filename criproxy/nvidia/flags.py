@@ -1,4 +1,4 @@
-"""Flags of the command line and variables of NVIDIA's device plugin and of its GPU feature discovery, by tables."""
+"""Tables of the flags and environment variables of NVIDIA's device plugin and of its GPU feature discovery."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ Program = Literal["plugin", "gfd"]
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag."""
+    """A flag of the command line."""
 
     names: tuple[str, ...]
-    """The first is its own, the others are aliases."""
+    """The name of the flag, followed by its aliases."""
     variables: tuple[str, ...]
-    """The first of these that is set counts, even if it is empty."""
+    """The first of these variables that is set counts, even if it is empty."""
     key: str
-    """Where the file has the same, a word without a dot where it has not; empty: a flag that NVIDIA has, and that says
-    nothing to criproxy."""
+    """The corresponding key of the file, or a word without a dot if there is none; empty for a flag of NVIDIA's that
+    criproxy ignores."""
     kind: Kind = "text"
     default: Any = None
 
@@ -124,4 +124,4 @@ FLAGS: Mapping[Program, tuple[Flag, ...]] = {"plugin": PLUGIN, "gfd": GFD}
 VARIABLES: Mapping[Program, frozenset[str]] = {
     program: frozenset(name for flag in flags for name in flag.variables) for program, flags in FLAGS.items()
 }
-"""Of each program."""
+"""By program."""

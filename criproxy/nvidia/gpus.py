@@ -9,16 +9,16 @@ class MigDevice:
 
     uuid: str
     profile: str
-    """As NVIDIA writes it, ``1g.5gb`` or ``1c.3g.20gb+me``."""
+    """In NVIDIA's notation: ``1g.5gb`` or ``1c.3g.20gb+me``."""
     gi: int
-    """The number of its GPU instance."""
+    """ID of its GPU instance."""
     ci: int
-    """The number of its compute instance within that."""
+    """ID of its compute instance within the GPU instance."""
     index: int
     """Its NVML index within its GPU; its index text is ``<GPU index>:<index>``."""
     memory_mib: int
     attributes: tuple[tuple[str, int], ...] = ()
-    """What NVML says of its slices, engines and multiprocessors, by the ends of their labels: ``slices.gi``,
+    """NVML's numbers of its slices, engines and multiprocessors, by the suffixes of their labels: ``slices.gi``,
     ``slices.ci``, ``engines.copy``, ``engines.decoder``, ``engines.encoder``, ``engines.jpeg``, ``engines.ofa``,
     ``multiprocessors``."""
 
@@ -36,27 +36,27 @@ class Gpu:
     """A whole GPU."""
 
     index: int
-    """Its NVML index: the position in NVML's list, with gaps where others are left out."""
+    """Its NVML index: the position in NVML's list, with gaps where GPUs are left out."""
     uuid: str
     name: str
-    """The product, ``Tesla T4``."""
+    """The product, for example ``Tesla T4``."""
     memory_mib: int
-    """0 where NVML does not say."""
+    """0 if NVML does not report it."""
     compute_capability: tuple[int, int] = (0, 0)
     minor: int
     """The number of its node ``/dev/nvidia<minor>``."""
     pci_bus_id: str = ""
-    """As NVML writes it, ``00000000:3B:00.0``; empty where that is not known."""
+    """In NVML's notation, ``00000000:3B:00.0``; empty if unknown."""
     numa_node: int | None = None
-    """The NUMA node of its PCI slot; None where the firmware does not say."""
+    """The NUMA node of its PCI slot; None if the firmware does not report it."""
     mig_capable: bool = False
     mig_enabled: bool = False
     mig: tuple[MigDevice, ...] = ()
     mig_slices: int = 0
-    """In how many slices MIG divides its computing units; 0 where NVML does not say."""
+    """Number of slices into which MIG divides its multiprocessors; 0 if NVML does not report it."""
     pci_class: int | None = None
-    """Its PCI class as in sysfs, ``0x030200``; None where that cannot be read."""
+    """Its PCI class as in sysfs, for example ``0x030200``; None if it cannot be read."""
     fabric: Fabric | None = None
-    """None: it is not attached to one."""
+    """None if it is not attached to a fabric."""
     is_vgpu: bool = False
-    """Whether this is a guest, and it is a part of a GPU of the host's."""
+    """Whether this machine is a guest, and the GPU is a part of a GPU of the host."""

@@ -1,6 +1,6 @@
-"""Where NVIDIA's feature discovery puts labels: into a file, onto its standard output, or into an object of the API.
+"""Where NVIDIA's feature discovery writes labels: to a file, to standard output, or to an object of the API.
 
-criproxy writes the file whatever ``useNodeFeatureAPI`` says, since it has no credentials for the API.
+criproxy always writes the file, whatever ``useNodeFeatureAPI`` says, since it has no credentials for the API.
 """
 
 from dataclasses import dataclass
@@ -17,37 +17,37 @@ class FileOutput:
 
     path: str
     removed_on_exit: bool
-    """Not where the program ends of itself, so that the labels would end with it."""
+    """False if the program exits by itself, as the labels would disappear at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandardOutput:
-    """The program's own output, in the form of the file."""
+    """Standard output, in the format of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeatureOutput:
-    """An object of the kind NodeFeature."""
+    """An object of kind NodeFeature."""
 
     name: str
     namespace: str
     label: tuple[str, str]
-    """By which the master finds the node."""
+    """Label by which the NFD master finds the node."""
 
 
 Output = FileOutput | StandardOutput | NodeFeatureOutput
 
 
 def output(flags: Flags, *, node_name: str = "", namespace: str = "default") -> Output:
-    """Where labels go.
+    """Return where labels are written.
 
     Args:
-        flags: those of feature discovery, whose default is the object.
-        node_name: of the node in the API; empty where that is not known.
-        namespace: of the object.
+        flags: The flags of feature discovery, whose default is the object.
+        node_name: Name of the node in the API; empty if unknown.
+        namespace: Namespace of the object.
 
     Raises:
-        LabelError: the object's name or namespace is not known; the text is NVIDIA's.
+        LabelError: The object's name or namespace is unknown; the text is NVIDIA's.
     """
     if flags.use_node_feature_api:
         return _object(node_name, namespace)
@@ -55,7 +55,7 @@ def output(flags: Flags, *, node_name: str = "", namespace: str = "default") -> 
 
 
 def feature_file(flags: Flags) -> FileOutput | StandardOutput:
-    """Where labels go if not into an object: what criproxy does in any case."""
+    """Return where labels are written if not to an object, as criproxy always does."""
     gfd = flags.gfd
     if not gfd.output_file:
         return StandardOutput()

@@ -1,6 +1,6 @@
-"""The labels that NVIDIA's GPU feature discovery gives a node: the whole set, with its names and values.
+"""The labels that NVIDIA's GPU feature discovery gives a node: all of them, with their names and values.
 
-Where several models or profiles share a key, the last in NVML's order stays; NVIDIA's choice is random there.
+If several models or profiles share a key, the last in NVML's order is used; NVIDIA's choice is random in this case.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,68 +18,68 @@ from criproxy.nvidia.resource_labels import (
     mig_labels,
     shares_of,
 )
-from criproxy.nvidia.resources import shown
+from criproxy.nvidia.resources import counted_gpus
 
 PREFIX = "nvidia.com"
 _UNKNOWN = "unknown"
 _MODES = {0x030000: "graphics", 0x030200: "compute"}
-"""By the PCI class: those that drive a monitor, and those that only compute."""
+"""By PCI class: devices that drive a monitor, and devices that only compute."""
 _PARTS_OF_A_DRIVER = (2, 3)
 
 
 class LabelError(ValueError):
-    """A machine or configuration for which NVIDIA's feature discovery gives no labels; the text is NVIDIA's."""
+    """NVIDIA's feature discovery gives no labels for this machine or configuration; the text is NVIDIA's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuGuest:
-    """What the hypervisor tells a virtual machine whose GPU is a part of one of the host's."""
+    """What the hypervisor reports to a virtual machine whose GPU is a part of a GPU of the host."""
 
     host_driver_version: str = ""
-    """Empty: not known; the same holds for the branch."""
+    """Empty if unknown, like the branch."""
     host_driver_branch: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What labels say of a machine."""
+    """The properties of a machine that labels describe."""
 
     gpus: tuple[Gpu, ...] = ()
     """In the order of NVML."""
     driver_version: str = ""
-    """``550.54.15``."""
+    """For example ``550.54.15``."""
     cuda_version: tuple[int, int] = (0, 0)
-    """The newest that the driver supports."""
+    """The newest version that the driver supports."""
     machine_type: str | None = None
-    """What the file for it says; None where there is none."""
+    """The content of the file for it; None if there is none."""
     vgpu: VgpuGuest | None = None
-    """None: this is no guest with a vGPU."""
+    """None if the machine is not a guest with a vGPU."""
     init_error: str = ""
-    """Why NVML does not start; empty: it does."""
+    """Why NVML cannot be initialised; empty if it can."""
 
 
 def labels(machine: Machine, config: PluginConfig) -> Labels:
-    """All labels of *machine* but the time.
+    """Return all labels of *machine* except the timestamp.
 
     Raises:
-        LabelError: the machine gets none.
+        LabelError: The machine gets no labels.
     """
     return _device_labels(machine, config) | _vgpu_labels(machine.vgpu)
 
 
-def untold_models(machine: Machine, config: PluginConfig) -> tuple[str, list[str]]:
-    """The model of which the labels of whole GPUs tell, and others that have the same labels; empty where all do.
+def undescribed_models(machine: Machine, config: PluginConfig) -> tuple[str, list[str]]:
+    """Return the model that the labels of whole GPUs describe, and other models with the same labels; empty if none.
 
-    Only how many GPUs a model has, how they are shared and what they can is told of one.
+    The number of GPUs, their sharing and their capabilities are labels of only one model.
     """
-    gpus = shown(machine.gpus)
-    parted = config.flags.mig_strategy == "single" and any(gpu.mig_enabled for gpu in gpus)
-    models = [] if parted else list(dict.fromkeys(gpu.name for gpu in gpus if not gpu.mig_enabled))
+    gpus = counted_gpus(machine.gpus)
+    has_mig_labels = config.flags.mig_strategy == "single" and any(gpu.mig_enabled for gpu in gpus)
+    models = [] if has_mig_labels else list(dict.fromkeys(gpu.name for gpu in gpus if not gpu.mig_enabled))
     return (models[-1], models[:-1]) if len(models) > 1 else ("", [])
 
 
 def timestamp_label(flags: GfdFlags, started_s: float) -> Labels:
-    """The label with the time when the program started or last read its configuration, in seconds since 1970."""
+    """Return the label with the time of startup or of the last reload, in seconds since the epoch."""
     return {} if flags.no_timestamp else {f"{PREFIX}/gfd.timestamp": str(int(started_s))}
 
 
@@ -88,7 +88,7 @@ def _device_labels(machine: Machine, config: PluginConfig) -> Labels:
         if config.flags.fail_on_init_error:
             raise LabelError(f"failed to initialize resource manager: {machine.init_error}")
         return {}
-    gpus = shown(machine.gpus)
+    gpus = counted_gpus(machine.gpus)
     if not gpus:
         return {}
     return (
@@ -104,7 +104,7 @@ def _device_labels(machine: Machine, config: PluginConfig) -> Labels:
 
 
 def _driver_labels(version: str) -> Labels:
-    """The version and its parts, and these again under older names."""
+    """Return the version and its parts, and the parts again under older names."""
     parts = version.split(".")
     if len(parts) not in _PARTS_OF_A_DRIVER:
         raise LabelError(f'error getting driver version: Version "{version}" does not match format "X.Y[.Z]"')
@@ -132,7 +132,7 @@ def _cuda_labels(version: tuple[int, int]) -> Labels:
 
 
 def _mps_capable(gpus: Iterable[Gpu], config: PluginConfig) -> bool:
-    """Whether MPS is configured, for whatever resource."""
+    """Whether MPS is configured for any resource."""
     if config.sharing.strategy != "mps":
         return False
     if any(gpu.mig_enabled for gpu in gpus):
@@ -147,7 +147,7 @@ def _mode(gpus: Iterable[Gpu]) -> str:
 
 
 def _clique_labels(gpus: Iterable[Gpu]) -> Labels:
-    """The NVLink domain, if all GPUs that belong to one belong to the same."""
+    """Return the NVLink domain, if all GPUs that belong to one belong to the same."""
     fabrics = {gpu.fabric for gpu in gpus if gpu.fabric is not None}
     only = fabrics.pop() if len(fabrics) == 1 else None
     if only is None or not only.cluster_uuid or not only.clique_id:
@@ -167,7 +167,7 @@ def _vgpu_labels(guest: VgpuGuest | None) -> Labels:
 
 
 def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
-    found = _whole_labels(gpus, config)
+    found = _gpu_labels(gpus, config)
     strategy: str = config.flags.mig_strategy
     if strategy == "none":
         return found
@@ -181,8 +181,8 @@ def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
             raise LabelError(f"unknown strategy: {strategy}")
 
 
-def _whole_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
-    """Those of GPUs: of models without MIG rather than of those with it."""
+def _gpu_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
+    """Return the labels of GPUs; models without MIG take precedence over those with MIG."""
     counts: dict[str, int] = {}
     parents: dict[str, Gpu] = {}
     whole: dict[str, Gpu] = {}
@@ -198,7 +198,7 @@ def _whole_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
 
 
 def _single_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
-    """Under the names of whole GPUs, those of MIG devices, if all GPUs have them and all are alike."""
+    """Return the labels of MIG devices under the names of whole GPUs, if all GPUs have MIG and all are alike."""
     enabled = [gpu for gpu in gpus if gpu.mig_enabled]
     if not enabled:
         return {}
@@ -218,7 +218,7 @@ def _mixed_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
 
 
 def _by_profile(gpus: Iterable[Gpu]) -> dict[str, tuple[Gpu, list[MigDevice]]]:
-    """The MIG devices of each profile, with the GPU of the first."""
+    """Return the MIG devices of each profile, with the GPU of the first one."""
     found: dict[str, tuple[Gpu, list[MigDevice]]] = {}
     for gpu in gpus:
         for device in gpu.mig if gpu.mig_enabled else ():

@@ -1,12 +1,12 @@
-"""NVIDIA's configuration, whole: flags over variables over the file over defaults, then checked."""
+"""Loads NVIDIA's whole configuration: flags override variables, the file and defaults; then validates it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from criproxy.nvidia.command_line import set_values
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.durations import INFINITE
 from criproxy.nvidia.flags import FLAGS, Program
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import Flags, GfdFlags, Imex, MigStrategy, PluginConfig, PluginFlags
 from criproxy.nvidia.syntax import FileContent, read_file
 from criproxy.nvidia.validation import validate
@@ -23,13 +23,13 @@ def load(
     has_nvml: bool = True,
     read: Callable[[str], str] | None = None,
 ) -> PluginConfig:
-    """The configuration of *program* from the *text* of its file, its arguments and its environment.
+    """Return the configuration of *program* from the *text* of its file, its arguments and its environment.
 
-    Where *text* is None, *read* reads the file that a flag or a variable names, if one does. *has_nvml* says whether
-    there is a library NVML on this machine.
+    If *text* is None, *read* reads the file that a flag or a variable names, if any. *has_nvml* is whether this machine
+    has the NVML library.
 
     Raises:
-        PluginConfigError: what is wrong, and with what.
+        PluginConfigError: The configuration is invalid.
     """
     file, values = loaded_values(text, args, env, program=program, read=read)
     config = PluginConfig(
@@ -51,7 +51,7 @@ def loaded_values(
     program: Program = "plugin",
     read: Callable[[str], str] | None = None,
 ) -> tuple[FileContent, dict[str, Any]]:
-    """What the file sets, and the values of all flags by the keys of the file; a key that is not there is not set."""
+    """Return the content of the file, and the values of all flags by the keys of the file; without those not set."""
     given = set_values(args, env or {}, program)
     name = given.pop(CONFIG_FILE, "")
     if text is None and name and read is not None:

@@ -1,4 +1,4 @@
-"""MPS: what its control daemons are started with, and where clients in containers find them.
+"""MPS: the settings of its control daemons, and the paths by which clients in containers find them.
 
 The daemons limit memory and threads; a container gets the directory with the daemon's pipe, and the shared memory.
 """
@@ -11,17 +11,17 @@ from posixpath import join
 from criproxy.devices.offers import PART, Offered, Offers, is_replica
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.options import PluginConfig
-from criproxy.nvidia.resources import shown
+from criproxy.nvidia.resources import counted_gpus
 
 ROOT = "/mps"
-"""Where the directories of all daemons are in a container."""
+"""Directory in a container with the directories of all daemons."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (a mount of the container)
 MAX_CLIENTS = 48
-"""Of one GPU."""
+"""Per GPU."""
 MAX_CLIENTS_BEFORE = 16
-"""Of one with an older architecture."""
+"""Per GPU of an older architecture."""
 _MORE_CLIENTS_SINCE = (7, 5)
-"""The compute capability from which on a GPU serves more clients."""
+"""The first compute capability that serves more clients."""
 _ON_MIG = "sharing using MPS is not supported for MIG devices"
 
 
@@ -35,18 +35,18 @@ class Daemon:
 
     resource: str
     pinned_memory_limits: Mapping[str, str] = field(default_factory=dict)
-    """By the index of a card, for each client: ``3840M``; cards whose memory is not known have no limit."""
+    """By the index of a card, for each client, for example ``3840M``; cards with unknown memory have no limit."""
     active_thread_percentage: str
     envs: Mapping[str, str]
     started_file: str
-    """What it makes once it is ready."""
+    """File that the daemon creates once it is ready."""
 
 
 def daemons(offers: Offers, gpus: Sequence[Gpu], config: PluginConfig) -> tuple[Daemon, ...]:
-    """The daemons that the file needs: one for each resource with shared cards.
+    """Return the daemons that the file requires: one for each resource with shared cards.
 
     Raises:
-        MpsError: a card is shared by more clients than it can serve.
+        MpsError: A card is shared by more clients than it can serve.
     """
     if config.sharing.strategy != "mps":
         return ()
@@ -63,24 +63,24 @@ def check(offered: Iterable[Offered], config: PluginConfig) -> None:
     """Refuse to serve a resource with MIG devices while MPS is configured, as NVIDIA's plugin does.
 
     Raises:
-        MpsError: one of its cards is a MIG device.
+        MpsError: One of its cards is a MIG device.
     """
     if config.sharing.strategy == "mps" and any(map(is_mig, offered)):
         raise MpsError(_ON_MIG)
 
 
 def is_mig(offered: Offered) -> bool:
-    """Whether it is a MIG device, or a replica of one."""
+    """Whether *offered* is a MIG device, or a replica of one."""
     return PART in offered.index
 
 
 def pipe_directory(root: str, resource: str) -> str:
-    """Where clients of *resource* find its daemon, below *root*."""
+    """Return the directory below *root* where clients of *resource* find its daemon."""
     return join(root, resource, "pipe")
 
 
 def shared_memory_directory(root: str) -> str:
-    """The shared memory of all daemons, below *root*."""
+    """Return the directory below *root* with the shared memory of all daemons."""
     return join(root, "shm")
 
 
@@ -101,10 +101,10 @@ def _daemon(resource: str, offered: Iterable[Offered], memory_mib: Mapping[str, 
 
 
 def overloaded(offers: Offers, gpus: Iterable[Gpu], config: PluginConfig) -> dict[str, str]:
-    """The cards that are shared by more clients than they can serve, by their ids, each with NVIDIA's words for it.
+    """Return the cards that are shared by more clients than they can serve: ID to NVIDIA's message.
 
-    NVIDIA's control daemon does not start then, and its plugin waits for the daemon. A GPU whose architecture is not
-    known passes: NVML did not describe it.
+    With such a card, NVIDIA's control daemon does not start, and its plugin waits for it. A GPU whose architecture
+    is unknown, because NVML did not describe it, is accepted.
     """
     if config.sharing.strategy != "mps":
         return {}
@@ -131,9 +131,9 @@ def _too_many(offered: Offered, most: int) -> str:
 
 
 def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
-    """By the id of a card; below Windows, where all are one, that of the last."""
+    """Return the memory by the ID of a card; under WSL, where all GPUs are one card, that of the last one."""
     found: dict[str, int] = {}
-    for gpu in shown(gpus):
+    for gpu in counted_gpus(gpus):
         found |= {gpu.uuid: gpu.memory_mib, "all": gpu.memory_mib}
         found |= {device.uuid: device.memory_mib for device in gpu.mig}
     return found
@@ -141,7 +141,7 @@ def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
 
 def _max_clients(gpus: Iterable[Gpu]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for gpu in shown(gpus):
+    for gpu in counted_gpus(gpus):
         most = MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else MAX_CLIENTS_BEFORE
         found |= {gpu.uuid: most, "all": most}
     return found

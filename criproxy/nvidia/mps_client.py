@@ -1,11 +1,11 @@
-"""What a container that is a client of MPS is created with: where the daemon's pipe is, and whose shared memory it has.
+"""What the create of an MPS client contains: the directory of the daemon's pipe, and the shared memory.
 
-Our device plugin writes it, and the kubelet repeats it before the pod's own variables and mounts.
+Our device plugin writes it, and the kubelet copies it before the pod's own variables and mounts.
 """
 
 from dataclasses import dataclass, replace
 
-from criproxy.devices.asked import Asked
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.paths import clean_path
 from criproxy.nvidia.mps import ROOT, SHARED_MEMORY, shared_memory_directory
 
@@ -14,26 +14,26 @@ PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 
 @dataclass(frozen=True, slots=True)
 class MpsClient:
-    """A container that asks for the daemon of one resource; all paths are those of the host."""
+    """A container that uses the daemon of one resource; all paths are those of the host."""
 
     pipe: str
-    """The directory that the daemon makes."""
+    """The directory that the daemon creates."""
     shared_memory: str
-    """That of all daemons."""
+    """The shared memory of all daemons."""
 
 
-def mps_client(asked: Asked) -> MpsClient | None:
-    """What the device plugin wrote into a create; None where it is no client of MPS."""
+def mps_client(asked: DeviceRequest) -> MpsClient | None:
+    """Return what the device plugin wrote into a create; None if the container is not an MPS client."""
     for path in (env.value.decode(errors="replace") for env in asked.envs if env.name == PIPE_DIRECTORY):
-        below = path.removeprefix(ROOT)  # as on the host, below another root
+        below = path.removeprefix(ROOT)  # as on the host, with another root
         for mount in asked.mounts:
             if below != path and mount.container_path == path and mount.host_path.endswith(below):
                 return MpsClient(mount.host_path, shared_memory_directory(mount.host_path.removesuffix(below) or "/"))
     return None
 
 
-def with_shared_memory(asked: Asked, client: MpsClient) -> Asked:
-    """*asked* with the daemon's shared memory alone, where the kubelet or the pod mounts another one over it."""
+def with_shared_memory(asked: DeviceRequest, client: MpsClient) -> DeviceRequest:
+    """Return *asked* with the daemon's shared memory only, if the kubelet or the pod mounts another one over it."""
     mounts, source = asked.mounts, clean_path(client.shared_memory)
     places = [number for number, mount in enumerate(mounts) if clean_path(mount.container_path) == SHARED_MEMORY]
     ours = next((number for number in places if clean_path(mounts[number].host_path) == source), None)

@@ -1,4 +1,4 @@
-"""What the file calls resources and cards: which names and references NVIDIA's plugin accepts."""
+"""Names of resources and references to cards in the file that NVIDIA's plugin accepts."""
 
 import re
 
@@ -6,7 +6,7 @@ from criproxy.nvidia.numbers import decimal
 
 PREFIX = "nvidia.com/"
 MAX_NAME = 63
-"""Bytes of a resource's name with its domain."""
+"""In bytes, for a resource's name with its domain."""
 SHARED_SUFFIX = ".shared"
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
@@ -17,10 +17,10 @@ _UUID_LENGTH = 36
 
 
 def resource_name(name: str) -> str:
-    """The *name* with its domain.
+    """Return *name* with its domain.
 
     Raises:
-        ValueError: with NVIDIA's message.
+        ValueError: The name is invalid; the message is NVIDIA's.
     """
     full = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
     if len(full.encode()) > MAX_NAME:
@@ -34,12 +34,12 @@ def resource_name(name: str) -> str:
 
 
 def shared_name(name: str) -> str:
-    """What the resource *name* is called by default where its cards are shared; its length is not checked again."""
+    """Return the default name of the resource *name* if its cards are shared; its length is not checked again."""
     return f"{name}{SHARED_SUFFIX}"
 
 
 def is_card_reference(text: str) -> bool:
-    """Whether *text* names a card: ``1``, ``1:0``, ``GPU-<uuid>``, ``MIG-<uuid>`` or ``MIG-GPU-<uuid>/3/0``."""
+    """Whether *text* refers to a card: ``1``, ``1:0``, ``GPU-<uuid>``, ``MIG-<uuid>`` or ``MIG-GPU-<uuid>/3/0``."""
     return decimal(text) is not None or is_mig_index(text) or is_gpu_uuid(text) or is_mig_uuid(text)
 
 
@@ -55,7 +55,7 @@ def is_gpu_uuid(text: str) -> bool:
 
 
 def is_mig_uuid(text: str) -> bool:
-    """Whether *text* is the UUID of a MIG device, in the new or in the old form."""
+    """Whether *text* is the UUID of a MIG device, in the new or in the old format."""
     if not text.startswith("MIG-"):
         return False
     rest = text.removeprefix("MIG-")
@@ -66,7 +66,7 @@ def is_mig_uuid(text: str) -> bool:
 
 
 def _is_uuid(text: str) -> bool:
-    """In any form of Go's UUID library: plain, without dashes, as a URN, in braces (which it does not check)."""
+    """Accept all formats of Go's UUID library: plain, without dashes, as a URN, in braces (which it does not check)."""
     if len(text) == _UUID_LENGTH + len(_URN) and text[: len(_URN)].lower() == _URN:
         text = text[len(_URN) :]
     elif len(text) == _UUID_LENGTH + 2:

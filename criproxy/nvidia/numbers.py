@@ -1,4 +1,4 @@
-"""Numbers as Go reads and writes them: in YAML, in JSON and in texts."""
+"""Numbers as Go parses and formats them: in YAML, in JSON and in texts."""
 
 import re
 from decimal import Decimal
@@ -6,7 +6,7 @@ from decimal import Decimal
 INT64 = range(-(2**63), 2**63)
 UINT64 = range(2**64)
 _MAX_CHARS = 70
-"""Longer is no integer of 64 bits, in any base."""
+"""No integer of 64 bits is longer, in any base."""
 
 _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|[1-9][0-9]*|0)", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
@@ -15,7 +15,7 @@ _BASES = {"x": 16, "b": 2, "o": 8}
 
 
 def integer(text: str) -> int | None:
-    """The integer of 64 bits that *text* is, in any of Go's notations; None if it is none."""
+    """Parse an integer of 64 bits in any of Go's notations; None if *text* is none."""
     if len(text) > _MAX_CHARS or not _INTEGER.fullmatch(text):
         return None
     digits = text.lstrip("+-").lower()
@@ -30,14 +30,14 @@ def integer(text: str) -> int | None:
 
 
 def decimal(text: str) -> int | None:
-    """The unsigned integer of 64 bits that *text* is, in digits only; None if it is none."""
+    """Parse an unsigned integer of 64 bits, digits only; None if *text* is none."""
     if len(text) > _MAX_CHARS or not _DECIMAL.fullmatch(text):
         return None
     return int(text) if int(text) in UINT64 else None
 
 
 def fraction(text: str) -> float | None:
-    """The floating-point number that *text* is; None if it is none, or too large for one."""
+    """Parse a floating-point number; None if *text* is none, or is too large for one."""
     if not _FLOAT.fullmatch(text):
         return None
     value = float(text)
@@ -45,7 +45,7 @@ def fraction(text: str) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """The integer that JSON makes of *value*: also of 2.0, but of no number with an exponent; None for all else."""
+    """Return *value* as the integer that JSON makes of it, such as 2 for 2.0; None for exponents and anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -56,7 +56,7 @@ def whole(value: object) -> int | None:
 
 
 def json_number(value: float) -> str:
-    """A number as Go writes it in JSON."""
+    """Format a number as Go does in JSON."""
     if isinstance(value, int):
         return str(value)
     digits, exponent = _digits(value)
@@ -66,7 +66,7 @@ def json_number(value: float) -> str:
 
 
 def shortest(value: float) -> str:
-    """A number as Go's format ``g`` writes it: where YAML has a number and a text is wanted."""
+    """Format a number with Go's format ``g``, which applies if YAML has a number in place of a text."""
     if isinstance(value, int):
         return str(value)
     if value in (float("inf"), float("-inf")):
@@ -80,7 +80,7 @@ def shortest(value: float) -> str:
 
 
 def _digits(value: float) -> tuple[str, int]:
-    """The digits that matter of *value*, and its power of ten."""
+    """Return the significant digits of *value*, and its power of ten."""
     number = Decimal(repr(value)).normalize().as_tuple()
     exponent = number.exponent if isinstance(number.exponent, int) else 0
     return "".join(map(str, number.digits)), exponent + len(number.digits) - 1

@@ -1,6 +1,6 @@
 """The values of NVIDIA's file ``version: v1``, as its device plugin and its feature discovery load them.
 
-Names follow NVIDIA's keys; ``None`` is "not set". Source: NVIDIA/k8s-device-plugin v0.20.0, ``api/config/v1``.
+Names follow NVIDIA's keys; ``None`` means not set. Source: NVIDIA/k8s-device-plugin v0.20.0, ``api/config/v1``.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ MigStrategy = Literal["none", "single", "mixed"]
 ListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
 SharingStrategy = Literal["none", "time-slicing", "mps"]
 DevicesSelector = Literal["all"] | int | tuple[str, ...]
-"""Which cards a sharing entry is for: all, the first so many, or those named by index, UUID or MIG index."""
+"""The cards of a sharing entry: all, the first so many, or those listed by index, UUID or MIG index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class GfdFlags:
     oneshot: bool = False
     no_timestamp: bool = False
     sleep_interval_ns: int | None = 60_000_000_000
-    """Nanoseconds; None: ``infinite``."""
+    """In nanoseconds; None for ``infinite``."""
     output_file: str = "/etc/kubernetes/node-feature-discovery/features.d/gfd"
     machine_type_file: str = "/sys/class/dmi/id/product_name"
 
@@ -61,19 +61,19 @@ class ResourcePattern:
     """An entry of ``resources.gpus`` or ``resources.mig``: cards whose product matches get this resource."""
 
     pattern: str
-    """``*`` stands for anything."""
+    """``*`` matches anything."""
     name: str
-    """With its domain, ``nvidia.com/gpu``."""
+    """Includes the domain, for example ``nvidia.com/gpu``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedResource:
-    """An entry of ``sharing.*.resources``: cards of one resource are offered so many times."""
+    """An entry of ``sharing.*.resources``: each card of one resource is offered *replicas* times."""
 
     name: str
-    """With its domain."""
+    """Includes the domain."""
     rename: str = ""
-    """The resource that the shared cards are offered as, with its domain; empty: not named in the file."""
+    """The resource for the shared cards, including its domain; empty if the file does not name one."""
     devices: DevicesSelector = "all"
     replicas: int
 
@@ -84,27 +84,27 @@ class SharedResources:
 
     rename_by_default: bool = False
     fail_requests_greater_than_one: bool = False
-    """As NVIDIA makes of it: true for MPS unless the file says otherwise."""
+    """The effective value: true for MPS unless the file sets it to false."""
     resources: tuple[SharedResource, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """``sharing``; where both are set, MPS takes precedence."""
+    """``sharing``; if both are set, MPS takes precedence."""
 
     time_slicing: SharedResources | None = None
     mps: SharedResources | None = None
 
     @property
     def strategy(self) -> SharingStrategy:
-        """What the label ``gpu.sharing-strategy`` would say of shared cards."""
+        """The value of the label ``gpu.sharing-strategy`` for shared cards."""
         if self.mps is not None:
             return "mps"
         return "none" if self.time_slicing is None else "time-slicing"
 
     @property
     def shared(self) -> SharedResources | None:
-        """The section that holds."""
+        """The section that takes effect."""
         return self.mps if self.mps is not None else self.time_slicing
 
 
@@ -118,12 +118,12 @@ class Imex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginConfig:
-    """A whole file, together with flags of the command line and variables of the environment."""
+    """A whole file, combined with flags of the command line and environment variables."""
 
     version: str = "v1"
     flags: Flags = field(default_factory=Flags)
     gpu_resources: tuple[ResourcePattern, ...] = ()
-    """``resources.gpus``; empty: the default, ``*`` as ``nvidia.com/gpu``."""
+    """``resources.gpus``; empty for the default, ``*`` as ``nvidia.com/gpu``."""
     mig_resources: tuple[ResourcePattern, ...] = ()
     """``resources.mig``."""
     sharing: Sharing = field(default_factory=Sharing)

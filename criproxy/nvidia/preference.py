@@ -1,4 +1,4 @@
-"""Which cards NVIDIA's plugin would prefer, and among those that it likes equally, which we do."""
+"""The cards that NVIDIA's plugin prefers, and our choice among those that it rates equally."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from criproxy.nvidia.mps import is_mig
 from criproxy.nvidia.nodes import WSL_NODE
 
 POINTS = {Distance.SYS: 10, Distance.NODE: 20, Distance.PHB: 30, Distance.PXB: 40, Distance.PIX: 50}
-"""Of two GPUs, by what lies between them."""
+"""Points of a pair of GPUs, by what connects them."""
 POINTS_ON_ONE_BOARD = 60
 POINTS_OF_A_LINK = 100
-"""Of each NVLink that leads from one GPU to the other; those to switches do not count."""
+"""For each direct NVLink between the GPUs; links to switches do not count."""
 MAX_LINKS = 18
 
 PairScores = Mapping[frozenset[str], int]
-"""By the UUIDs of two GPUs; those that are missing have nothing but the machine in common."""
+"""By the UUIDs of two GPUs; missing pairs have only the machine in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the kubelet asks for one container."""
+    """The kubelet's request for one container."""
 
     available: tuple[str, ...]
     """In any order."""
     required: tuple[str, ...] = ()
-    """Those that the container has anyway."""
+    """The IDs that the container gets in any case."""
     size: int
-    """How many it gets in all."""
+    """Total number of IDs for the container."""
 
 
 class UnknownGpu(ValueError):
@@ -38,24 +38,24 @@ class UnknownGpu(ValueError):
 
 
 def pair_score(distance: Distance | None, nvlinks: int = 0) -> int:
-    """How well two GPUs belong together.
+    """Return how closely two GPUs are linked.
 
     Args:
-        distance: what lies between them; None: they are on one board.
-        nvlinks: those that lead from one to the other, and not by a switch.
+        distance: What connects them; None if they are on one board.
+        nvlinks: Number of direct NVLinks between them, without those through switches.
     """
     points = POINTS_ON_ONE_BOARD if distance is None else POINTS[distance]
     return points + POINTS_OF_A_LINK * min(nvlinks, MAX_LINKS)
 
 
-def pair_scores(cards: Sequence[Card], told: Mapping[str, Peers]) -> PairScores:
-    """How well each two of *cards* belong together; *told* has by their ids what the driver says."""
+def pair_scores(cards: Sequence[Card], peers: Mapping[str, Peers]) -> PairScores:
+    """Return how closely each two of *cards* are linked; *peers* has, by ID, the links that the driver reports."""
     found = {}
-    for link in links(cards, told):
+    for link in links(cards, peers):
         one, other = cards[link.first], cards[link.second]
-        straight = told.get(one.id, NO_PEERS).nvlinks.to_cards.get(other.pci, 0)
-        back = told.get(other.id, NO_PEERS).nvlinks.to_cards.get(one.pci, 0)
-        found[frozenset({one.id, other.id})] = pair_score(link.distance, straight or back)
+        forward = peers.get(one.id, NO_PEERS).nvlinks.to_cards.get(other.pci, 0)
+        back = peers.get(other.id, NO_PEERS).nvlinks.to_cards.get(one.pci, 0)
+        found[frozenset({one.id, other.id})] = pair_score(link.distance, forward or back)
     return found
 
 
@@ -67,19 +67,20 @@ def preferred(
     scores: PairScores | None = None,
     free_cpu_milli: Mapping[int, int] | None = None,
 ) -> tuple[str, ...]:
-    """Which ids of a resource the kubelet had best allocate to a container.
+    """Return the IDs of a resource that the kubelet should allocate to a container.
 
-    Whole GPUs are chosen by their links; replicas and MIG devices by how many are in use, as *spread* says.
+    Whole GPUs are chosen by their links; replicas and MIG devices by the number in use, according to *spread*.
 
     Args:
-        offered: all ids of the resource.
-        request: what the kubelet asks.
-        spread: of replicas over cards.
-        scores: of whole GPUs.
-        free_cpu_milli: by NUMA node, as far as that is known.
+        offered: All IDs of the resource.
+        request: The kubelet's request.
+        spread: How replicas are distributed over cards.
+        scores: How closely whole GPUs are linked.
+        free_cpu_milli: Free CPU by NUMA node, as far as known.
 
     Raises:
-        UnknownGpu, NotEnoughOffered: the request cannot be answered.
+        UnknownGpu: A requested GPU is unknown.
+        NotEnoughOffered: There are too few IDs.
     """
     if any(map(is_replica, request.available)) or not all(map(_is_whole_gpu, offered.values())):
         return slots(offered, request.available, request.required, request.size, spread)
@@ -89,7 +90,7 @@ def preferred(
     cards = [each for each in offered.values() if each.id in free]
     if not free.issuperset(request.required):
         return ()
-    pairs = [[_of_pair(one, other, scores or {}) for other in cards] for one in cards]
+    pairs = [[_pair_score(one, other, scores or {}) for other in cards] for one in cards]
     required = [place for place, each in enumerate(cards) if each.id in request.required]
     rank = near([each.numa_node for each in cards], free_cpu_milli)
     return tuple(cards[place].id for place in together(pairs, request.size, required, rank))
@@ -104,7 +105,7 @@ def _check(offered: Mapping[str, Offered], ids: Sequence[str], name: str) -> Non
         raise UnknownGpu(f"unable to retrieve list of {name} devices: no device with uuid: {unknown}")
 
 
-def _of_pair(one: Offered, other: Offered, scores: PairScores) -> int:
+def _pair_score(one: Offered, other: Offered, scores: PairScores) -> int:
     if one is other:
         return 0
     return scores.get(frozenset({one.id, other.id}), POINTS[Distance.SYS])

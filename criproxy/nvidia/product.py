@@ -1,4 +1,4 @@
-"""Words of labels that NVIDIA's feature discovery makes of names: products, machines, families of architectures."""
+"""Words of labels that NVIDIA's feature discovery derives from names: products, machines, architectures."""
 
 import re
 from collections.abc import Iterable
@@ -16,33 +16,33 @@ _FAMILIES = {
     12: "blackwell",
     13: "rubin",
 }
-"""By the major number of the compute capability; 7 is two of them."""
+"""By the major number of the compute capability; 7 stands for two architectures."""
 _TURING_SINCE = 5
-"""The minor number of 7.x."""
+"""The first minor number of 7.x that is Turing."""
 _UNDEFINED = "undefined"
 
 
 def sanitised(text: str) -> str:
-    """*text* with a dash for each run of blanks, and without whatever no label may hold.
+    """Return *text* with a dash for each run of blanks, and without characters that labels must not contain.
 
-    Tabs and line feeds are no blanks. The result may be too long for a label, or begin or end as none may.
+    Tabs and line feeds are not blanks. The result may be too long for a label, or begin or end with an invalid one.
     """
     return "-".join(_ILLEGAL.sub("", text).split())
 
 
 def product(parts: Iterable[str], *, shared: bool = False) -> str | None:
-    """The value of ``.product``; None where nothing is known."""
+    """Return the value of ``.product``; None if nothing is known."""
     words = [sanitised(part) for part in parts if part]
     return "-".join([*words, "SHARED"] if shared else words) if words else None
 
 
 def profile_word(profile: str) -> str:
-    """A MIG profile as labels write it: ``1g.5gb.me`` for ``1g.5gb+me``."""
+    """Return a MIG profile in the notation of labels: ``1g.5gb.me`` for ``1g.5gb+me``."""
     return profile.replace("+", ".")
 
 
 def family(compute_capability: tuple[int, int]) -> str:
-    """The architecture of a compute capability, ``turing`` for 7.5."""
+    """Return the architecture of a compute capability, for example ``turing`` for 7.5."""
     major, minor = compute_capability
     if major == 7:
         return "turing" if minor >= _TURING_SINCE else "volta"

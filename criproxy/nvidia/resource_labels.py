@@ -1,4 +1,4 @@
-"""The labels of one resource of NVIDIA's: whole GPUs of a model, or MIG devices of a profile."""
+"""The labels of one of NVIDIA's resources: whole GPUs of a model, or MIG devices of a profile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MIG_ATTRIBUTES = (
     *("slices.gi", "slices.ci", "multiprocessors"),
     *("engines.copy", "engines.decoder", "engines.encoder", "engines.jpeg", "engines.ofa"),
 )
-"""What the labels of MIG devices say beside their memory; what NVML does not report is 0."""
+"""The labels of MIG devices in addition to their memory; 0 for what NVML does not report."""
 _MIG = "MIG"
 _INVALID = "INVALID"
 
@@ -24,25 +24,25 @@ class Shares:
     """How the cards of one resource are shared."""
 
     replicas: int = 1
-    """In how many; 0: what the configuration says does not apply."""
+    """Replicas per card; 0 if the configuration does not apply to them."""
     strategy: str = "none"
     renamed: bool = False
-    """Whether the shared cards are another resource, so that the product need not say it."""
+    """Whether the shared cards are another resource, so that the product need not show it."""
 
     @property
     def suffixed(self) -> bool:
-        """Whether the product says that cards are shared."""
+        """Whether the product shows that cards are shared."""
         return self.replicas > 1 and not self.renamed
 
 
 NOT_APPLIED = Shares(replicas=0)
-"""GPUs with MIG."""
+"""For GPUs with MIG."""
 _NOTHING_OFFERED = Shares(replicas=0, strategy="")
-"""Instances that the strategy ``single`` does not take."""
+"""For MIG devices that are not offered with the strategy ``single``."""
 
 
 def shares_of(resource: str, sharing: Sharing) -> Shares:
-    """How *resource* is shared; where several entries are for it, as the first says."""
+    """Return how *resource* is shared, according to the first entry for it."""
     if (entry := _entry(resource, sharing)) is None or entry.replicas <= 1:
         return Shares()
     renamed = bool(entry.rename) or (sharing.shared is not None and sharing.shared.rename_by_default)
@@ -50,7 +50,7 @@ def shares_of(resource: str, sharing: Sharing) -> Shares:
 
 
 def gpu_labels(gpu: Gpu, count: int, shares: Shares) -> Labels:
-    """Those of *count* whole GPUs of one model, of which *gpu* is one."""
+    """Return the labels of *count* whole GPUs of one model, of which *gpu* is one."""
     labels = _base(GPU, count, (gpu.name,), shares)
     if gpu.memory_mib:
         labels[f"{GPU}.memory"] = str(gpu.memory_mib)
@@ -65,7 +65,7 @@ def gpu_labels(gpu: Gpu, count: int, shares: Shares) -> Labels:
 
 
 def mig_labels(resource: str, parent: Gpu, devices: Sequence[MigDevice], shares: Shares) -> Labels:
-    """Those of *devices* of one profile, the first of which is a part of *parent*."""
+    """Return the labels of *devices* of one profile, the first of which is a part of *parent*."""
     first = devices[0]
     attributes = dict(first.attributes)
     labels = _base(resource, len(devices), (parent.name, _MIG, profile_word(first.profile)), shares)
@@ -74,7 +74,7 @@ def mig_labels(resource: str, parent: Gpu, devices: Sequence[MigDevice], shares:
 
 
 def invalid_labels(gpu: Gpu) -> Labels:
-    """Those of a machine whose MIG devices differ although the strategy is ``single``; *gpu* is the first with MIG."""
+    """Return the labels for MIG devices that differ with the strategy ``single``; *gpu* is the first GPU with MIG."""
     return _base(GPU, 0, (gpu.name, _MIG, _INVALID), _NOTHING_OFFERED) | {f"{GPU}.memory": "0"}
 
 

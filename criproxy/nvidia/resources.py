@@ -1,7 +1,7 @@
-"""Which resources NVIDIA's cards are offered as, and under which ids.
+"""The resources and IDs under which NVIDIA's cards are offered.
 
 The rules and the texts of errors are those of NVIDIA's device plugin, except that ``resources``, ``rename`` and
-``devices`` count, which NVIDIA's plugin reads and drops, and that no card is offered whole and shared at once.
+``devices`` take effect, which NVIDIA's plugin reads and drops, and that no card is offered both whole and shared.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import lru_cache
 from criproxy.devices.offers import PART, Offered, Offers
 from criproxy.devices.sharing import SelectionError, in_order, share
 from criproxy.nvidia.gpus import Gpu, MigDevice
-from criproxy.nvidia.mig import kind_of, mixed_resource
+from criproxy.nvidia.mig import mig_kind, mixed_resource
 from criproxy.nvidia.nodes import WSL_NODE, MigMinors, Platform, gpu_paths, mig_paths
 from criproxy.nvidia.options import PluginConfig, ResourcePattern
 
@@ -27,10 +27,10 @@ _VISITING_MIG = "error visiting devices: error visiting device: error visiting M
 
 
 class ResourceError(ValueError):
-    """Cards that cannot be offered as the configuration says; the text is that of NVIDIA's plugin."""
+    """Cards that cannot be offered according to the configuration; the text is that of NVIDIA's plugin."""
 
     def __init__(self, text: str, kind: str = "") -> None:
-        """Say *text* of the class *kind*, where that is known."""
+        """Create the error with *text* about the class *kind*, if known."""
         super().__init__(text)
         self.kind = kind
 
@@ -38,16 +38,16 @@ class ResourceError(ValueError):
 def offers(
     gpus: Sequence[Gpu], config: PluginConfig, *, minors: MigMinors | None = None, platform: Platform = "nvml"
 ) -> Offers:
-    """What the machine's cards are offered as.
+    """Return what the machine's cards are offered as.
 
     Args:
-        gpus: in the order of NVML.
+        gpus: In the order of NVML.
         config: NVIDIA's file.
-        minors: of the capability nodes of MIG devices, which are left out where they are not known.
-        platform: how the cards are found.
+        minors: Minor numbers of the capability nodes of MIG devices; nodes without a known number are left out.
+        platform: How the cards are found.
 
     Raises:
-        ResourceError: the cards and the file do not go together.
+        ResourceError: The cards and the file contradict each other.
     """
     cards = _tegra(config) if platform == "tegra" else _unshared(gpus, config, minors or {}, platform)
     if (shared := config.sharing.shared) is None:
@@ -59,18 +59,20 @@ def offers(
         raise ResourceError(f"{_FROM_SHARING}: {which}: {error}") from error
 
 
-def shown(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """The GPUs that count: all but those that only drive monitors."""
+def counted_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """Return the GPUs that count: all except those that only drive monitors."""
     return [gpu for gpu in gpus if gpu.name not in DISPLAYS]
 
 
 def empty_parents(gpus: Iterable[Gpu], config: PluginConfig) -> list[Gpu]:
-    """GPUs that are offered in no way, since MIG is on and no instance was made: worth a warning."""
-    return [gpu for gpu in shown(gpus) if config.flags.mig_strategy != "none" and gpu.mig_enabled and not gpu.mig]
+    """Return GPUs that are not offered, because MIG is on but has no instances: worth a warning."""
+    return [
+        gpu for gpu in counted_gpus(gpus) if config.flags.mig_strategy != "none" and gpu.mig_enabled and not gpu.mig
+    ]
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether all of *name* matches; ``*`` stands for anything, and nothing else is special."""
+    """Whether *pattern* matches the whole *name*; ``*`` matches anything, and nothing else is special."""
     return _expression(pattern).fullmatch(name) is not None
 
 
@@ -80,7 +82,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, platform: Platform) -> Offers:
-    counted = shown(gpus)
+    counted = counted_gpus(gpus)
     strategy = config.flags.mig_strategy
     whole = [gpu for gpu in counted if strategy == "none" or not gpu.mig_enabled]
     found = [(_gpu_resource(gpu, config), _whole(gpu, platform)) for gpu in whole]
@@ -127,17 +129,17 @@ def _first_match(patterns: Iterable[ResourcePattern], name: str) -> str | None:
 
 
 def _check_single(gpus: Sequence[Gpu]) -> None:
-    """All MIG devices must be of one kind, and no GPU with MIG may be without."""
+    """Check that all MIG devices are of one kind, and that each GPU with MIG has one."""
     invalid = f"{_FROM_RESOURCES}: invalid MIG configuration"
     if empty := next((gpu for gpu in gpus if gpu.mig_enabled and not gpu.mig), None):
         text = "at least one device with migEnabled=true was not configured correctly: error visiting device"
         raise ResourceError(f"{invalid}: {text}: device {empty.index} has no MIG devices configured")
-    if len({kind_of(device) for _, device in _mig_devices(gpus)}) > 1:
+    if len({mig_kind(device) for _, device in _mig_devices(gpus)}) > 1:
         raise ResourceError(f"{invalid}: {_VISITING_MIG}: more than one MIG device type present on node")
 
 
 def _whole(gpu: Gpu, platform: Platform) -> Offered:
-    if platform == "wsl":  # Windows passes all GPUs by one node, and containers get all or none
+    if platform == "wsl":  # Windows has one node for all GPUs: containers get all or none
         return Offered(id=_WSL_ID, index=_WSL_ID, paths=(WSL_NODE,))
     return Offered(
         id=gpu.uuid,
@@ -149,7 +151,7 @@ def _whole(gpu: Gpu, platform: Platform) -> Offered:
 
 
 def mig_part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
-    """A MIG device under its own id."""
+    """Return how a MIG device is offered under its own ID."""
     return Offered(
         id=device.uuid,
         index=f"{gpu.index}{PART}{device.index}",
@@ -160,5 +162,5 @@ def mig_part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
 
 
 def _tegra(config: PluginConfig) -> Offers:
-    """The one GPU of a Tegra chip, which has no UUID and no nodes that a container could be given."""
+    """Return the one GPU of a Tegra chip, which has no UUID and no nodes for containers."""
     return {_first_match((*config.gpu_resources, _ANY_GPU), _TEGRA.id) or _GPU_RESOURCE: {_TEGRA.id: _TEGRA}}

@@ -1,9 +1,9 @@
-"""Which of several named files holds on a node: as NVIDIA's config-manager chooses, and in criproxy's own order."""
+"""Selects one of several named files for a node: as NVIDIA's config-manager does, and in criproxy's own order."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.config_error import PluginConfigError
 
 DEFAULT = "default"
 LABEL = "nvidia.com/device-plugin.config"
@@ -12,42 +12,42 @@ LABEL = "nvidia.com/device-plugin.config"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The file that holds."""
+    """The selected file."""
 
     name: str
-    """Its name in the directory; empty: an empty configuration."""
+    """Its name in the directory; empty for an empty configuration."""
     reason: str
-    """Why it is this one, for people."""
+    """Why it was selected; for users."""
 
 
 def config_names(names: Collection[str]) -> list[str]:
-    """Those of the *names* of a directory's files that are configurations: not what a ConfigMap's volume adds."""
+    """Return the *names* of a directory that are configurations, without those that a ConfigMap's volume adds."""
     return sorted(name for name in names if not name.startswith(".."))
 
 
-def as_config_manager_chooses(
+def choose_as_config_manager(
     names: Collection[str], label: str, default: str, fallbacks: Sequence[str] = ("named", "single", "empty")
 ) -> Choice:
-    """NVIDIA's choice among files: the node's *label*, else the *default* of its flag, else the first that works.
+    """Choose a file as NVIDIA does: the node's *label*, or the *default* of its flag, or the first fallback that works.
 
-    *names* are those of `config_names`; *label* and *default* are empty where they are not set.
+    *names* are those of `config_names`; *label* and *default* are empty if they are not set.
 
     Raises:
-        PluginConfigError: of the class ``file``, with NVIDIA's message.
+        PluginConfigError: With the class ``file`` and NVIDIA's message.
     """
     if not names:
-        raise _wrong("no configuration files available")
+        raise _error("no configuration files available")
     if label:
-        return _existing(label, names, "the node's label names it")
+        return _choose_existing(label, names, "the node's label names it")
     if default:
         if default not in names:
-            raise _wrong("specified config  does not exist", f"this is {default}, the default")
+            raise _error("specified config  does not exist", f"this is {default}, the default")
         return Choice(default, "it is the given default")
     for fallback in fallbacks:
         choice = _fallback(fallback, names)
         if choice is not None:
             return choice
-    raise _wrong("no config was set, no default was provided, and all fallbacks failed")
+    raise _error("no config was set, no default was provided, and all fallbacks failed")
 
 
 def _fallback(fallback: str, names: Collection[str]) -> Choice | None:
@@ -58,17 +58,17 @@ def _fallback(fallback: str, names: Collection[str]) -> Choice | None:
             return Choice(next(iter(names)), "it is the only one") if len(names) == 1 else None
         case "empty":
             return Choice("", "no earlier fallback found one")
-    raise _wrong(f"unknown fallback strategy: {fallback}", "it can be named, single or empty")
+    raise _error(f"unknown fallback strategy: {fallback}", "it can be named, single or empty")
 
 
 def choose(names: Collection[str], explicit: str = "", hostname: str = "", groups: Sequence[str] = ()) -> Choice:
-    """Criproxy's own choice: an explicit name, the host's, that of a group of hosts, `default`, the only one.
+    """Choose a file in criproxy's order: an explicit name, the host's, a group's, `default`, the only one.
 
     Raises:
-        PluginConfigError: of the class ``file``: none of them is there.
+        PluginConfigError: With the class ``file``: none of these files exists.
     """
     if explicit:
-        return _existing(explicit, names, "the option names it")
+        return _choose_existing(explicit, names, "the option names it")
     if hostname and hostname in names:
         return Choice(hostname, "it has the name of this host")
     for group in groups:
@@ -79,16 +79,16 @@ def choose(names: Collection[str], explicit: str = "", hostname: str = "", group
     if len(names) == 1:
         return Choice(next(iter(names)), "it is the only one")
     if not names:
-        raise _wrong("no configuration files available")
+        raise _error("no configuration files available")
     wanted = ", ".join(name for name in (hostname, *groups, DEFAULT) if name)
-    raise _wrong(f"none of the files {', '.join(sorted(names))} is for this host", f"name one of them {wanted}")
+    raise _error(f"none of the files {', '.join(sorted(names))} is for this host", f"name one of them {wanted}")
 
 
-def _existing(name: str, names: Collection[str], reason: str) -> Choice:
+def _choose_existing(name: str, names: Collection[str], reason: str) -> Choice:
     if name not in names:
-        raise _wrong(f"specified config {name} does not exist", f"there are {', '.join(sorted(names)) or 'none'}")
+        raise _error(f"specified config {name} does not exist", f"there are {', '.join(sorted(names)) or 'none'}")
     return Choice(name, reason)
 
 
-def _wrong(text: str, advice: str = "") -> PluginConfigError:
+def _error(text: str, advice: str = "") -> PluginConfigError:
     return PluginConfigError(text, mistake_class="file", advice=advice)

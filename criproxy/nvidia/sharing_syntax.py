@@ -1,10 +1,21 @@
-"""The section ``sharing`` of NVIDIA's file: which resources' cards are offered how many times.
+"""The section ``sharing`` of NVIDIA's file: how many times the cards of each resource are offered.
 
-Below ``timeSlicing`` and ``mps`` a key is what the file says, letter by letter.
+Keys below ``timeSlicing`` and ``mps`` are case-sensitive.
 """
 
-from criproxy.nvidia.decode import at_once, fields_of, flag, integer, items_of, joined, json_text, mapping, named, text
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.config_error import PluginConfigError
+from criproxy.nvidia.decode import (
+    fail_fast,
+    fields_of,
+    flag,
+    integer,
+    items_of,
+    joined,
+    json_text,
+    mapping,
+    named,
+    text,
+)
 from criproxy.nvidia.names import is_card_reference, resource_name, shared_name
 from criproxy.nvidia.numbers import INT64, UINT64, whole
 from criproxy.nvidia.options import DevicesSelector, SharedResource, SharedResources, Sharing
@@ -14,26 +25,26 @@ MIN_REPLICAS = 2
 
 
 def sharing(value: Value, where: str) -> Sharing:
-    """Both parts; the one that does not hold is checked, too."""
+    """Decode both subsections; the one that does not take effect is checked, too."""
     found = fields_of(
-        value, where, {"timeSlicing": at_once(_time_slicing), "mps": at_once(_mps)}, even_null=("timeSlicing",)
+        value, where, {"timeSlicing": fail_fast(_time_slicing), "mps": fail_fast(_mps)}, even_null=("timeSlicing",)
     )
     return Sharing(time_slicing=found.get("timeSlicing"), mps=found.get("mps"))
 
 
 def _time_slicing(value: Value, where: str) -> SharedResources:
-    return _part(value, where, fails_by_default=False)
+    return _section(value, where, fails_by_default=False)
 
 
 def _mps(value: Value, where: str) -> SharedResources:
-    return _part(value, where, fails_by_default=True)
+    return _section(value, where, fails_by_default=True)
 
 
-def _part(value: Value, where: str, *, fails_by_default: bool) -> SharedResources:
+def _section(value: Value, where: str, *, fails_by_default: bool) -> SharedResources:
     keys = mapping(value, where)
     renames = flag(keys.get("renameByDefault", _NULL), joined(where, "renameByDefault"))
     fails = keys.get("failRequestsGreaterThanOne", _NULL)
-    fails_now = flag(fails, joined(where, "failRequestsGreaterThanOne"))
+    configured = flag(fails, joined(where, "failRequestsGreaterThanOne"))
     listed = keys.get("resources", _NULL)
     below = joined(where, "resources")
     resources = tuple(_resource(item, f"{below}[{at}]", renames) for at, item in enumerate(items_of(listed, below)))
@@ -46,17 +57,17 @@ def _part(value: Value, where: str, *, fails_by_default: bool) -> SharedResource
         )
     return SharedResources(
         rename_by_default=renames,
-        fail_requests_greater_than_one=fails_by_default if fails.data is None else fails_now,
+        fail_requests_greater_than_one=fails_by_default if fails.data is None else configured,
         resources=resources,
     )
 
 
 _NULL = Value(None, 0)
-"""What a key that is not there counts as."""
+"""Stands for a missing key."""
 
 
 def _resource(value: Value, where: str, renames: bool) -> SharedResource:
-    """One entry, its keys in the order in which NVIDIA's plugin checks them."""
+    """Decode one entry; checks its keys in the same order as NVIDIA's plugin."""
     keys = mapping(value, where)
     if "name" not in keys:
         raise PluginConfigError(
@@ -91,34 +102,34 @@ def _replicas(value: Value, where: str) -> int:
 
 
 def _devices(value: Value, where: str) -> DevicesSelector:
-    """All cards, the first so many, or those that are listed."""
+    """Decode a selection: all cards, the first so many, or those listed."""
     if value.data is None or isinstance(value.data, str):
-        said = text(value, where)
-        if said != "all":
-            raise _unfit(f"devices set as '{said}' but the only valid string input is 'all'", value, where)
+        string = text(value, where)
+        if string != "all":
+            raise _invalid_devices(f"devices set as '{string}' but the only valid string input is 'all'", value, where)
         return "all"
     count = whole(value.data)
     if count is not None and count in INT64:
         if count <= 0:
-            raise _unfit(f"devices set as '{count}' but a count of devices must be > 0", value, where)
+            raise _invalid_devices(f"devices set as '{count}' but a count of devices must be > 0", value, where)
         return count
     if not isinstance(value.data, list):
-        raise _unfit(f"unrecognized type for devices spec: {json_text(value)}", value, where)
+        raise _invalid_devices(f"unrecognized type for devices spec: {json_text(value)}", value, where)
     return tuple(_device(item, f"{where}[{at}]") for at, item in enumerate(value.data))
 
 
 def _device(value: Value, where: str) -> str:
-    """One of those that are listed; null counts as 0, as in Go."""
+    """Decode a listed card; null counts as 0, as in Go."""
     index = 0 if value.data is None else whole(value.data)
     if index is not None and index in UINT64:
         return str(index)
-    said = value.data if isinstance(value.data, str) else ""
-    if not is_card_reference(said):
-        raise _unfit(f"unsupported type for device in devices list: {said}, string", value, where)
-    return said
+    string = value.data if isinstance(value.data, str) else ""
+    if not is_card_reference(string):
+        raise _invalid_devices(f"unsupported type for device in devices list: {string}, string", value, where)
+    return string
 
 
-def _unfit(message: str, value: Value, where: str) -> PluginConfigError:
+def _invalid_devices(message: str, value: Value, where: str) -> PluginConfigError:
     return PluginConfigError(
         message,
         line=value.line,

@@ -1,12 +1,13 @@
-"""NVIDIA's file ``version: v1`` → what it sets, with NVIDIA's messages for what it may not say."""
+"""Decodes NVIDIA's file ``version: v1``, with NVIDIA's messages for invalid content."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.decode import (
     Decoder,
-    at_once,
+    fail_fast,
     fields_of,
     flag,
     integer,
@@ -18,7 +19,6 @@ from criproxy.nvidia.decode import (
     text,
 )
 from criproxy.nvidia.durations import Duration, parse_duration
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.names import resource_name
 from criproxy.nvidia.numbers import INT64, shortest
 from criproxy.nvidia.options import ResourcePattern, Sharing
@@ -30,22 +30,22 @@ VERSION = "v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContent:
-    """What a file sets."""
+    """The settings of a file."""
 
     flags: Mapping[str, Any] = field(default_factory=dict)
-    """Values of `flags` and `imex` by dotted keys, such as ``flags.plugin.deviceIDStrategy``; only those it sets."""
+    """Values of `flags` and `imex` by dotted keys, such as ``flags.plugin.deviceIDStrategy``, if the file sets them."""
     gpu_resources: tuple[ResourcePattern, ...] = ()
     mig_resources: tuple[ResourcePattern, ...] = ()
     sharing: Sharing = field(default_factory=Sharing)
 
 
-def read_file(said: str) -> FileContent:
-    """Read the text of a file; nothing in it sets nothing.
+def read_file(content: str) -> FileContent:
+    """Read the text of a file; an empty text sets nothing.
 
     Raises:
-        PluginConfigError: at the stage ``parse``.
+        PluginConfigError: With the stage ``parse``.
     """
-    whole = read_yaml(said)
+    whole = read_yaml(content)
     top = fields_of(whole, "", _TOP)
     version = top.get("version") or VERSION
     if version != VERSION:
@@ -61,7 +61,7 @@ def read_file(said: str) -> FileContent:
 
 
 def _dotted(data: Mapping[str, Any], where: str) -> list[tuple[str, Any]]:
-    """The values of nested *data* by dotted keys."""
+    """Return the values of nested *data* by dotted keys."""
     found: list[tuple[str, Any]] = []
     for name, value in data.items():
         key = joined(where, name)
@@ -74,7 +74,7 @@ def _struct(fields: Mapping[str, Decoder]) -> Decoder:
 
 
 def _version(value: Value, where: str) -> str:
-    """The only text for which a number or a bool will do, too."""
+    """Decode the version, the only text that may also be a number or a boolean."""
     if isinstance(value.data, bool):
         return "true" if value.data else "false"
     if isinstance(value.data, int | float):
@@ -83,7 +83,7 @@ def _version(value: Value, where: str) -> str:
 
 
 def _strategies(value: Value, where: str) -> tuple[str, ...]:
-    """One text or a list of them."""
+    """Decode one text or a list of texts."""
     if isinstance(value.data, str):
         return (value.data,)
     if isinstance(value.data, list) and all(item.data is None or isinstance(item.data, str) for item in value.data):
@@ -97,10 +97,10 @@ def _strategies(value: Value, where: str) -> tuple[str, ...]:
 
 
 def _duration(value: Value, where: str) -> Duration:
-    """A text such as ``60s``, or a number of nanoseconds."""
+    """Decode a text such as ``60s``, or a number of nanoseconds."""
     if isinstance(value.data, int | float) and not isinstance(value.data, bool):
         nanoseconds = int(value.data)
-        return nanoseconds if nanoseconds in INT64 else INT64[0]  # as the processor converts it for Go
+        return nanoseconds if nanoseconds in INT64 else INT64[0]  # as the CPU converts it for Go
     try:
         if isinstance(value.data, str):
             return parse_duration(value.data)
@@ -117,11 +117,11 @@ def _integers(value: Value, where: str) -> tuple[int, ...]:
 
 
 def _patterns(value: Value, where: str) -> tuple[ResourcePattern, ...]:
-    return tuple(at_once(_pattern)(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
+    return tuple(fail_fast(_pattern)(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
 
 
 def _pattern(value: Value, where: str) -> ResourcePattern:
-    """One entry; its keys are those that the file says, letter by letter."""
+    """Decode one entry; its keys are case-sensitive."""
     keys = mapping(value, where)
     for name in ("pattern", "name"):
         if name not in keys:

@@ -1,7 +1,7 @@
-"""XID errors: which make NVIDIA's cards Unhealthy, and which ids of a resource one of them is about.
+"""XID errors: which ones make NVIDIA's cards unhealthy, and which IDs of a resource an error affects.
 
-NVIDIA's plugin knows one id of each GPU, so that an error is about one replica, by chance, or about one MIG device.
-Here it is about all that it concerns.
+NVIDIA's plugin knows only one ID of each GPU, so that an error affects one arbitrary replica or one MIG device. Here it
+affects all of them.
 """
 
 import re
@@ -14,41 +14,41 @@ from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import Platform
 
 ALWAYS_IGNORED = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors of programs, after which the card is as good as before."""
+"""Errors of programs, after which the card works as before."""
 SINGLE_BIT_ECC, DOUBLE_BIT_ECC, XID_CRITICAL = 1, 2, 8
 EVENT_MASK = SINGLE_BIT_ECC | DOUBLE_BIT_ECC | XID_CRITICAL
-"""The kinds of events that NVIDIA's plugin registers for; only those about XIDs have consequences."""
+"""The kinds of events that NVIDIA's plugin registers for; only XID events have consequences."""
 WAIT_MS = 5000
-"""How long it waits for the next event."""
+"""Timeout for the next event."""
 WHOLE_GPU = 0xFFFFFFFF
-"""As the number of an instance: the event is about none in particular."""
+"""Number of an instance in an event about no instance in particular."""
 _DISABLE, _ENABLE = "DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"
 _ALL_WORDS = frozenset({"all", "xids"})
 _ALL = 0
-"""Stands for all XIDs, as a word or as this number."""
+"""Key for all XIDs; the word ``all`` and the number 0 stand for it."""
 _MAX_XID = 2**64 - 1
 _NUMBER = re.compile("[0-9]{1,100}")
 _OLD_MIG_UUID = re.compile(r"MIG-(GPU-[^/]+)/([0-9]{1,9})/([0-9]{1,9})")
-"""That of drivers before R470, which names the GPU and both instances."""
+"""The UUID of drivers before R470, which contains the GPU and both instances."""
 
 EventKind = Literal["xid", "other", "failed"]
-"""An XID; something else, such as a corrected error of memory; the wait for events failed for all GPUs."""
+"""An XID; something else, such as a corrected memory error; or the wait for events of all GPUs failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class XidFilter:
-    """Which XIDs count."""
+    """Selects the XIDs that count."""
 
     ignored: Mapping[int, bool] = field(default_factory=lambda: dict.fromkeys(ALWAYS_IGNORED, True))
-    """By XID, or by 0 for all: whether it is ignored; one that is not named is not, unless all are."""
+    """Whether an XID, or 0 for all, is ignored; an XID without an entry is not, unless all are."""
 
     @property
     def watching(self) -> bool:
-        """Whether events are waited for at all: not if all are ignored, even where some are enabled again."""
+        """Whether events are watched at all: not if all XIDs are ignored, even if some are enabled again."""
         return not self.ignored.get(_ALL, False)
 
     def handles(self, xid: int) -> bool:
-        """Whether the XID makes a card Unhealthy, if events are waited for."""
+        """Whether an XID makes a card unhealthy, if events are watched."""
         everything = self.ignored.get(_ALL)
         if everything is False:
             return True
@@ -56,10 +56,10 @@ class XidFilter:
 
 
 def xid_filter(env: Mapping[str, str]) -> XidFilter:
-    """What the variables ``DP_DISABLE_HEALTHCHECKS`` and ``DP_ENABLE_HEALTHCHECKS`` of *env* make of the XIDs.
+    """Return the filter of the variables ``DP_DISABLE_HEALTHCHECKS`` and ``DP_ENABLE_HEALTHCHECKS`` of *env*.
 
-    Both are lists with commas; the words ``all`` and ``xids`` and the number 0 mean all XIDs. What is enabled counts
-    more than what is disabled and what is always ignored.
+    Both are comma-separated lists; the words ``all`` and ``xids`` and the number 0 mean all XIDs. Enabled XIDs take
+    precedence over disabled ones and those that are always ignored.
     """
     disabled = {*_xids(env.get(_DISABLE, "")), *ALWAYS_IGNORED}
     enabled = _xids(env.get(_ENABLE, ""))
@@ -67,7 +67,7 @@ def xid_filter(env: Mapping[str, str]) -> XidFilter:
 
 
 def _xids(text: str) -> list[int]:
-    """The XIDs in a list; what is no number is left out."""
+    """Return the XIDs in a list; anything that is not a number is skipped."""
     words = [word.strip() for word in text.lower().split(",")]
     if not _ALL_WORDS.isdisjoint(words):
         return [_ALL]
@@ -77,7 +77,7 @@ def _xids(text: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which part of which GPU a card is."""
+    """The GPU, and the part of it, that a card is."""
 
     gpu: str
     """The GPU's UUID."""
@@ -86,23 +86,23 @@ class Place:
 
     @property
     def is_mig(self) -> bool:
-        """Whether it is a MIG device."""
+        """Whether the card is a MIG device."""
         return self.gi != WHOLE_GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What NVML tells about one GPU."""
+    """An event that NVML reports about one GPU."""
 
     gpu: str | None
-    """Its UUID; None where NVML cannot say it: it may be any."""
+    """Its UUID; None if NVML cannot determine it: the event may be about any GPU."""
     xid: int = 0
     gi: int = WHOLE_GPU
     ci: int = WHOLE_GPU
     kind: EventKind = "xid"
 
     def concerns(self, place: Place) -> bool:
-        """Whether it is about the card at *place*: about its GPU, and about no other instance of that."""
+        """Whether the event is about the card at *place*: its GPU, and no other instance of that GPU."""
         if self.gpu != place.gpu:
             return False
         of_the_whole = not place.is_mig or WHOLE_GPU in (self.gi, self.ci)
@@ -110,16 +110,16 @@ class Event:
 
 
 Places = Mapping[str, Place]
-"""By the id of a card; those that are missing cannot be watched."""
+"""By the ID of a card; cards without an entry cannot be watched."""
 
 
 def is_watched(platform: Platform) -> bool:
-    """Whether cards that are found so have events: not below Windows, and not on a Tegra chip."""
+    """Whether cards of the platform have events: not under WSL, and not on a Tegra chip."""
     return platform == "nvml"
 
 
 def places_of(gpus: Iterable[Gpu]) -> dict[str, Place]:
-    """Where each card is."""
+    """Return the place of each card."""
     found = {}
     for gpu in gpus:
         found[gpu.uuid] = Place(gpu.uuid)
@@ -128,13 +128,13 @@ def places_of(gpus: Iterable[Gpu]) -> dict[str, Place]:
 
 
 def place_in(uuid: str) -> Place | None:
-    """What the UUID of a MIG device itself says, for drivers that cannot be asked; None: nothing."""
+    """Return the place in the UUID of a MIG device itself, for drivers that cannot be queried; None if it has none."""
     found = _OLD_MIG_UUID.fullmatch(uuid)
     return Place(found[1], int(found[2]), int(found[3])) if found else None
 
 
 def made_unhealthy(event: Event, offered: Iterable[Offered], places: Places, xids: XidFilter) -> list[str]:
-    """The ids, replicas and MIG devices among them, that *event* makes Unhealthy, in the order of *offered*."""
+    """Return the IDs, including replicas and MIG devices, that *event* makes unhealthy, in the order of *offered*."""
     if not xids.watching or event.kind == "other" or (event.kind == "xid" and not xids.handles(event.xid)):
         return []
     if event.gpu is None:
@@ -143,12 +143,12 @@ def made_unhealthy(event: Event, offered: Iterable[Offered], places: Places, xid
 
 
 def unwatched(offered: Iterable[Offered], places: Places, failed: Iterable[str]) -> list[str]:
-    """The ids that are Unhealthy from the start, since it is not known where they are or their GPU is not watched.
+    """Return the IDs that are unhealthy from the start, since their place is unknown or their GPU is not watched.
 
     Args:
-        offered: those of a resource.
-        places: of the cards, as far as they are known.
-        failed: UUIDs of GPUs for which NVML gave no events, for another reason than that they have none.
+        offered: The cards of a resource.
+        places: The known places of cards.
+        failed: UUIDs of GPUs for whose events NVML failed to register, although they have events.
     """
     without = set(failed)
     return [each.id for each in offered if (place := places.get(each.card)) is None or place.gpu in without]

@@ -1,7 +1,7 @@
-"""YAML text → values with their lines, read as NVIDIA's plugin reads it: with Go's YAML library on the way to JSON.
+"""Parses YAML into values with their lines, as NVIDIA's plugin does: with Go's YAML library on the way to JSON.
 
-PyYAML's scanner and parser are used, but neither its words for values nor its composer: those know numbers of base 60
-and dates, refuse a second document and a tab, and let a key beside a merge win.
+It uses the scanner and the parser of PyYAML, but neither its resolver nor its composer: these know base-60 numbers and
+dates, reject a second document and tabs, and give a key precedence over a merge.
 """
 
 import base64
@@ -11,29 +11,29 @@ from dataclasses import dataclass
 
 import yaml
 
-from criproxy.nvidia.mistake import PluginConfigError, quoted
+from criproxy.nvidia.config_error import PluginConfigError, quoted
 from criproxy.nvidia.numbers import INT64, shortest
-from criproxy.nvidia.yaml_words import TAG_BINARY, UnfitTagError, plain_value, tagged_value
+from criproxy.nvidia.yaml_scalars import TAG_BINARY, WrongTagError, plain_value, tagged_value
 
 Data = str | float | bool | None | list["Value"] | dict[str, "Value"]
 
 MAX_VALUES = 100_000
-"""Values in one file, each use of an alias counted: what looks small must not grow without bound."""
+"""Limit for values in a file, counting each use of an alias: a short file must not expand without bound."""
 MAX_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the file, and the line where it stands."""
+    """A value of the file, and its line."""
 
     data: Data
     line: int
     count: int = 1
-    """How many values it holds, itself included."""
+    """Number of values in it, including itself."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Takes a tab for a blank where no indentation is at stake, as in JSON."""
+    """Accepts tabs as blanks outside of indentation, as in JSON."""
 
     def scan_to_next_token(self) -> None:
         super().scan_to_next_token()
@@ -54,36 +54,36 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> Value:
-    """The first document of *text*.
+    """Return the first document of *text*.
 
     Raises:
-        PluginConfigError: of the class ``syntax``.
+        PluginConfigError: With the class ``syntax``.
     """
     try:
         found = _Composer(_first_document(text)).value(0)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise _wrong(line, _problem(error)) from None
+        raise _error(line, _problem(error)) from None
     except yaml.reader.ReaderError as error:
-        raise _wrong(text.count("\n", 0, error.position) + 1, "control characters are not allowed in YAML") from None
-    _hold_to_json(found)
+        raise _error(text.count("\n", 0, error.position) + 1, "control characters are not allowed in YAML") from None
+    _check_json(found)
     return found
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """What the parser says, and the reason for the most common of all."""
+    """Return the parser's message, or a clearer one for the most common mistake."""
     problem = error.problem or error.context or "this is not YAML"
     tab = problem.startswith(r"found character '\t'")
     return "found a tab where a value or a key begins: indent with spaces" if tab else problem
 
 
 def _first_document(text: str) -> list[yaml.Event]:
-    """The events of the values in the first document; what follows is never looked at."""
+    """Return the events of the values in the first document; what follows it is not parsed."""
     events: list[yaml.Event] = []
     for event in yaml.parse(text, Loader=_Loader):
         match event:
             case yaml.DocumentStartEvent() if event.version not in (None, (1, 1)):
-                raise _wrong(_line(event), "found incompatible YAML document: only %YAML 1.1 is understood")
+                raise _error(_line(event), "found incompatible YAML document: only %YAML 1.1 is understood")
             case yaml.DocumentEndEvent():
                 break
             case yaml.NodeEvent() | yaml.CollectionEndEvent():
@@ -92,7 +92,7 @@ def _first_document(text: str) -> list[yaml.Event]:
 
 
 def second_document(text: str) -> int:
-    """The line of a document after the first one that says something; 0: there is none, or what follows is no YAML."""
+    """Return the line of a later document that is not empty; 0 if there is none, or if what follows is not YAML."""
     ended, line = False, 0
     with suppress(yaml.YAMLError):
         for event in yaml.parse(text, Loader=_Loader):
@@ -104,7 +104,7 @@ def second_document(text: str) -> int:
 
 
 class _Composer:
-    """Goes through the events of one document."""
+    """Composes values from the events of one document."""
 
     def __init__(self, events: list[yaml.Event]) -> None:
         self._events = events
@@ -113,20 +113,20 @@ class _Composer:
         self._count = 0
 
     def value(self, depth: int) -> Value:
-        """The next value."""
+        """Return the next value."""
         if not self._events:
             return Value(None, 1)
         event = self._events[self._at]
         self._at += 1
         line = _line(event)
         if isinstance(event, yaml.AliasEvent):
-            return self._counted(self._alias(event), line)
+            return self._count_values(self._alias(event), line)
         if depth > MAX_DEPTH:
-            raise _wrong(line, f"values are nested deeper than {MAX_DEPTH} levels")
+            raise _error(line, f"values are nested deeper than {MAX_DEPTH} levels")
         anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
         if anchor is not None:
             self._anchors[anchor] = None  # until it is complete
-        self._counted(Value(None, line), line)
+        self._count_values(Value(None, line), line)
         found = self._node(event, depth)
         if anchor is not None:
             self._anchors[anchor] = found
@@ -145,33 +145,33 @@ class _Composer:
     def _alias(self, event: yaml.AliasEvent) -> Value:
         name = event.anchor or ""
         if name not in self._anchors:
-            raise _wrong(_line(event), f"unknown anchor {quoted(name)} referenced")
+            raise _error(_line(event), f"unknown anchor {quoted(name)} referenced")
         found = self._anchors[name]
         if found is None:
-            raise _wrong(_line(event), f"anchor {quoted(name)} value contains itself")
+            raise _error(_line(event), f"anchor {quoted(name)} value contains itself")
         return found
 
-    def _counted(self, value: Value, line: int) -> Value:
+    def _count_values(self, value: Value, line: int) -> Value:
         self._count += value.count
         if self._count > MAX_VALUES:
-            raise _wrong(line, f"more than {MAX_VALUES} values, each use of an alias counted")
+            raise _error(line, f"more than {MAX_VALUES} values, each use of an alias counted")
         return value
 
-    def _ended(self) -> bool:
-        """Step over the end of a collection, if it comes next."""
+    def _skip_end(self) -> bool:
+        """Whether the collection ends here; steps over its end."""
         ended = isinstance(self._events[self._at], yaml.CollectionEndEvent)
         self._at += ended
         return ended
 
     def _list(self, line: int, depth: int) -> Value:
         items: list[Value] = []
-        while not self._ended():
+        while not self._skip_end():
             items.append(self.value(depth + 1))
         return Value(items, line, 1 + sum(item.count for item in items))
 
     def _mapping(self, line: int, depth: int) -> Value:
         data: dict[str, Value] = {}
-        while not self._ended():
+        while not self._skip_end():
             merges = _is_merge(self._events[self._at])
             key = self.value(depth + 1)
             value = self.value(depth + 1)
@@ -187,63 +187,63 @@ def _is_merge(event: yaml.Event) -> bool:
 
 
 def _merge(data: dict[str, Value], merged: Value) -> None:
-    """Add what *merged* has to *data*: over what stands above it; of several mappings, the first has precedence."""
+    """Add *merged* to *data*: it overrides what stands above it; of several mappings, the first takes precedence."""
     sources = merged.data[::-1] if isinstance(merged.data, list) else [merged]
     for source in sources:
         if not isinstance(source.data, dict):
-            raise _wrong(source.line, "map merge requires map or sequence of maps as the value")
+            raise _error(source.line, "map merge requires map or sequence of maps as the value")
         data.update(source.data)
 
 
 def _key(key: Value) -> str:
-    """The key as the text that it is in JSON."""
+    """Return the key as its text in JSON."""
     match key.data:
         case str():
             return key.data
         case bool():
             return "true" if key.data else "false"
         case int() if key.data not in INT64:
-            raise _wrong(key.line, f"{key.data} is too large a number for a key: put it in quotes")
+            raise _error(key.line, f"{key.data} is too large a number for a key: put it in quotes")
         case int() | float():
             text = shortest(key.data)
             return {"+Inf": ".inf", "-Inf": "-.inf", "NaN": ".nan"}.get(text, text)
         case None:
-            raise _wrong(key.line, "a key is missing, or it is null: a key must be a text, a number, true or false")
-    raise _wrong(key.line, "a key must be a text, a number, true or false, not a list or a mapping")
+            raise _error(key.line, "a key is missing, or it is null: a key must be a text, a number, true or false")
+    raise _error(key.line, "a key must be a text, a number, true or false, not a list or a mapping")
 
 
 def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
     text = str(event.value)
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise _wrong(_line(event), r"an escape from \ud800 to \udfff is not a character: write the character itself")
+        raise _error(_line(event), r"an escape from \ud800 to \udfff is not a character: write the character itself")
     if event.tag is None:
         return plain_value(text) if event.implicit[0] else text
     try:
         if event.tag == TAG_BINARY:
             return base64.b64decode(text, validate=True).decode(errors="replace")
         return tagged_value(event.tag, text)
-    except UnfitTagError as error:
-        raise _wrong(_line(event), str(error)) from None
+    except WrongTagError as error:
+        raise _error(_line(event), str(error)) from None
     except binascii.Error:
-        raise _wrong(_line(event), "!!binary value contains invalid base64 data") from None
+        raise _error(_line(event), "!!binary value contains invalid base64 data") from None
 
 
-def _hold_to_json(value: Value) -> None:
-    """Raise for a number that JSON does not have, wherever it stands."""
+def _check_json(value: Value) -> None:
+    """Raise an error for a number that JSON does not support, at any depth."""
     match value.data:
         case float() if value.data - value.data != 0:
-            raise _wrong(value.line, f"unsupported value: {shortest(value.data)}")
+            raise _error(value.line, f"unsupported value: {shortest(value.data)}")
         case list():
             for item in value.data:
-                _hold_to_json(item)
+                _check_json(item)
         case dict():
             for item in value.data.values():
-                _hold_to_json(item)
+                _check_json(item)
 
 
 def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 0
 
 
-def _wrong(line: int, text: str) -> PluginConfigError:
+def _error(line: int, text: str) -> PluginConfigError:
     return PluginConfigError(text, mistake_class="syntax", line=line)

@@ -1,1 +1,1 @@
-"""What people see of the daemon: logs, metrics, HTTP."""
+"""Observability of the daemon: logs, metrics, HTTP; the control socket, background tasks, child processes."""

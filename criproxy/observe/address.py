@@ -1,4 +1,4 @@
-"""The address of the HTTP API; apart from the API itself, which is slow to import."""
+"""The address of the HTTP API; separate from the API, which is slow to import."""
 
 import socket
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _EXPECTED = "use HOST:PORT, :PORT (on the loopback interface), [IPV6]:PORT or un
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to serve: a host and port, or a Unix socket."""
+    """An address to serve on: a host and port, or a Unix socket."""
 
     host: str = ""
     port: int = 0
@@ -22,7 +22,7 @@ class Address:
         """Read the value of ``--http``.
 
         Raises:
-            UsageError: with the forms that are understood.
+            UsageError: the value is invalid; the text has the valid forms.
         """
         if text.startswith(("unix:", "/")):
             return cls(path=unix_path(text, "--http"))
@@ -34,7 +34,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it; False for all names but localhost, which are not resolved."""
+        """Whether only this machine can reach it; False for all names except localhost, which are not resolved."""
         if self.path is not None or self.host == "localhost":
             return True
         from ipaddress import ip_address
@@ -45,10 +45,10 @@ class Address:
             return False
 
     def listen(self) -> Listener:
-        """Take the address; clients that connect wait until `HttpServer` is there.
+        """Bind and listen; clients that connect wait until `HttpServer` accepts.
 
         Raises:
-            CriproxyError: if it cannot be had.
+            CriproxyError: the address cannot be bound.
         """
         if self.path is not None:
             return listen(self.path, 0o660)

@@ -1,34 +1,48 @@
-"""Asks the daemon over its control socket, from a thread; the daemon may be absent, slow or of another version."""
+"""The client of the control socket, for threads; the daemon may be absent, slow or of another version."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
 from criproxy.errors import CriproxyError
 
 WRONG_USE = 2
-"""The exit status that goes with an answer about a wrong request."""
+"""The exit status in the answer to an invalid request."""
 LONGEST_ANSWER_BYTES = 1 << 20
+REPORT_TIMEOUT_S = 2.0
+"""How long the daemon may take to answer one report."""
 _CHUNK_BYTES = 65_536
 
 
 class NoDaemon(CriproxyError):
-    """There is no answer; the text says why."""
+    """The daemon does not answer; the text has the reason."""
 
 
 class DaemonRefuses(CriproxyError):
-    """The daemon answers that it does not do it."""
+    """The daemon answers with an error."""
 
     def __init__(self, text: str, *, wrong: bool) -> None:
         super().__init__(text)
         self.wrong = wrong
-        """Whether the request is wrong, so that it is no use to repeat it."""
+        """Whether the request is invalid, so that it must not be repeated."""
+
+
+async def report(path: str, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """Return the answer of the daemon on *path*; waits for it in a thread, at most `REPORT_TIMEOUT_S`.
+
+    Raises:
+        NoDaemon: there is no answer in time.
+        DaemonRefuses: the answer is an error.
+    """
+    return await asyncio.to_thread(partial(ask, path, command, arguments, REPORT_TIMEOUT_S))
 
 
 def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:  # noqa: ANN401 - JSON
-    """What the daemon on *path* answers; all of it within *timeout_s*.
+    """Send a command to the daemon on *path*, and return its result; all within *timeout_s*.
 
     Raises:
         NoDaemon: there is no answer in time.
@@ -65,7 +79,7 @@ def _answer(path: str, request: bytes, deadline_s: float) -> bytes:
 
 
 def _until(sock: socket.socket, deadline_s: float) -> None:
-    """Let the next step of *sock* end at *deadline_s*."""
+    """Set the timeout of *sock* so that its next operation ends at *deadline_s*."""
     left_s = deadline_s - monotonic()
     if left_s <= 0:
         raise TimeoutError

@@ -1,7 +1,7 @@
-"""The switch that takes us out of the way: by command, or by itself when our own failures repeat.
+"""The bypass: switched on by a command, or automatically when failures of criproxy repeat.
 
-Ordered, every new call passes untouched, and exclusive CPUs are not guarded any more. Automatic, new containers are
-shared, without the policy, the disk or questions to the runtime; exclusive CPUs stay (docs/decisions/0005-bypass.md).
+When ordered, every new call passes unchanged, and exclusive CPUs are not protected. When automatic, new containers
+share CPUs, without the policy, the disk or queries to the runtime; exclusive CPUs stay (docs/decisions/0005-bypass.md).
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from criproxy.observe.log import structlog
 from criproxy.wire.calls import Call, ErrorHandler, Verdict
 
 FAILURES = 10
-"""So many failures of ours within `WINDOW_S` switch the automatic bypass on."""
+"""The number of failures within `WINDOW_S` that switches the automatic bypass on."""
 WINDOW_S = 60.0
 HANGS, HANG_WINDOW_S = 3, 600.0
-"""The same for handlers that hang: each costs its call a minute, and the kubelet brings one after the other."""
+"""The same for handlers that hang: each delays its call by a minute, and the kubelet sends one after the other."""
 TRIAL_S = 120.0
-"""After a try has begun, one failure is enough for so long: a handler that hangs needs a minute to fail."""
+"""How long after the begin of a trial one failure is enough: a handler that hangs needs a minute to fail."""
 FIRST_TRY_S, LONGEST_TRY_S = 60.0, 3600.0
-"""After so long it tries to place containers again; the time doubles each time that this fails at once."""
+"""Time until criproxy tries to place containers again; it doubles each time that this fails at once."""
 
 log = structlog.get_logger("criproxy.bypass")
 
@@ -44,19 +44,19 @@ _SENTENCES = {
 
 
 class Switchable(Protocol):
-    """A proxy, as far as this file knows it."""
+    """The part of a proxy that this module uses."""
 
     bypass: bool
 
 
 class Bypass:
-    """Off until an operator orders it or our own failures repeat.
+    """The switch of the bypass: off until an operator orders it or failures of criproxy repeat.
 
     Args:
-        proxies: a pure splice while the bypass is ordered.
+        proxies: only splice while the bypass is ordered.
         switched: called at every change.
-        stated: called with a sentence for the service manager while it is on, with None when it is off again.
-        ailing: whether what fails is known to fail still, so that there is no use in trying.
+        stated: called with a sentence for the service manager when it is switched on, and with None when off.
+        has_problem: returns whether the cause is known to persist, so that a trial would fail.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class Bypass:
         proxies: Sequence[Switchable],
         switched: Callable[[BypassMode], None],
         stated: Callable[[str | None], None],
-        ailing: Callable[[], bool] = lambda: False,
+        has_problem: Callable[[], bool] = lambda: False,
     ) -> None:
         self._proxies = proxies
         self._switched = switched
         self._stated = stated
-        self._ailing = ailing
+        self._has_problem = has_problem
         self._failures: deque[float] = deque(maxlen=FAILURES)
         self._hangs: deque[float] = deque(maxlen=HANGS)
         self._pause_s = FIRST_TRY_S
         self._trial_until_s = 0.0
-        """Until then, on the monotonic clock, one failure is enough: the last try has just begun."""
+        """Until when one failure is enough, on the monotonic clock: a trial has just begun."""
         self._timer: asyncio.TimerHandle | None = None
         self.mode = BypassMode.OFF
         self.reason = ""
@@ -82,16 +82,16 @@ class Bypass:
 
     @property
     def on(self) -> bool:
-        """Whether bypass is on, ordered or automatic: containers are not placed by the policy."""
+        """Whether the bypass is on, ordered or automatic: the policy does not place containers."""
         return self.mode is not BypassMode.OFF
 
     @property
     def sentence(self) -> str:
-        """What the mode means."""
+        """The meaning of the mode, in a sentence."""
         return _SENTENCES[self.mode]
 
     def set(self, mode: BypassMode, reason: str) -> None:
-        """Switch, and say so where it changes something."""
+        """Switch to *mode*, and log and publish a change."""
         for proxy in self._proxies:
             proxy.bypass = mode is BypassMode.ORDERED
         self._arm(mode)
@@ -109,7 +109,7 @@ class Bypass:
         """Answer ``criproxy bypass``.
 
         Raises:
-            UsageError: if the state that is asked for is none.
+            UsageError: the requested state is invalid.
         """
         match arguments.get("state"):
             case "on" | "off" as state:
@@ -122,19 +122,19 @@ class Bypass:
         return {"bypass": self.on, "mode": self.mode.value, "since": self.since, "reason": self.reason}
 
     def watch(self, on_error: ErrorHandler) -> ErrorHandler:
-        """*on_error*, with our own failures counted: faults and unexpected errors."""
+        """Return *on_error* with failures of criproxy counted: faults and unexpected errors."""
 
         async def watched(call: Call, message: bytes | None, error: Exception) -> Verdict:
             try:
                 return await on_error(call, message, error)
-            finally:  # also where that fails itself
+            finally:  # even if the fallback fails
                 if isinstance(error, Fault) or not isinstance(error, CriproxyError):
                     self._count(error)
 
         return watched
 
     def close(self) -> None:
-        """Try no more."""
+        """Cancel the next trial."""
         self._arm(BypassMode.OFF)
 
     def _count(self, error: Exception) -> None:
@@ -159,7 +159,7 @@ class Bypass:
             self._timer = asyncio.get_running_loop().call_later(self._pause_s, self._try)
 
     def _try(self) -> None:
-        if self._ailing():
+        if self._has_problem():
             self._arm(self.mode)
             return
         self._trial_until_s = time.monotonic() + TRIAL_S

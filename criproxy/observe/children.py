@@ -1,4 +1,4 @@
-"""Programs that may hang, also where they cannot be killed: none is waited for, and no second one started meanwhile."""
+"""Child processes that may hang, even when killed: criproxy does not wait for them, and starts no second one then."""
 
 import asyncio
 import os
@@ -13,20 +13,20 @@ from criproxy.observe.descendants import kill, processes, started_by
 
 LONGEST_LINE_BYTES = 65_536
 KILL_S = 1.0
-"""After so long a killed program that is still there is in the hands of a driver."""
+"""When a killed program that still exists counts as stuck in a driver."""
 AGAIN_S = 0.02
-"""So long after a kill it shows whether all are gone."""
+"""Pause after a kill before checking whether all processes are gone."""
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-"""What systemd says to us, and not to programs that we start."""
+"""Variables from systemd for this process that child processes must not inherit."""
 
 
 @dataclass(slots=True)
 class _Programs:
-    """Those of all `Child`."""
+    """The programs of all `Child` objects."""
 
     running: set[int] = field(default_factory=set)
     starting: int = 0
-    """How many are being started at this moment: their numbers are not known yet."""
+    """How many are being started now: their PIDs are not known yet."""
     started: int = 0
 
 
@@ -34,7 +34,7 @@ _PROGRAMS = _Programs()
 
 
 class _Protocol(SubprocessStreamProtocol):
-    """Knows when the program itself has ended, whoever holds its output open."""
+    """Detects the end of the program itself, even if another process keeps its output open."""
 
     def __init__(self, longest_bytes: int) -> None:
         super().__init__(limit=longest_bytes, loop=asyncio.get_running_loop())
@@ -54,7 +54,7 @@ class _Protocol(SubprocessStreamProtocol):
 
 
 class Child:
-    """One program at a time, in a session of its own; what it starts ends with it, see `descendants.adopt`."""
+    """One program at a time, in a separate session; its descendants end with it, see `descendants.adopt`."""
 
     def __init__(self) -> None:
         self._transport: asyncio.SubprocessTransport | None = None
@@ -62,7 +62,7 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """The exit status of the last one; None: there was none, or it has not ended."""
+        """The exit status of the last program; None if there was none or it has not ended."""
         return None if self._transport is None else self._transport.get_returncode()
 
     @property
@@ -70,14 +70,14 @@ class Child:
         return self._transport is not None and self.status is None
 
     async def start(self, command: Sequence[str], longest_bytes: int = LONGEST_LINE_BYTES) -> asyncio.StreamReader:
-        """Start a program; returns its standard output.
+        """Start a program, and return its standard output.
 
         Args:
             command: the program and its arguments.
-            longest_bytes: of a line; one that is longer is an error for who reads lines.
+            longest_bytes: the longest line; a longer one raises an error when it is read.
 
         Raises:
-            OSError: it cannot be started; also where a former one is still there.
+            OSError: it cannot be started, or a former one still exists.
         """
         if self._runs:
             raise OSError(0, "a previous one still hangs")
@@ -100,14 +100,14 @@ class Child:
         return self._protocol.stdout
 
     async def ended(self) -> int:
-        """Its exit status, when it has ended; what it has started may run on."""
+        """Wait for the program, and return its exit status; its descendants may still run."""
         assert self._protocol is not None
         await self._protocol.exited.wait()
         assert self.status is not None
         return self.status
 
     async def end_rest(self) -> None:
-        """End what it has started, and itself; after a moment in any case."""
+        """Kill its descendants and itself; return after a moment in any case."""
         if self._transport is None or self._protocol is None:
             return
         if self._runs:
@@ -120,18 +120,18 @@ class Child:
                 await self._protocol.exited.wait()
 
     async def end(self) -> None:
-        """The same, and read its output no more."""
+        """Do the same, and stop reading its output."""
         await self.end_rest()
         if self._transport is not None:
             self._transport.close()
 
 
 async def _end_some(pid: int) -> bool:
-    """Kill what was started by the program *pid*; whether to look again."""
+    """Kill the descendants of the program *pid*, and return whether to check again."""
     before, own = _PROGRAMS.started, os.getpid()
     found = await asyncio.to_thread(processes)
     if _PROGRAMS.starting or _PROGRAMS.started != before:
-        return True  # another program may be among them, not known to be one
+        return True  # a program that is just being started may be among them
     pids = [*started_by(pid, _PROGRAMS.running - {pid}, found, own)]
     kill(pids, found, own)
     return bool(pids)

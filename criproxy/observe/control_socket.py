@@ -1,4 +1,4 @@
-"""The socket by which commands ask the running daemon: one JSON object per line, one answer per request.
+"""The control socket of the daemon: one JSON object per line, one answer per request.
 
 A request is ``{"command": NAME, "arguments": {…}}``. The answer is ``{"result": …}``, or
 ``{"error": SENTENCE, "exit_status": 1 | 2}``. A connection may carry any number of them, one after the other.
@@ -18,21 +18,21 @@ from criproxy.observe.log import structlog
 
 LINE_MAX_BYTES = 1 << 20
 IDLE_S = 30.0
-"""A client that says nothing for so long is hung up on."""
+"""When the connection of a silent client is closed."""
 
 
 class Encoded(bytes):
-    """A result that is JSON already: the command writes a large one as text off the event loop."""
+    """A result that is already JSON: the handler encodes large ones in a thread."""
 
 
 Command = Callable[[Mapping[str, Any]], Awaitable[Any]]
-"""Gets the arguments, returns what JSON can say, or it as `Encoded`; raises `CriproxyError` with a sentence."""
+"""Receives the arguments and returns a JSON value or `Encoded`; raises `CriproxyError` with a sentence."""
 
 log = structlog.get_logger("criproxy.control")
 
 
 class ControlServer:
-    """Answers commands; which ones there are is the caller's business."""
+    """Answers commands with the handlers of the caller."""
 
     def __init__(self, commands: Mapping[str, Command]) -> None:
         self._commands = commands
@@ -44,13 +44,13 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._connection, sock=sock, limit=LINE_MAX_BYTES)
 
     async def stop(self) -> None:
-        """Take no more requests and hang up; the answer of a command that still runs is lost."""
+        """Accept no more requests, and close all connections; answers of running commands are lost."""
         if self._server is None:
             return
         self._server.close()
         for writer in self._writers:
             writer.close()
-        with suppress(TimeoutError):  # from Python 3.12 on it waits for the commands that still run
+        with suppress(TimeoutError):  # since Python 3.12 it waits for running commands
             async with asyncio.timeout(PART_S):
                 await self._server.wait_closed()
 
@@ -66,7 +66,7 @@ class ControlServer:
                     await writer.drain()
         except (ConnectionError, TimeoutError):
             log.debug("control connection lost")
-        except ValueError:  # the stream's way to say that a line is longer than the limit
+        except ValueError:  # the stream raises it for a line that exceeds the limit
             log.warning("control request is too long", limit_bytes=LINE_MAX_BYTES)
         finally:
             self._writers.discard(writer)
@@ -103,7 +103,7 @@ def _line(answer: Mapping[str, Any]) -> bytes:
 
 
 def _hung_up(writer: asyncio.StreamWriter) -> bool:
-    """Whether the client has closed the connection: it got the message that there is no answer, and gets no other."""
+    """Whether the client has closed the connection, so that it does not wait for the answer."""
     if writer.is_closing():
         return True
     watched = select.poll()
@@ -113,7 +113,7 @@ def _hung_up(writer: asyncio.StreamWriter) -> bool:
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
-    """The next request; empty at the end of the connection, also where its last line has no end."""
+    """Return the next request; empty at the end of the connection, also after an incomplete line."""
     async with asyncio.timeout(IDLE_S):
         line = await reader.readline()
     return line if line.endswith(b"\n") else b""

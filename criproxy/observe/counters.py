@@ -1,7 +1,7 @@
-"""What the controller counts: plain numbers, so that counting costs nothing; `observe.placing_metrics` shows them.
+"""The counters of the controller: plain numbers, so that counting is cheap; `observe.placing_metrics` exports them.
 
-Here is what happens; how things are at this moment (unknown outcomes, free CPUs, what is not applied) is read from
-the node for each request.
+These count events. The present state (unknown outcomes, free CPUs, containers not in place) is read from the node for
+each request.
 """
 
 from bisect import bisect_left
@@ -21,47 +21,47 @@ class Times:
     total_s: float = 0.0
 
     def add(self, duration_s: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self.counts[bisect_left(DECISION_BUCKETS_S, duration_s)] += 1
         self.total_s += duration_s
 
 
 @dataclass(slots=True)
 class Counters:
-    """Everything that is counted since the start; all of it on the event loop's thread."""
+    """The counts since the start. Use only in the event loop's thread."""
 
     decisions: Counter[str] = field(default_factory=Counter)
     """Events that changed the node, by kind of event in snake case: ``container_creating``, …"""
     decision_times: Times = field(default_factory=Times)
-    """What the engine and the policy took for those that can place: creates and resizes."""
+    """The time that the engine and the policy took for creates and resizes."""
     policy_failures: int = 0
-    """Events at which the policy raised what no policy may."""
+    """Events for which the policy raised an unexpected exception."""
     policy_faults: int = 0
-    """Answers of a policy of somebody else that broke a rule and were not used."""
+    """Answers of an external policy that violated a rule and were not used."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Calls of the kubelet that were refused, by gRPC code: ``RESOURCE_EXHAUSTED``, …"""
     resizes_refused: int = 0
-    """Resizes that were refused, those included that the kubelet only repeats."""
+    """Refused resizes, including repetitions by the kubelet."""
     promotions: int = 0
-    """Containers that got later what they should have had."""
+    """Containers that were promoted."""
     fallbacks: Counter[str] = field(default_factory=Counter)
-    """Held calls at which our own code failed, by what became of them: ``shared``, ``pass``, ``refuse``."""
+    """Held calls whose handler failed, by how they continued: ``shared``, ``pass``, ``refuse``."""
     updates_sent: int = 0
-    """Updates of ours to other containers that the runtime got."""
+    """Updates that criproxy sent to the runtime."""
     updates_in_flight: int = 0
-    """Those that the runtime has not answered yet."""
+    """Updates that the runtime has not answered yet."""
     updates_failed: int = 0
-    """Those that it refused or did not answer; each is tried again."""
+    """Updates that it refused or did not answer; each is retried."""
     updates_lost: int = 0
-    """Those that it answered OK although the cgroup says otherwise; each is tried again."""
+    """Updates that it answered OK although the cgroup shows other values; each is retried."""
     drift_found: int = 0
     """Containers whose cgroup had another cpuset than the one that was applied."""
     drift_repaired: int = 0
     exits: Counter[str] = field(default_factory=Counter)
-    """Ends of containers that were noticed before a reply to the kubelet showed them, by how: ``events``, ``lists``,
-    ``cgroups`` (which were gone). A runtime's event is often there before its reply to StopContainer."""
+    """Ends of containers that were detected before a reply to the kubelet showed them, by source: ``events``,
+    ``lists``, ``cgroups`` (which were gone). A runtime's event often arrives before its reply to StopContainer."""
     unknown_outcomes: int = 0
-    """Calls that ended without an answer and had to be asked for."""
+    """Calls that ended without an answer, whose outcome was queried."""
     adoptions: int = 0
     """Adopted containers: criproxy had not placed them."""
     resyncs: int = 0
@@ -73,26 +73,25 @@ class Counters:
     """Exclusive CPUs that two containers had, found at a resync."""
     reloads_ok: int = 0
     reloads_failed: int = 0
-    """Configurations that could not be used: the one before stays."""
+    """Configurations that could not be used: the former one stays in force."""
     devices: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Creates by class of devices (empty: all of them) and what was found there: ``hidden``, ``allocated``, …"""
+    """Creates by device class (empty: all classes) and finding: ``hidden``, ``allocated``, …"""
     device_allocations: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Creates that were given cards, by class and by the evidence for it: ``podresources``, ``nodes``, …"""
+    """Creates of containers with allocated cards, by class and by the evidence: ``podresources``, ``nodes``, …"""
     device_evidence: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Questions about devices by source (``podresources``, ``checkpoint``) and what came of them: ``answered``,
-    ``failed``, …"""
+    """Queries about devices by source (``podresources``, ``checkpoint``) and outcome: ``answered``, ``failed``, …"""
     device_incidents: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Cards that became unhealthy, by class and by what was to be done: ``none``, ``annotate``, ``stop``."""
+    """Cards that became unhealthy, by class and action: ``none``, ``annotate``, ``stop``."""
     device_stops: Counter[str] = field(default_factory=Counter)
     """Containers that were stopped because of an unhealthy card, by class."""
     pod_file_failures: int = 0
-    """Times at which files of pods with cards could not be written or removed."""
+    """How often files of pods with cards could not be written or removed."""
     quota_incidents: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """Containers that were found over a quota, by class, quantity (``memory``, ``cores``) and what was to be done:
-    ``observe``, ``annotate``, ``stop``, ``kill-process``."""
+    """Containers that were found over a quota, by class, quantity (``memory``, ``cores``) and action: ``observe``,
+    ``annotate``, ``stop``, ``kill-process``."""
     quota_stops: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Containers that were stopped because they were over a quota, by class and quantity."""
     device_creates_refused: Counter[str] = field(default_factory=Counter)
-    """Creates that were refused because of one, by class; each repetition by the kubelet counts."""
+    """Creates that were refused because of an unhealthy card, by class; each repetition by the kubelet counts."""
     store_failures: int = 0
     """Transactions that failed or took too long."""

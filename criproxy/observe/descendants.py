@@ -1,7 +1,7 @@
-"""Finds everything that a program has started, also what has left its group, its session and its parent.
+"""Finds all descendants of a program, including those that have left its process group, session and parent.
 
-A process whose parent ends is given to the nearest ancestor that takes such: with `adopt` that is this process, and
-not the first one of the machine. So nothing that a program starts can get away.
+The kernel reparents an orphan to its nearest subreaper: after `adopt`, that is this process, and not the init process.
+So no descendant of a program can escape.
 """
 
 import ctypes
@@ -23,27 +23,27 @@ class Entry:
     parent: int
     session: int
     is_over: bool = False
-    """Whether it only waits for its parent to ask how it ended."""
+    """Whether it is a zombie."""
 
 
 def adopt(*, orphans: bool = True) -> None:
-    """Be the parent of all descendants whose own parents end, from now on, or no more."""
+    """Make this process the subreaper of its descendants, or end that."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
 
 
 def processes() -> dict[int, Entry]:
-    """All that there are, by number; reads /proc, which takes milliseconds."""
+    """Return all processes by PID; reading /proc takes milliseconds."""
     return {int(name): entry for name in os.listdir(_PROC) if name.isdigit() if (entry := _entry(name))}  # noqa: PTH208
 
 
 def started_by(pid: int, others: Collection[int], found: Mapping[int, Entry], own: int) -> Iterator[int]:
-    """The processes that a program has started, those of programs that ended before included.
+    """Yield the descendants of a program, including those of programs that ended before.
 
     Args:
-        pid: of the program; it may have ended.
-        others: programs that run, and that this process started likewise: each in a session of its own.
+        pid: the PID of the program, which may have ended.
+        others: running programs that this process started in the same way, each in a separate session.
         found: all processes.
-        own: this process; what it starts otherwise is in its own session.
+        own: the PID of this process; its other children are in its own session.
     """
     for each in found.keys() - {pid}:
         first = _first(each, found, own)
@@ -52,7 +52,7 @@ def started_by(pid: int, others: Collection[int], found: Mapping[int, Entry], ow
 
 
 def kill(pids: Collection[int], found: Mapping[int, Entry], own: int) -> None:
-    """End processes, and ask of those that were adopted how they ended: then nothing is left of them."""
+    """Kill processes, and reap those that were adopted."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             if not found[pid].is_over:
@@ -63,8 +63,8 @@ def kill(pids: Collection[int], found: Mapping[int, Entry], own: int) -> None:
 
 
 def _first(pid: int, found: Mapping[int, Entry], own: int) -> int | None:
-    """The ancestor of a process, or itself, whose parent is this process; None: it descends from others."""
-    for _ in found:  # one that is read while parents change may lead anywhere
+    """Return the ancestor of a process, or itself, that is a child of this process; None for other processes."""
+    for _ in found:  # bounded: parents may change while /proc is read
         entry = found.get(pid)
         if entry is None or entry.parent == own:
             return pid if entry else None

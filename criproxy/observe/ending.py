@@ -1,4 +1,4 @@
-"""Ends what has to end, without waiting for ever for it: work that must not be cancelled half way, and the process."""
+"""Bounded waits for ends: of work that must not be cancelled in the middle, and of the process."""
 
 import asyncio
 import faulthandler
@@ -15,21 +15,21 @@ PART_S = 2.0
 
 
 async def in_full(work: Coroutine[object, object, T], timeout_s: float | None, last_s: float = PART_S) -> T:
-    """What *work* returns, or raises; a caller that is cancelled does not cancel it.
+    """Return what *work* returns, or raise what it raises; the cancellation of the caller does not cancel it.
 
-    Cancelled half way, libraries may keep what nobody can end any more, or raise something else than the cancellation,
-    which then is lost.
+    Libraries that are cancelled in the middle may leak resources, or raise another exception than the cancellation,
+    which is lost then.
 
     Args:
-        work: goes on even where nobody waits for it any more.
-        timeout_s: how long to wait for its end; None: as long as it takes.
-        last_s: how long to wait for it after the caller was cancelled, before the cancellation goes on.
+        work: continues even if no caller waits for it any more.
+        timeout_s: how long to wait for its end; None: without a limit.
+        last_s: how long to wait for it after the caller was cancelled, before the cancellation continues.
 
     Raises:
         TimeoutError: it has not ended in time.
     """
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_look_at)
+    task.add_done_callback(_retrieve_exception)
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
     except asyncio.CancelledError:
@@ -41,15 +41,15 @@ async def in_full(work: Coroutine[object, object, T], timeout_s: float | None, l
 
 
 def end_process_soon() -> None:
-    """End this process after `LONGEST_STOP_S`, whatever hangs: a thread that reads a file can be ended in no other way.
+    """End this process after `LONGEST_STOP_S` in any case: a thread that hangs in a file cannot be ended otherwise.
 
-    Where each thread was at that moment is printed to standard error.
+    The stack of each thread at that moment is printed to standard error.
     """
-    with suppress(RuntimeError, ValueError, OSError):  # there is no standard error: nothing can be told
+    with suppress(RuntimeError, ValueError, OSError):  # there is no standard error
         faulthandler.dump_traceback_later(LONGEST_STOP_S, exit=True)
 
 
-def _look_at(task: "asyncio.Task[T]") -> None:
-    """Nobody may wait for it any more, and then asyncio would print what it raised."""
+def _retrieve_exception(task: "asyncio.Task[T]") -> None:
+    """Retrieve the exception of *task*: otherwise asyncio would print it if no caller waits any more."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
-"""What failed in criproxy itself within the last hour: counted, and shown in `status` and `status --check`.
+"""Failures of criproxy itself within the last hour: counted, and shown in `status` and `status --check`.
 
-Whatever only reports what happens (log, history, metrics, recordings, explanations) may fail without consequences: it
-is counted here, and what happens goes on.
+Code that only reports (log, history, metrics, recordings, explanations) may fail without consequences: the failure is
+counted here, and the reported operation continues.
 """
 
 import time
@@ -14,32 +14,32 @@ from criproxy.model.notices import Notice, timestamp
 from criproxy.observe.logger import Log
 
 KEPT_S = 3600.0
-"""So long a failure is shown."""
+"""How long a failure is shown."""
 MAX_KEPT = 100
-"""Different failures that are remembered; of more the oldest are only counted."""
+"""Different failures that are remembered; if there are more, the oldest are only counted."""
 MAX_NOTICES = 10
-"""Of these, the newest that one answer names."""
+"""How many of them, the newest, one answer contains."""
 MAX_TEXT = 500
 """Characters of one sentence."""
 KINDS = ("call", "watcher", "background", "policy", "telling", "row", "devices")
-"""A handler of a call, a task that never ends, one that does, a policy, whatever reports what happens, state that
-cannot be written for its value, and the rule about devices."""
+"""A handler of a call, a task that never ends, one that does, a policy, code that only reports, state whose values
+cannot be written, and the device rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One that may have come several times."""
+    """A failure, which may have happened several times."""
 
     kind: str
-    """Of `KINDS`."""
+    """One of `KINDS`."""
     text: str
-    """One sentence: where, of which container, and why."""
+    """One sentence: the place, the container, and the reason."""
     times: int
     at_s: float
-    """The last time, in seconds since the epoch."""
+    """When it last happened, in seconds since the epoch."""
 
     def notice(self) -> Notice:
-        """As `status` shows it."""
+        """Return the notice for `status`."""
         times = f"{self.times} times, last at" if self.times > 1 else "at"
         text = f"{self.text} ({times} {timestamp(self.at_s)})"
         return Notice("devices-failed", text) if self.kind == "devices" else Notice("failure", text)
@@ -47,24 +47,24 @@ class Failure:
 
 @dataclass(slots=True, repr=False)
 class Failures:
-    """The failures of one controller; for the event loop's thread, but for `notices`."""
+    """The failures of one controller. Use only in the event loop's thread, except `notices`."""
 
     clock: Callable[[], float] = time.time
     """Seconds since the epoch."""
     log: Log | None = None
-    """Has why something could not be reported, where that is news."""
+    """Receives new failures of code that only reports."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Since the start, by kind."""
+    """Counts since the start, by kind."""
     _kept: dict[tuple[str, str], Failure] = field(default_factory=dict)
-    """In the order in which they came last."""
+    """In the order in which they last happened."""
 
     def add(self, kind: str, text: str, same_as: str = "") -> bool:
-        """Remember one that happens now; whether it is news: none of the last hour says the same.
+        """Remember a failure that happens now, and return whether it is new: not the same as one of the last hour.
 
         Args:
-            kind: of `KINDS`.
+            kind: one of `KINDS`.
             text: one sentence; cut at `MAX_TEXT`.
-            same_as: failures with it are one, of which the newest text counts; empty: those with the same text.
+            same_as: identifies failures that count as the same one, with the newest text; empty: the text does.
         """
         self.counts[kind] += 1
         text, now_s = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…", self.clock()
@@ -76,12 +76,12 @@ class Failures:
         return not times
 
     def recent(self) -> list[Failure]:
-        """Those of the last hour, the newest first."""
+        """Return the failures of the last hour, the newest first."""
         since_s = self.clock() - KEPT_S
         return [failure for failure in reversed(list(self._kept.values())) if failure.at_s > since_s]
 
     def notices(self) -> Iterator[Notice]:
-        """What `status` and its ``--check`` show of them: the newest, and how many more there are."""
+        """Yield notices for `status` and its ``--check``: the newest failures, and how many more there are."""
         recent = self.recent()
         yield from (failure.notice() for failure in recent[:MAX_NOTICES])
         if (more := len(recent) - MAX_NOTICES) > 0:
@@ -89,7 +89,7 @@ class Failures:
 
     @contextmanager
     def harmless(self, what: str) -> Iterator[None]:
-        """A block that only reports something: what is raised in it is remembered, and ends the block alone."""
+        """Run a block that only reports something: remember an exception in it, which ends only the block."""
         try:
             yield
         except Exception as error:  # what ends a task passes

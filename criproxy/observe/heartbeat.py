@@ -1,4 +1,4 @@
-"""Measures how late the event loop wakes up, and does what has to be done from time to time."""
+"""Measures the lag of the event loop, and runs periodic work."""
 
 import asyncio
 import time
@@ -20,14 +20,14 @@ class Heartbeat:
         watchdog_interval_s: float | None = None,
         failed: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """Call *on_beat* at every beat, *failed* where that raises; beat at least as often as the watchdog wants."""
+        """Call *on_beat* at every beat, and *failed* if that raises; beat as often as the watchdog requires."""
         self._on_beat = on_beat
         self._failed = failed
         self._interval_s = min(INTERVAL_S, watchdog_interval_s or INTERVAL_S)
         self._handle: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self.lag_s = 0.0
-        """Of the last beat."""
+        """The lag of the last beat."""
         self.lag_total_s = 0.0
         self.lag_counts = [0] * (len(LAG_BUCKETS_S) + 1)
         """Beats per bucket of `LAG_BUCKETS_S`, not cumulative; the last one is for what exceeds them all."""
@@ -37,16 +37,16 @@ class Heartbeat:
         self._schedule(asyncio.get_running_loop())
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop beating."""
         if self._handle is not None:
             self._handle.cancel()
 
     def overdue_s(self) -> float:
-        """How late the loop is: at the last beat, or already before the next one."""
+        """Return the lag of the loop: at the last beat, or of the beat that is overdue."""
         return max(self.lag_s, time.monotonic() - self._due_s) if self._handle is not None else 0.0
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Not the loop's own clock: uvloop's stands still while a callback runs.
+        # Not the loop's own clock: that of uvloop does not advance while a callback runs.
         self._due_s = time.monotonic() + self._interval_s
         self._handle = loop.call_later(self._interval_s, self._beat, loop)
 
@@ -54,7 +54,7 @@ class Heartbeat:
         self.lag_s = max(0.0, time.monotonic() - self._due_s)
         self.lag_total_s += self.lag_s
         self.lag_counts[bisect_left(LAG_BUCKETS_S, self.lag_s)] += 1
-        self._schedule(loop)  # first: whatever a beat does, the next one comes
+        self._schedule(loop)  # first: a failure must not prevent the next beat
         try:
             self._on_beat()
         except Exception as error:  # noqa: BLE001 (as above)

@@ -1,4 +1,4 @@
-"""The HTTP API of ``--http``: metrics and health. Imported only where that option is given: aiohttp starts slowly."""
+"""The HTTP API of ``--http``: metrics and health. Imported only with that option: the import of aiohttp is slow."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -21,14 +21,14 @@ from criproxy.observe.tasks import Tasks
 from criproxy.wire.sockets import Listener
 
 LAST_S = 1.0
-"""How long requests under way may take when the server ends."""
+"""How long requests in flight may take when the server stops."""
 Health = Callable[[], Awaitable[str | None]]
-"""None where all is well, else a sentence that says what is not."""
+"""Returns None if there is no problem, else a sentence about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the answers come from."""
+    """The sources of the answers."""
 
     metrics: Callable[[str], tuple[bytes, str]]
     """Accept header → the metrics and their content type."""
@@ -37,11 +37,11 @@ class Sources:
 
 
 class HttpServer:
-    """Serves `Sources` on a socket that listens already.
+    """Serves `Sources` on a listening socket.
 
     Args:
-        sources: have the answers.
-        tasks: its own, which end with it.
+        sources: return the answers.
+        tasks: the tasks of this server, which end with it.
     """
 
     def __init__(self, sources: Sources, tasks: Tasks) -> None:
@@ -54,7 +54,7 @@ class HttpServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=LAST_S)
 
     async def start(self, listener: Listener) -> None:
-        """Serve on *listener*, which stays the caller's."""
+        """Serve on *listener*, which the caller closes."""
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
@@ -62,7 +62,7 @@ class HttpServer:
         self._tasks.forever("accept HTTP connections", partial(acceptor.run, listener.sock))
 
     async def stop(self) -> None:
-        """Serve no more; the requests under way end first, or are cut after a moment."""
+        """Stop serving; requests in flight end first, or are cut after a moment."""
         await self._tasks.stop()
         with suppress(TimeoutError):
             await in_full(self._runner.cleanup(), LAST_S + PART_S)
@@ -83,6 +83,6 @@ def _health(problem: str | None) -> web.Response:
 
 
 def _last(response: web.Response) -> web.Response:
-    """A connection has one request; see `http_limits`."""
+    """Close the connection after *response*: it has one request, see `http_limits`."""
     response.force_close()
     return response

@@ -1,8 +1,8 @@
-"""Limits for the HTTP API: whoever reaches its port must not hold up the calls of the kubelet.
+"""Limits for the HTTP API: its clients must not delay the calls of the kubelet.
 
 The port of a loopback address is open to every process of the host, and its connections are served by the event loop
-that also forwards calls. So a connection has one request, of bounded size; connections come in at a bounded rate, and
-wait in the kernel beyond that; and when there are too many, the oldest goes: it is the one that had most time to ask.
+that also forwards calls. So a connection has one request, of bounded size; connections are accepted at a bounded rate,
+and wait in the kernel beyond that; and if there are too many, the oldest is closed: it had most time for its request.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 MOST_CONNECTIONS = 32
-"""At one time."""
+"""The largest number of open connections."""
 CONNECTIONS_PER_S = 50.0
 BURST = 100
 MOST_REQUEST_BYTES = 16 * 1024
 RENDERS_PER_S = 5.0
 RENDER_BURST = 20
 FULL_PAUSE_S = 1.0
-"""Before accepting again when the process has no descriptor left."""
+"""Pause before accepting again when the process has no file descriptor left."""
 
 
 class Bucket:
-    """A token bucket: so many at once, and so many each second after that.
+    """A token bucket.
 
     Args:
-        per_s: how fast it fills.
-        burst: what it holds.
-        now: in seconds.
+        per_s: tokens that are added per second.
+        burst: its capacity.
+        now: a clock, in seconds.
     """
 
     def __init__(self, per_s: float, burst: float, now: Callable[[], float] = monotonic) -> None:
@@ -40,14 +40,14 @@ class Bucket:
         self._tokens, self._filled_s = float(burst), now()
 
     def take(self) -> bool:
-        """Take a token; False where there is none."""
+        """Take a token; False if there is none."""
         if self._filled() < 1:
             return False
         self._tokens -= 1
         return True
 
     def reserve(self) -> float:
-        """Take a token, also one that is not there yet; how many seconds until it is."""
+        """Take a token, even a future one, and return the seconds until it is available."""
         left = self._filled() - 1
         self._tokens = left
         return max(-left, 0.0) / self._per_s
@@ -60,11 +60,11 @@ class Bucket:
 
 
 class Rendered:
-    """Renders metrics anew for each request, as long as those are few; then the last text serves for all.
+    """Renders metrics for each request while there are few requests; otherwise returns the last text.
 
     Args:
         render: Accept header → the metrics and their content type.
-        bucket: says how often they are rendered.
+        bucket: limits how often they are rendered.
     """
 
     def __init__(self, render: Callable[[str], tuple[bytes, str]], bucket: Bucket) -> None:
@@ -72,19 +72,19 @@ class Rendered:
         self._last: tuple[bytes, str] | None = None
 
     def __call__(self, accept: str) -> tuple[bytes, str]:
-        """The metrics and their content type."""
+        """Return the metrics and their content type."""
         if self._bucket.take() or self._last is None:
             self._last = self._render(accept)
         return self._last
 
 
 class _OneRequest(RequestHandler):
-    """A connection that may send so much."""
+    """A connection with a limit on received bytes."""
 
     _left_bytes = MOST_REQUEST_BYTES
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, or give up a connection that sends too much."""
+        """Process *data*, or close a connection that sends too much."""
         self._left_bytes -= len(data)
         if self._left_bytes >= 0:
             super().data_received(data)
@@ -96,8 +96,8 @@ class Acceptor:
     """Accepts connections for a server of aiohttp.
 
     Args:
-        server: answers.
-        bucket: says how fast connections come in.
+        server: answers the requests.
+        bucket: limits the rate of connections.
     """
 
     def __init__(self, server: web.Server, bucket: Bucket) -> None:
@@ -115,11 +115,11 @@ class Acceptor:
                 connection, _ = await loop.sock_accept(listener)
                 self._make_room()
                 await loop.connect_accepted_socket(self._protocol, connection)
-            except OSError:  # it was ended before it was accepted, or no descriptor is left
+            except OSError:  # the client has closed it before, or no descriptor is left
                 await asyncio.sleep(FULL_PAUSE_S)
 
     def _protocol(self) -> RequestHandler:
-        no_log = cast("Logger", None)  # as `web.AppRunner` hands it on
+        no_log = cast("Logger", None)  # as `web.AppRunner` passes it
         handler = _OneRequest(self._server, loop=asyncio.get_running_loop(), access_log=no_log)
         self._open[handler] = None
         return handler

@@ -1,4 +1,4 @@
-"""Sets up logging: structlog for our own lines, and the standard library's loggers led into it.
+"""Sets up logging: structlog for our own lines, and records of the standard library's loggers passed to it.
 
 An event is a constant sentence; everything that varies is a key. Lines go to standard error: with a
 priority for the journal, as JSON, or readable. Import this module before `structlog` where start time
@@ -26,7 +26,7 @@ def _import_structlog() -> ModuleType:
         import structlog
 
         return structlog
-    sys.modules["rich"] = None  # type: ignore[assignment]  # Python's way to say that it cannot be imported
+    sys.modules["rich"] = None  # type: ignore[assignment]  # makes Python's import fail
     try:
         import structlog
     finally:
@@ -42,9 +42,9 @@ LEVELS = ("debug", "info", "warning", "error")
 _PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "exception": 3, "critical": 2}
 _PLAIN = re.compile(r"[\w./:@%+,~-]+", re.ASCII)
 _MAX_VALUE_CHARS = 16_384
-"""Of one value; a traced call's message is as long."""
+"""The longest value; also the limit of a traced message."""
 _MAX_RENDERED_CHARS = 32_768
-"""Of one value with all its parts, as it stands in a line."""
+"""The longest rendered value with all its parts."""
 _OUR_KEYS = ("level", "logger", "event", "timestamp", "exception")
 
 UNTOLD = "a log line could not be written"
@@ -53,7 +53,7 @@ EventDict = dict[str, Any]
 
 
 class _Logger:
-    """What structlog writes to: one method per level, all the same, and the logger's name."""
+    """The target of structlog: one method per level, all the same, and the logger's name."""
 
     def __init__(self, name: str, write: Callable[[str], None]) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class _Logger:
 
 
 class _ToStructlog(logging.Handler):
-    """Leads records of the standard library's loggers (asyncio, aiohttp, ours in `wire`) into structlog."""
+    """Passes records of the standard library's loggers (asyncio, aiohttp, ours in `wire`) to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(record.name)
@@ -78,7 +78,7 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
     Args:
         log_format: one of `FORMATS`; ``auto`` is ``journal`` if *fd* is the journal's stream, else ``console``.
         level: one of `LEVELS`; lines below it cost next to nothing.
-        fd: where the lines go.
+        fd: the file descriptor for the lines.
     """
     writer = LineWriter(fd)
     number = getattr(logging, level.upper())
@@ -95,7 +95,7 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
         logger_factory=lambda *args: _Logger(args[0] if args else "criproxy", writer.write),
         cache_logger_on_first_use=True,
     )
-    # Libraries say too much below a warning: aiohttp has a line per request.
+    # Libraries log too much below warnings: aiohttp has a line per request.
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[_ToStructlog()], force=True)
     logging.getLogger("criproxy").setLevel(number)
     atexit.register(writer.flush, 1.0)
@@ -103,13 +103,13 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
 
 
 def _careful(logger: Any, writer: LineWriter, log_format: str) -> type:  # noqa: ANN401 (a class that structlog made)
-    """The class *logger*, whose lines fail no call: a line that cannot be written is replaced by one that says so."""
+    """Return a subclass of *logger* that never raises: a line that cannot be written is replaced by an error."""
 
     class Careful(logger):  # type: ignore[misc]  # structlog makes it
         def _proxy_to_logger(self, method_name: str, event: str | None = None, **keys: Any) -> Any:  # noqa: ANN401
             try:
                 return super()._proxy_to_logger(method_name, event, **keys)
-            except Exception as error:  # noqa: BLE001 (whatever it is, a call may be behind it)
+            except Exception as error:  # noqa: BLE001 (no error of logging may fail a call)
                 with suppress(Exception):
                     _tell_failure(writer, log_format, str(event), error)
                 return None
@@ -136,7 +136,7 @@ def is_journal(fd: int, environ: "os._Environ[str] | dict[str, str]" = os.enviro
 
 
 def chosen(log_format: str, fd: int = 2) -> str:
-    """What ``auto`` means for *fd*; every other format is itself."""
+    """Return the format to use for *fd* if *log_format* is ``auto``; otherwise *log_format*."""
     if log_format != "auto":
         return log_format
     return "journal" if is_journal(fd) else "console"
@@ -158,7 +158,7 @@ def _add_logger_name(logger: _Logger, _method: str, event: EventDict) -> EventDi
 
 
 def _cut(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
-    """Cut what is too long for a line: names and values of tenants have no bound of their own."""
+    """Cut long values: names and values of tenants are unbounded."""
     for key, value in event.items():
         if isinstance(value, str) and len(value) > _MAX_VALUE_CHARS:
             event[key] = bounded_text(value, _MAX_VALUE_CHARS)
@@ -166,12 +166,12 @@ def _cut(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
 
 
 def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
-    """Show values in the notation of the journal; keep the traceback as it is."""
+    """Render values in the notation of the journal; keep the traceback unchanged."""
     return {key: value if key in _OUR_KEYS else _LiteralText(render_value(value)) for key, value in event.items()}
 
 
 class _LiteralText(str):
-    """A value in its final notation: structlog would put its `repr` in place of one with quotes."""
+    """A rendered value, whose `repr` is itself: structlog would otherwise use the `repr` of values with quotes."""
 
     __slots__ = ()
 
@@ -180,7 +180,7 @@ class _LiteralText(str):
 
 
 def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
-    """``<6>event key=value …``; the lines of a traceback follow with the same priority, as the journal wants."""
+    """Return ``<6>event key=value …``; the lines of a traceback follow with the same priority, for the journal."""
     prefix = f"<{_PRIORITY.get(method, 6)}>"
     pairs = " ".join(f"{key}={render_value(value)}" for key, value in event.items() if key not in _OUR_KEYS)
     lines = [f"{event.get('event', '')} {pairs}".strip().replace("\n", "\\n")]
@@ -189,10 +189,10 @@ def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
 
 
 def render_value(value: object) -> str:
-    """*value* for a line: bare where it is one plain word, else as JSON, so that no value can forge a line."""
+    """Render *value* for a line: bare if it is a plain word, else as JSON, so that no value can forge a line."""
     if isinstance(value, str) and len(value) <= _MAX_VALUE_CHARS and _PLAIN.fullmatch(value):
         return value
     text = json.dumps(value, default=str, ensure_ascii=False)
-    if not text.isprintable():  # JSON leaves alone what turns the direction of writing, or is an escape of its own
+    if not text.isprintable():  # JSON does not escape bidirectional controls and other control characters
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
     return bounded_text(text, _MAX_RENDERED_CHARS)

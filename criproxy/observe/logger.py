@@ -1,19 +1,19 @@
-"""What the parts that run beside the calls expect of a log: a structlog logger, as far as they use one."""
+"""The protocol of the log that parts receive: the used part of a structlog logger."""
 
 from typing import Protocol
 
 
 class Log(Protocol):
-    """A structlog logger, as far as parts use one."""
+    """The used part of a structlog logger."""
 
     def info(self, event: str, **keys: object) -> object:
-        """Something that users want to see happen."""
+        """Log something that users want to see."""
         ...
 
     def warning(self, event: str, **keys: object) -> object:
-        """Something that needs attention when it repeats."""
+        """Log something that needs attention if it repeats."""
         ...
 
     def error(self, event: str, **keys: object) -> object:
-        """Something that failed."""
+        """Log a failure."""
         ...

@@ -1,4 +1,4 @@
-"""How much of its CPUs and memory the node uses, all processes together: read from /proc when somebody asks."""
+"""The use of the node's CPUs and memory by all processes: read from /proc on request."""
 
 import time
 from collections import deque
@@ -8,29 +8,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 WINDOW_S = 10.0
-"""Over which the use of CPUs is averaged, as far as there are samples of it."""
+"""The period over which the use of CPUs is averaged, as far as there are samples."""
 SHORTEST_S = 0.5
-"""Over less it says nothing; also the time between two samples that are kept."""
+"""The shortest meaningful period; also the shortest time between two samples."""
 KEPT_S = 60.0
 _IDLE, _IOWAIT, _GUEST = 3, 4, 8
-"""Columns of the line ``cpu``; what guests take is in other columns, too, so that those from `_GUEST` on are left."""
+"""Columns of the line ``cpu``; those from `_GUEST` on are ignored, because other columns contain them, too."""
 
 
 @dataclass(slots=True, repr=False)
 class NodeUse:
-    """Keeps a few samples; the first one is taken when it is made."""
+    """Keeps a few samples; the first one is taken at construction."""
 
     host_root: Path = Path("/")
     """Prefix of /proc."""
     clock: Callable[[], float] = time.monotonic
     _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
-    """When, and how many ticks of CPU time were busy, and how many there were, since the boot."""
+    """Time of the sample, and busy and total ticks of CPU time since the boot."""
 
     def __post_init__(self) -> None:
         self.cpu_ratio()
 
     def cpu_ratio(self) -> float | None:
-        """Which part of the CPU time of the last seconds was busy, from 0 to 1; None where it is not known yet."""
+        """Return the busy part of the CPU time of the last seconds, from 0 to 1; None if unknown."""
         sample = self._sample()
         if sample is None:
             return None
@@ -45,7 +45,7 @@ class NodeUse:
         return min(max((busy - old[0][1]) / (total - old[0][2]), 0.0), 1.0)
 
     def memory_ratio(self) -> float | None:
-        """Which part of the memory cannot be had without swapping, from 0 to 1; None where it is not known."""
+        """Return the part of the memory that is not available without swapping, from 0 to 1; None if unknown."""
         with suppress(OSError, ValueError, LookupError, ZeroDivisionError):
             lines = (self.host_root / "proc/meminfo").read_text().splitlines()
             amounts = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest}

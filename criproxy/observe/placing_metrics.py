@@ -1,7 +1,7 @@
-"""What Prometheus reads about placing: a snapshot of plain values, taken when it asks, and its metrics.
+"""The metrics about placement: a snapshot of plain values for each scrape, and their metrics.
 
-Labels are bounded: kinds of events, gRPC codes, states, and the NUMA nodes of one machine. docs/monitoring.md says what
-each metric means and what to do.
+Labels are bounded: kinds of events, gRPC codes, states, and the NUMA nodes of one machine. docs/monitoring.md explains
+the metrics.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,46 +16,46 @@ from criproxy.observe.counters import DECISION_BUCKETS_S, Counters, Times
 
 _Family = CounterMetricFamily | GaugeMetricFamily
 _ByLabels = Mapping[Any, int]
-"""Numbers by the value of the only label, or by a tuple of those of all labels."""
+"""Numbers by the value of the only label, or by a tuple of the values of all labels."""
 _ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for outcome in ("failed", "late")]
-"""What is exported of the kubelet before it has happened."""
+"""Outcomes of queries to the kubelet that are exported with 0 before they happen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
-    """The controller at one moment, and what it counted since its start. Ages and times are in seconds."""
+    """The controller at one moment, and its counts since the start. Ages and times are in seconds."""
 
     counters: Counters
     fallbacks: Mapping[str, int]
     failures: Mapping[str, int]
     """By kind, as `observe.failures` has them."""
     unpromoted: int
-    """Containers that came while criproxy failed or was bypassed, or did not fit when all were placed, and wait."""
+    """Containers that wait for a promotion: created during a failure or a bypass, or without room at a placement."""
     undersized: int
-    """Containers whose size is not the one that they should have."""
+    """Containers that do not have their desired size."""
     misplaced: int
     misplaced_age_s: float
     containers: Mapping[str, int]
     """By state."""
     cpus: Mapping[str, Mapping[int, int]]
-    """How many of those that pods may use are ``exclusive``, ``shared`` and ``free``, by NUMA node."""
+    """The number of ``exclusive``, ``shared`` and ``free`` CPUs for pods, by NUMA node."""
     store_current: bool
     store_failing_s: float
     resync_age_s: float | None
     device_cards: Mapping[str, int]
-    """What the machine has, by class of devices."""
+    """The cards of the machine, by device class."""
     device_cards_given: Mapping[str, int]
-    """Those of them that containers have."""
+    """The cards that are allocated to containers, by device class."""
     device_ids: Mapping[tuple[str, str], tuple[int, int]]
-    """By class and resource of our device plugin, how many ids are healthy and how many are not."""
+    """The healthy and unhealthy ids of our device plugin, by class and resource."""
     device_ids_given: Mapping[tuple[str, str], int]
-    """By class and resource, how many ids of our device plugin containers have."""
+    """The ids of our device plugin that are allocated to containers, by class and resource."""
     device_plugin_up: bool | None
-    """Whether our device plugin reports; None where it never did."""
+    """Whether our device plugin reports; None if it never did."""
     unhealthy_cards: Mapping[str, int]
-    """Cards in incidents that go on, by class."""
+    """Cards in open incidents, by class."""
     over_quota: Mapping[tuple[str, str], int]
-    """By class and quantity, quotas that a container is over."""
+    """Quotas that a container exceeds, by class and quantity."""
     config_problem: bool
     released: bool
     ready: bool
@@ -96,17 +96,17 @@ _NOW = {
 
 
 class PlacingCollector(Collector):
-    """Turns a fresh snapshot into metrics."""
+    """Converts a new snapshot to metrics at each scrape."""
 
     def __init__(self, measure: Callable[[], Placing]) -> None:
         self._measure = measure
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: this keeps registration from collecting."""
+        """Return nothing, which prevents the registration from collecting."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric."""
+        """Yield all metrics."""
         placing = self._measure()
         counters = placing.counters
         for name, label, text, counts in _totals(placing):
@@ -130,9 +130,9 @@ class PlacingCollector(Collector):
 
 
 def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]]]:
-    """Names without prefix and ``_total``, label, help, and the counts by label.
+    """Yield name without prefix and ``_total``, label, help, and the counts by label.
 
-    Known labels have a 0 before they come: Prometheus sees no increase of what was not there.
+    Known labels start with 0: Prometheus shows no increase for a series that did not exist.
     """
     count, text = placing.counters, "Changes of the node's state, by the kind of event that caused them."
     yield "decisions", "event", text, count.decisions

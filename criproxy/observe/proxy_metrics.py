@@ -1,6 +1,6 @@
-"""What Prometheus reads: collected from the counters of the data plane when it asks, never on the way of a call.
+"""The metrics of the data plane: collected from its counters at each scrape, never on the path of a call.
 
-Imported only where ``--http`` is given. Labels are bounded: a method that is not of CRI is ``other``.
+Imported only with ``--http``. Labels are bounded: a method that is not in CRI is ``other``.
 """
 
 from collections import defaultdict
@@ -51,11 +51,11 @@ class _ProxyCollector(Collector):
         self._known = known
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: no other names clash with these, and this keeps registration from collecting."""
+        """Return nothing, which prevents the registration from collecting; no other names clash with these."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, from the counters as they are now."""
+        """Yield all metrics from the present counters."""
         yield self._calls()
         yield self._held()
         yield self._bytes()
@@ -141,7 +141,7 @@ class _ProxyCollector(Collector):
 
 
 def _buckets(bounds_s: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Cumulative counts by upper bound, as Prometheus wants them."""
+    """Return cumulative counts by upper bound, in the format of Prometheus."""
     names = [*(str(bound) for bound in bounds_s), "+Inf"]
     return list(zip(names, accumulate(counts), strict=True))
 
@@ -158,7 +158,7 @@ class Metrics:
         measure: Callable[[], Placing],
         signals: Callable[[], Signals] | None = None,
     ) -> None:
-        """Collect from these when asked; *known* are the method paths that may be labels."""
+        """Register the collectors; *known* are the method paths that may be labels."""
         self._registry = CollectorRegistry()
         self._registry.register(PlacingCollector(measure))
         if signals is not None:
@@ -167,6 +167,6 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the format that the Accept header *accept* wants, and its content type."""
+        """Return the metrics in the format of the Accept header *accept*, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type

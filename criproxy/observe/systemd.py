@@ -1,4 +1,4 @@
-"""What systemd and this daemon say to each other: sockets handed over, readiness, status, watchdog."""
+"""The interface to systemd: passed sockets, readiness, status, watchdog."""
 
 import os
 import socket
@@ -13,36 +13,36 @@ SOCKET_NAMES = ("criproxy", "criproxy-image", "control")
 
 
 class Notifier:
-    """Notifies systemd of our state; does nothing where no systemd asks for it."""
+    """Notifies systemd of the daemon's state; does nothing without systemd."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of *environ*.
 
         Raises:
-            UsageError: if the socket's address is neither a path nor abstract.
+            UsageError: the socket's address is neither a path nor abstract.
         """
         self._address = _notify_address(environ.get("NOTIFY_SOCKET", ""))
         self.watchdog_interval_s = _watchdog_interval_s(environ)
-        """How often to say that we are alive: half of what systemd allows; None without a watchdog."""
+        """How often to notify the watchdog: half of its timeout; None without a watchdog."""
 
     def ready(self, status: str) -> None:
-        """Say that we serve."""
+        """Notify that the daemon serves."""
         self._send(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
 
     def status(self, text: str) -> None:
-        """Say *text*, one line, which ``systemctl status`` shows."""
+        """Set the status line that ``systemctl status`` shows."""
         self._send(f"STATUS={text}")
 
     def reloading(self) -> None:
-        """Say that the configuration is being read again; `ready` ends it."""
+        """Notify that the configuration is being reloaded; `ready` ends that."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Say that we end on purpose."""
+        """Notify that the daemon is stopping."""
         self._send("STOPPING=1\nSTATUS=stopping")
 
     def alive(self) -> None:
-        """Say that the event loop turns, where a watchdog wants to know."""
+        """Notify the watchdog, if there is one, that the event loop runs."""
         if self.watchdog_interval_s is not None:
             self._send("WATCHDOG=1")
 
@@ -53,7 +53,7 @@ class Notifier:
             sock.setblocking(False)
             try:
                 sock.sendto(message.encode(), self._address)
-            except OSError:  # a manager that is gone or busy: nothing here may end because of that
+            except OSError:  # the manager is gone or busy: that must not stop the daemon
                 return
 
 
@@ -73,12 +73,12 @@ def _watchdog_interval_s(environ: Mapping[str, str]) -> float | None:
 
 
 def adopt_sockets(environ: MutableMapping[str, str], first_fd: int = FIRST_FD) -> dict[str, socket.socket]:
-    """Take over the listening sockets that systemd passed to this process, by name of `SOCKET_NAMES`.
+    """Take over the listening sockets that systemd passed to this process, by name from `SOCKET_NAMES`.
 
     LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES are removed from *environ*, so that no child takes them too.
 
     Raises:
-        UsageError: if a descriptor has no name that we know, a name twice, or is no listening Unix stream socket.
+        UsageError: a descriptor has an unknown or duplicate name, or is not a listening Unix stream socket.
     """
     pid, count, names = (environ.pop(key, "") for key in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     if pid != str(os.getpid()) or not count.isdigit():

@@ -1,7 +1,7 @@
-"""What Prometheus reads of the use of the node and of vGPUs: the signals by which pods are scaled.
+"""The metrics about the use of the node and of vGPUs: signals for scaling pods.
 
-A metric is there only where there is something to say. Labels are bounded by the containers with vGPUs, and by the
-profiles of the policy file.
+A metric exists only if its value is known. Labels are bounded by the containers with vGPUs, and by the profiles of the
+policy file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,38 +21,38 @@ class VgpuUse:
     labels: Sequence[str]
     """As `_LABELS` names them."""
     memory_mib: int | None = None
-    """None where it is not known."""
+    """None if unknown."""
     memory_limit_mib: int | None = None
-    """None: it has no quota of memory."""
+    """None if it has no memory quota."""
     cores_percent: float | None = None
     cores_limit_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """All of it at one moment."""
+    """All values at one moment."""
 
     node_cpu_ratio: float | None = None
     node_memory_ratio: float | None = None
     vgpus: Sequence[VgpuUse] = ()
     free: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """By class and profile, how many vGPUs no container has."""
+    """The number of free vGPUs, by class and profile."""
     watcher_up: bool | None = None
-    """Whether the watcher reports; None where it never did."""
+    """Whether the watcher reports; None if it never did."""
 
 
 class VgpuCollector(Collector):
-    """Turns a fresh snapshot into metrics."""
+    """Converts a new snapshot to metrics at each scrape."""
 
     def __init__(self, measure: Callable[[], Signals]) -> None:
         self._measure = measure
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: this keeps registration from collecting."""
+        """Return nothing, which prevents the registration from collecting."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric that there is."""
+        """Yield all metrics with known values."""
         signals = self._measure()
         for name, text, value in (
             (

@@ -1,4 +1,4 @@
-"""Writes log lines; the event loop never waits for their reader."""
+"""Writes log lines without blocking the event loop."""
 
 import os
 import select
@@ -8,9 +8,9 @@ _CHUNK_BYTES = 4096
 
 
 class LineWriter:
-    """Writes lines to a file descriptor; what its reader does not take is kept, then dropped and counted.
+    """Writes lines to a file descriptor; lines that its reader does not read are buffered, then dropped and counted.
 
-    A stalled journal or a container runtime that does not read our pipe must not hold up a call of the kubelet.
+    A stalled journal or a container runtime that does not read our pipe must not delay a call of the kubelet.
     """
 
     def __init__(self, fd: int, *, limit_bytes: int = 1 << 20) -> None:
@@ -23,7 +23,7 @@ class LineWriter:
         """Lines lost since the start."""
 
     def write(self, line: str) -> None:
-        """Write *line* (without its newline), or keep it for the next call."""
+        """Write *line* (without a newline), or buffer it for the next call."""
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         if len(self._pending) + len(data) > self._limit_bytes:
             self.flush()
@@ -34,12 +34,12 @@ class LineWriter:
         self.flush()
 
     def flush(self, timeout_s: float = 0.0) -> None:
-        """Write what is kept, as far as the reader takes it; wait *timeout_s* for each piece."""
+        """Write as much of the buffer as the reader accepts; wait *timeout_s* for each chunk."""
         while self._pending and self._writable(timeout_s):
             try:
                 written = os.write(self._fd, self._pending[:_CHUNK_BYTES])
             except BlockingIOError:
-                return  # it is kept
+                return  # it stays in the buffer
             except OSError:  # a file on a full disk, or a reader that has just gone
                 self.dropped_lines += self._pending.count(b"\n")
                 self._pending.clear()
@@ -47,6 +47,6 @@ class LineWriter:
             del self._pending[:written]
 
     def _writable(self, timeout_s: float) -> bool:
-        """False also where the reader is gone: that cannot be reported, and is no reason to end."""
+        """Whether the descriptor is writable; False if the reader is gone, which cannot be reported and is ignored."""
         events = self._poll.poll(timeout_s * 1000)
         return bool(events) and not events[0][1] & (select.POLLERR | select.POLLHUP | select.POLLNVAL)

@@ -1,1 +1,1 @@
-"""Who uses how much of which card, and what follows from it: pure; `watcher` reads the machine."""
+"""The use of cards by containers, and what follows from it: pure; `watcher` reads the machine."""

@@ -1,4 +1,4 @@
-"""The use of cards within the last hour: a point for each minute, of each card and of each container on a card."""
+"""The use of cards within the last hour: one point a minute for each card, and for each container on a card."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ from criproxy.usage.totals import UsageReport
 
 MINUTE_S = 60
 POINTS = 60
-"""Of each series."""
+"""The length of a series."""
 MOST_SERIES = 4096
-"""Of more, those are forgotten that had their last point first."""
+"""If there are more, the series whose last points are the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SeriesKey:
-    """Whose use it is."""
+    """The card, or the container on a card, whose use a series has."""
 
     device_class: str
     card: str
     container_id: str = ""
-    """Empty: of all together."""
+    """Empty: the card as a whole."""
 
 
 @dataclass(slots=True)
@@ -28,19 +28,19 @@ class Point:
     """One minute of one series."""
 
     minute: int
-    """Since the epoch."""
+    """Minutes since the epoch."""
     memory_mib: int
-    """The most that was reported in that minute."""
+    """The maximum reported in that minute."""
     cores_sum_percent: float = 0.0
     cores_count: int = 0
 
     @property
     def cores_percent(self) -> float | None:
-        """The mean of that minute; None where it is not known."""
+        """The mean of that minute; None if it is unknown."""
         return self.cores_sum_percent / self.cores_count if self.cores_count else None
 
     def add(self, memory_mib: int, cores_percent: float | None) -> None:
-        """Take one more report into account."""
+        """Add the amounts of one more report."""
         self.memory_mib = max(self.memory_mib, memory_mib)
         if cores_percent is not None:
             self.cores_sum_percent += cores_percent
@@ -49,20 +49,20 @@ class Point:
 
 @dataclass(slots=True, repr=False)
 class UsageHistory:
-    """All series, in the order in which they had their last points."""
+    """All series, ordered by the time of their last points."""
 
     _series: dict[SeriesKey, deque[Point]] = field(default_factory=dict)
 
     def add(self, at_s: float, report: UsageReport) -> None:
-        """Take a report into account.
+        """Add a report.
 
         Args:
-            at_s: when it came, in seconds since the epoch.
-            report: what is used.
+            at_s: when the report arrived, in seconds since the epoch.
+            report: the use of all cards.
         """
         minute = int(at_s // MINUTE_S)
         for each in report.classes:
-            if each.problem:  # what it has is from before
+            if each.problem:  # its amounts are outdated
                 continue
             for card in each.cards:
                 self._add(SeriesKey(each.kind, card.card), minute, card.memory_mib, card.cores_percent)
@@ -73,7 +73,7 @@ class UsageHistory:
             del self._series[next(iter(self._series))]
 
     def series(self, at_s: float) -> Iterator[tuple[SeriesKey, list[Point]]]:
-        """What is known of the hour before *at_s*, in seconds since the epoch; the oldest point of each comes first."""
+        """Yield each series of the hour before *at_s* (in seconds since the epoch), its oldest point first."""
         first = int(at_s // MINUTE_S) - POINTS + 1
         for key in sorted(self._series):
             if points := [point for point in self._series[key] if point.minute >= first]:
@@ -87,5 +87,5 @@ class UsageHistory:
         points[-1].add(memory_mib, cores_percent)
 
     def _is_old(self, minute: int) -> bool:
-        """Whether the series that had its last point first has none of the last hour."""
+        """Whether the series whose last point is the oldest has none within the last hour."""
         return self._series[next(iter(self._series))][-1].minute <= minute - POINTS

@@ -1,15 +1,15 @@
-"""Containers and cards that belong together: what was given, what is used, and what was done about it."""
+"""Pairs of a container and one of its cards: the grant, the use and the incidents."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import Holdings, has_cards
-from criproxy.devices.rules import DeviceRules
 from criproxy.model.incident import Incident, Quantity
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import Container, ContainerState
-from criproxy.usage.grants import grants_of
+from criproxy.usage.card_grants import grants_of
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse, ContainerUse, Grant
 
@@ -22,30 +22,30 @@ class CardRow:
     grant: Grant
     card: str
     use: ContainerUse | None = None
-    """None: it is not known."""
+    """None: the use is unknown."""
     incidents: tuple[Incident, ...] = ()
-    """Those of this container and card."""
+    """The incidents of this container and card."""
 
     @property
     def memory_limit_mib(self) -> int | None:
-        """Its quota of memory, if it has one."""
+        """The memory quota, if there is one."""
         return self.grant.quota.memory_mib or None if self.grant.quota else None
 
     @property
     def cores_limit_percent(self) -> int | None:
-        """Its quota of computing units, if it has one."""
+        """The quota of computing units, if there is one."""
         return self.grant.quota.cores_percent or None if self.grant.quota else None
 
     @property
     def over_since_s(self) -> dict[Quantity, float]:
-        """Of what it uses more than its quota, and since when, in seconds since the epoch."""
+        """The quantities whose quota the container exceeds, and since when, in seconds since the epoch."""
         return {
             each.excess.quantity: each.since_s for each in self.incidents if each.excess is not None and not each.ended
         }
 
     @property
     def actions(self) -> list[Values]:
-        """What was done about it, and why."""
+        """The actions that were taken, and why."""
         return [
             {
                 "action": each.action_word,
@@ -59,16 +59,16 @@ class CardRow:
 
 
 class Uses:
-    """What a report says, by container and card."""
+    """The use in a report, by container and card."""
 
     def __init__(self, report: UsageReport | None) -> None:
         self.known = [each for each in report.classes if not each.problem] if report else []
-        """The classes whose use is known now."""
+        """The classes whose use is known."""
         self._classes = {each.kind: each for each in self.known}
         self._uses = {(use.container_id, each.kind, use.card): use for each in self.known for use in each.containers}
 
     def of(self, container: Container, kind: str, card: str) -> ContainerUse | None:
-        """What a container uses of a card: nothing, where the card was read and it is not there; None: unknown."""
+        """Return what a container uses of a card: nothing if only the card was read; None if the use is unknown."""
         if found := self._uses.get((container.key, kind, card)):
             return found
         read = self._classes.get(kind)
@@ -78,32 +78,32 @@ class Uses:
         return ContainerUse(container_id=container.key, kind=kind, card=card, memory_mib=0, cores_percent=cores)
 
     def all(self) -> Iterator[tuple[str, ContainerUse]]:
-        """Each use with the name of its class."""
+        """Yield each use with the name of its class."""
         return ((each.kind, use) for each in self.known for use in each.containers)
 
     def cards(self) -> Iterator[tuple[ClassUse, CardUse]]:
-        """Each card with its class; where a report has no totals, they are what it has of processes."""
+        """Yield each card with its class; the total of a card without one is the sum of its processes."""
         for each in self.known:
             yield from ((each, card) for card in each.cards if card.card not in each.unread)
-            told = {card.card for card in each.cards} | each.unread.keys()
+            reported = {card.card for card in each.cards} | each.unread.keys()
             sums: dict[str, int] = {}
             for use in (*each.containers, *each.others):
                 sums[use.card] = sums.get(use.card, 0) + use.memory_mib
             for card, memory_mib in sums.items():
-                if card not in told:
+                if card not in reported:
                     yield each, CardUse(card=card, memory_mib=memory_mib, total_mib=0)
 
 
 def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport | None) -> Iterator[CardRow]:
-    """All containers with their cards, also those that have exited, and those that use a card without a known grant.
+    """Yield all containers with their cards, also exited ones, and those that use a card without a known grant.
 
     Args:
-        node: who is there.
-        holdings: what was found when they were created.
-        rules: the classes.
-        report: of the watcher; None where nothing current is known.
+        node: the node with its containers.
+        holdings: what was found when the containers were created.
+        rules: the device classes.
+        report: the watcher's report; None if there is no current one.
     """
-    uses, incidents = Uses(report), _by_life(node)
+    uses, incidents = Uses(report), _by_instance(node)
     seen = set[tuple[str, str, str]]()
     for container in node.containers.values():
         facts = holdings.of(container)
@@ -123,7 +123,7 @@ def _row(container: Container, grant: Grant, card: str, uses: Uses, incidents: M
     return CardRow(container=container, grant=grant, card=card, use=use, incidents=tuple(own))
 
 
-def _by_life(node: Node) -> dict[str, list[Incident]]:
+def _by_instance(node: Node) -> dict[str, list[Incident]]:
     found: dict[str, list[Incident]] = {}
     for incident in node.incidents.values():
         for life in incident.containers:
@@ -132,7 +132,7 @@ def _by_life(node: Node) -> dict[str, list[Incident]]:
 
 
 def _unknown_grant(node: Node, container: Container, kind: str, card: str) -> Grant:
-    """Of a container that uses a card, although it is not known that it was given to it."""
+    """Return the grant of a container that uses a card although no allocation of it is known."""
     pod = node.pods.get(container.pod)
     return Grant(
         container_id=container.key,

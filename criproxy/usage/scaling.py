@@ -1,9 +1,9 @@
-"""How many replicas the HorizontalPodAutoscaler of Kubernetes would want: its formula, as pure functions.
+"""The formula of Kubernetes' HorizontalPodAutoscaler for the number of replicas, as pure functions.
 
-It wants ceil(current × value / target) by each metric, and the most of these; within the tolerance of the target it
-wants what there is. Pods without a value count against what the others say: as using nothing where there would be
-more pods, and as using the target (or all that they asked for) where there would be fewer. What its behaviour over
-time does (stabilisation, limits for each step) is not here.
+Each metric proposes ceil(current × value / target), or the current number within the tolerance of the target; the
+largest proposal counts. Pods without a value count against the direction of the others: as using nothing if there would
+be more pods, and as using the target (or all that they requested) if there would be fewer. Its behavior over time
+(stabilization, limits for each step) is not included.
 """
 
 import math
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 TOLERANCE = 0.1
-"""Kubernetes' default of both tolerances."""
+"""Kubernetes' default for both tolerances."""
 MOST_REPLICAS = 1_000_000_000
-"""No metric wants more, whatever its value."""
+"""The maximum of a proposal, whatever the value of its metric."""
 _ROUNDING = 1e-9
-"""What floating point adds to a quotient must not be one more replica."""
+"""Rounding errors of floating point must not add a replica."""
 
 
 class Why(Enum):
-    """What a proposal follows from."""
+    """The reason for a proposal."""
 
     MORE = "above the threshold"
     FEWER = "below the threshold"
@@ -31,7 +31,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What one metric shall be."""
+    """The target of one metric."""
 
     name: str
     target: float
@@ -40,28 +40,28 @@ class Target:
 
     @property
     def up(self) -> float:
-        """Above it, there are to be more replicas."""
+        """The value above which there should be more replicas."""
         return self.target * (1 + self.tolerance_up)
 
     @property
     def down(self) -> float:
-        """Below it, there are to be fewer."""
+        """The value below which there should be fewer replicas."""
         return self.target * (1 - self.tolerance_down)
 
     def is_within(self, ratio: float) -> bool:
-        """Whether value / target is near enough to 1 that nothing changes."""
+        """Whether *ratio*, value / target, is so close to 1 that nothing changes."""
         return 1 - self.tolerance_down - _ROUNDING <= ratio <= 1 + self.tolerance_up + _ROUNDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What one metric wants."""
+    """The number of replicas that follows from one metric."""
 
     target: Target
     value: float | None
-    """None: nobody knows it."""
+    """None: the value is unknown."""
     replicas: int | None
-    """None: it proposes nothing."""
+    """None: there is no proposal."""
     why: Why
     missing: int = 0
     """Pods without a value."""
@@ -69,7 +69,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What all metrics together want."""
+    """The number of replicas that follows from all metrics together."""
 
     current: int
     desired: int
@@ -78,25 +78,25 @@ class Recommendation:
     """Before the limits."""
     proposals: tuple[Proposal, ...] = ()
     note: str = ""
-    """Why it is not what the metrics want, in one sentence; empty where it is."""
+    """Why the number differs from that of the metrics, in one sentence; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The fewest and the most replicas."""
+    """The minimum and maximum number of replicas."""
 
     fewest: int = 1
     most: int = 10
 
     def clamp(self, wanted: int) -> int:
-        """*wanted*, within the limits."""
+        """Return *wanted*, restricted to the limits."""
         return min(max(wanted, self.fewest), self.most)
 
 
 def by_value(target: Target, current: int, value: float | None) -> Proposal:
-    """What a metric of one value wants, such as the node's use of CPUs (type Object or External with a Value).
+    """Return the proposal of a metric with one value, such as the node's CPU use (Object, or External with a Value).
 
-    With 0 replicas it wants nothing: the autoscaler is off.
+    With 0 replicas there is none: the autoscaler is off.
     """
     if value is None:
         return Proposal(target=target, value=None, replicas=None, why=Why.UNKNOWN)
@@ -104,13 +104,13 @@ def by_value(target: Target, current: int, value: float | None) -> Proposal:
 
 
 def by_pods(target: Target, current: int, values: Sequence[float | None], elsewhere: int = 0) -> Proposal:
-    """What a metric of pods wants: the mean of their *values* (type Pods), None for a pod without one.
+    """Return the proposal of a metric of pods, whose mean counts (type Pods).
 
     Args:
-        target: what the mean shall be.
-        current: replicas that there are.
-        values: of the pods that are there, in any order.
-        elsewhere: further pods, which have no value.
+        target: the target of the mean.
+        current: the current number of replicas.
+        values: the values of the known pods, in any order; None for a pod without one.
+        elsewhere: how many other pods there are, which have no value.
     """
     known = [each for each in values if each is not None]
     missing = len(values) - len(known) + elsewhere
@@ -122,7 +122,7 @@ def by_pods(target: Target, current: int, values: Sequence[float | None], elsewh
 
 
 def _of_all(target: Target, current: int, value: float, pods: int) -> Proposal:
-    """What the *value* of all replicas wants, which is that of so many *pods*."""
+    """Return the proposal for a *value* that so many *pods* have on average."""
     ratio = value / target.target
     if target.is_within(ratio):
         why, replicas = Why.WITHIN, current
@@ -132,7 +132,7 @@ def _of_all(target: Target, current: int, value: float, pods: int) -> Proposal:
 
 
 def _with_missing(target: Target, current: int, known: Sequence[float], missing: int) -> Proposal:
-    """The same where some pods have no value: they never make the direction another one, nor the step larger."""
+    """Return the proposal if some pods have no value: they neither reverse the direction nor enlarge the step."""
     value = sum(known) / len(known)
     ratio = value / target.target
     assumed = target.target if ratio < 1 else 0.0
@@ -147,12 +147,12 @@ def _with_missing(target: Target, current: int, known: Sequence[float], missing:
 
 
 def recommend(current: int, proposals: Sequence[Proposal], limits: Limits) -> Recommendation:
-    """What is wanted together: the most; while a metric is not known, never fewer than there are.
+    """Return the largest proposal; while a metric is unknown, no fewer than the current number.
 
     Args:
-        current: replicas that there are; with 0 the autoscaler is off.
+        current: the current number of replicas; with 0, the autoscaler is off.
         proposals: one for each metric.
-        limits: fewest and most.
+        limits: the minimum and maximum.
     """
     made = tuple(proposals)
     if current == 0:
@@ -160,7 +160,7 @@ def recommend(current: int, proposals: Sequence[Proposal], limits: Limits) -> Re
             current=0, desired=0, wanted=0, proposals=made, note="with 0 replicas the autoscaler does nothing"
         )
     clamped = limits.clamp(current)
-    if clamped != current:  # before any metric is asked
+    if clamped != current:  # regardless of the metrics
         note = f"at least {limits.fewest} and at most {limits.most} replicas are allowed"
         return Recommendation(current=current, desired=clamped, wanted=current, proposals=made, note=note)
     known = [each.replicas for each in made if each.replicas is not None]

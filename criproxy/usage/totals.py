@@ -1,4 +1,4 @@
-"""Adds up what processes use: for each container and card, and for what belongs to no container."""
+"""Sums of the use of processes: for each container and card, and for the processes without a container."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,41 +6,41 @@ from dataclasses import dataclass, field, replace
 from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 
 _LONGEST_NAME = 60
-"""Of the name of a card in a sentence."""
+"""The maximum length of the name of a card in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassUse:
-    """What is known of the use of the cards of one class: what the daemon is told."""
+    """The use of the cards of one class, as it is reported to the daemon."""
 
     kind: str
     """The name of the class."""
     source: str = ""
-    """What reports it: nvml, command, or file."""
+    """The source of the readings: nvml, command, or file."""
     problem: str = ""
-    """Why it is not known at the moment; the rest is then what was known last."""
+    """Why the use is unknown at the moment; the other fields then have the last known use."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """By card, why nothing is known of it."""
+    """By card, why its use is unknown."""
     cards: tuple[CardUse, ...] = ()
     containers: tuple[ContainerUse, ...] = ()
     """Without their processes."""
     others: tuple[ContainerUse, ...] = ()
-    """The same for processes that belong to no container; their ``container_id`` is empty."""
+    """The use of processes that belong to no container; their ``container_id`` is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport:
-    """The arguments of ``device-usage``: who uses how much of the node's cards."""
+    """The arguments of ``device-usage``: the use of all cards of the node."""
 
     at_s: float
     """In seconds since the epoch."""
     period_s: float
-    """Between two readings."""
+    """The time between two readings."""
     classes: tuple[ClassUse, ...] = ()
 
 
 def container_uses(kind: str, processes: Iterable[ProcessUse]) -> tuple[ContainerUse, ...]:
-    """What each container uses of each card; an empty ``container_id`` stands for all processes without one."""
+    """Return what each container uses of each card; an empty ``container_id`` is for all processes without one."""
     found: dict[tuple[str, str], list[ProcessUse]] = {}
     for each in processes:
         found.setdefault((each.container_id, each.card), []).append(each)
@@ -60,27 +60,27 @@ def _use(kind: str, container_id: str, card: str, processes: list[ProcessUse]) -
 
 
 def class_use(reading: Reading, source: str, uses: Iterable[ContainerUse]) -> ClassUse:
-    """What the daemon is told of a reading that is complete, *uses* of which are known."""
-    told = [replace(each, processes=()) for each in uses]
+    """Return the report about a complete reading, whose *uses* are already known."""
+    reported = [replace(each, processes=()) for each in uses]
     return ClassUse(
         kind=reading.kind,
         source=source,
         unread=reading.unread,
         cards=reading.cards,
-        containers=tuple(each for each in told if each.container_id),
-        others=tuple(each for each in told if not each.container_id),
+        containers=tuple(each for each in reported if each.container_id),
+        others=tuple(each for each in reported if not each.container_id),
     )
 
 
-def named(reading: Reading, cards: Mapping[str, str]) -> Reading:
-    """The *reading* with the ids of cards in the place of other names, and each process once for a card.
+def with_card_ids(reading: Reading, cards: Mapping[str, str]) -> Reading:
+    """Return the *reading* with the ids of cards in place of their other names, and each process once for a card.
 
     Args:
-        reading: whose cards may have any name.
-        cards: ids by those names; a name that is missing stays.
+        reading: a reading with any names of cards.
+        cards: the ids by these names; a name that is missing stays.
     """
-    said = {each.card for each in reading.processes} | {each.card for each in reading.cards} | reading.unread.keys()
-    if all(cards.get(card, card) == card for card in said):
+    names = {each.card for each in reading.processes} | {each.card for each in reading.cards} | reading.unread.keys()
+    if all(cards.get(card, card) == card for card in names):
         processes = _once(reading.processes)
         return reading if len(processes) == len(reading.processes) else replace(reading, processes=processes)
     return replace(
@@ -93,7 +93,7 @@ def named(reading: Reading, cards: Mapping[str, str]) -> Reading:
 
 
 def _once(processes: Sequence[ProcessUse]) -> tuple[ProcessUse, ...]:
-    """Each process once for each card, with its largest sizes: a source may list it as computing and as drawing."""
+    """Return each process once for each card, with its highest values: sources may list it for compute and graphics."""
     found: dict[tuple[Process, str], ProcessUse] = {}
     for each in processes:
         key = each.process, each.card
@@ -107,18 +107,18 @@ def _larger(one: ProcessUse, other: ProcessUse) -> ProcessUse:
     return replace(one, memory_mib=memory_mib, cores_percent=cores_percent)
 
 
-def complete(reading: Reading, cards: Mapping[str, str]) -> Reading:
-    """The *reading*, with a problem if it names cards that do not exist.
+def with_unknown_cards(reading: Reading, cards: Mapping[str, str]) -> Reading:
+    """Return the *reading*, with a problem if it names cards that do not exist.
 
-    What is used of a card that does not exist is used of one that is called otherwise, so nobody is to be judged by it.
-    A card that is unread may be missing.
+    The use of a card that does not exist must be that of a card with another name, so no container may be judged by the
+    reading. An unread card may be missing.
 
     Args:
-        reading: whose cards may have any name.
-        cards: ids by all names of cards, and by the ids; empty where it is not known which cards there are.
+        reading: a reading with any names of cards.
+        cards: the ids by all names of cards, including the ids; empty if it is unknown which cards exist.
     """
-    said = {each.card for each in reading.processes} | {each.card for each in reading.cards}
-    unknown = sorted(said - cards.keys()) if cards else []
+    names = {each.card for each in reading.processes} | {each.card for each in reading.cards}
+    unknown = sorted(names - cards.keys()) if cards else []
     if reading.problem or not unknown:
         return reading
     first = unknown[0][:_LONGEST_NAME]

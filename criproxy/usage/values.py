@@ -1,22 +1,22 @@
-"""What is known of the use of cards at one moment, and who was promised what."""
+"""Readings of the use of cards at one moment, and the grants of containers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 
 Quantity = Literal["memory", "cores"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process that cannot be mistaken for another one to which its number is given later."""
+    """A process, identified so that a later process with the same PID is a different one."""
 
     pid: int
     """In the host's namespace."""
     start_ticks: int
-    """When it started, as field 22 of ``/proc/<pid>/stat`` says it."""
+    """The start time: field 22 of ``/proc/<pid>/stat``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +28,14 @@ class ProcessUse:
     """The id of the card, as the device plugin offers it."""
     memory_mib: int = 0
     cores_percent: float | None = None
-    """Of the card's computing units; None where its backend does not know."""
+    """Of the card's computing units; None if the source does not report it."""
     container_id: str = ""
-    """The container to which it belongs; empty: none, or it is not known."""
+    """The container of the process; empty: none, or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardUse:
-    """What all together use of one card."""
+    """The total use of one card."""
 
     card: str
     memory_mib: int
@@ -45,7 +45,7 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one backend reports at one time."""
+    """What one source reports at one time."""
 
     kind: str
     """The name of the class."""
@@ -54,17 +54,17 @@ class Reading:
     processes: tuple[ProcessUse, ...] = ()
     cards: tuple[CardUse, ...] = ()
     problem: str = ""
-    """Why it is not complete, in one sentence; nobody is judged by such a reading."""
+    """Why the reading is incomplete, in one sentence; no container is judged by such a reading."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """By card, why nothing is known of it: nobody is judged by what he uses of that card."""
+    """By card, why its use is unknown: no container is judged by its use of that card."""
     sampled_s: Mapping[str, float] = field(default_factory=dict)
-    """By card, when the newest sample of its computing units was taken, by any clock; a card that lacks has a new one
-    in each reading."""
+    """By card, when the newest sample of its computing units was taken, by any clock; a card that is missing has a new
+    sample in each reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the daemon says that a container has been given."""
+    """A resource that is allocated to a container, as the daemon reports it."""
 
     container_id: str
     namespace: str
@@ -79,16 +79,16 @@ class Grant:
     quota: Quota | None = None
     """None: the container has whole cards or replicas, and no quota."""
     exempt: bool = False
-    """Whether nothing may be done about it: its namespace is exempt."""
+    """Whether no action may be taken against the container: its namespace is exempt."""
 
     @property
     def is_only_observed(self) -> bool:
-        """Whether it may exceed its quota without consequences: it is exempt, or something else enforces the quota."""
+        """Whether exceeding the quota has no consequences: the container is exempt, or something else enforces it."""
         return self.exempt or (self.quota is not None and not self.quota.watched)
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The full name of the container, for messages."""
         return f"{self.namespace}/{self.pod}/{self.container}"
 
 

@@ -1,1 +1,1 @@
-"""Pure: what status, explain and devices show, as values that JSON can say."""
+"""Pure: the contents of status, explain and devices, as JSON values."""

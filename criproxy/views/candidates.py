@@ -1,4 +1,4 @@
-"""What decisions were chosen from, as values that JSON can say: a part of what `criproxy explain` tells."""
+"""The candidates of decisions as JSON values: a part of the answer of `criproxy explain`."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,14 +13,14 @@ from criproxy.policy.candidates import Candidates, Measure, Row
 
 
 def recorded(records: Iterable[Record]) -> Iterator[Values]:
-    """Records of the kind `CONSIDERED`, without those that another version has written in its own way."""
+    """Yield the records of the kind `CONSIDERED`, except those that another version has written in another format."""
     for record in records:
         with suppress(ValueError):
             yield values(from_plain(Choice, record.facts), timestamp(record.at_s))
 
 
 def values(choice: Choice, time: str) -> Values:
-    """A choice that was made at *time*; empty: at this moment."""
+    """Return a choice as JSON values; *time* is when it was made, or empty if it is computed now."""
     return {
         "time": time,
         "decision": choice.decided.value,
@@ -54,7 +54,7 @@ def _row(candidates: Candidates, row: Row) -> Values:
 
 
 def _natural(measure: Measure, value: int) -> int | bool:
-    """The value as people mean it: for sorting, what is better is smaller."""
+    """Return the value for people: in the sort keys, smaller is better."""
     if measure.unit is Unit.HOLDS:
         return not value
     return value if measure.unit is Unit.FEWER else -value

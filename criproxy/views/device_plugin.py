@@ -1,4 +1,4 @@
-"""Notices about the device plugin: cards of which no pod can get one."""
+"""Notices about the device plugin: resources and classes of which pods can get no card."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ MAX_NAMED = 3
 
 
 def notices_of_plugin(report: Published) -> Iterator[Notice]:
-    """What is wrong with all that a device plugin offers of a resource or a class; single cards have their own words.
+    """Yield problems that affect all cards of a resource or a class; problems of single cards are reported elsewhere.
 
     Args:
-        report: the last one of a device plugin that runs.
+        report: the last report of a running device plugin.
     """
     if missing := [each for each in report.resources if not each.registered]:
-        names = ", ".join(bounded_texts([_told(each) for each in missing], MAX_NAMED))
+        names = ", ".join(bounded_texts([_text(each) for each in missing], MAX_NAMED))
         yield Notice("not-registered", f"the kubelet has not accepted resources of the device plugin: {names}")
     classes: dict[str, list[PublishedCard]] = {}
     for card in report.cards:
@@ -28,9 +28,9 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
 
 
 def _failed(card: PublishedCard) -> bool:
-    """Whether it has been unhealthy since some moment: others are awaited, or a container has them by a former id."""
+    """Whether the card is unhealthy since a known time: others are not ready yet, or in use under a former id."""
     return not card.healthy and card.since_s is not None
 
 
-def _told(resource: Advertised) -> str:
+def _text(resource: Advertised) -> str:
     return f"{resource.name} ({resource.problem})" if resource.problem else resource.name

@@ -1,12 +1,14 @@
-"""The cards of a machine and the containers that have them, as values that JSON can say: for `criproxy devices`.
+"""The cards of a machine and the containers that have them, as JSON values: for `criproxy devices`.
 
-Pure functions, so that a daemon and a command that only has the database say the same. docs/devices.md has the keys.
+Pure functions, so that a daemon and a command that only has the database give the same answer. docs/devices.md has the
+keys.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from criproxy.devices.boundary import Word
 from criproxy.devices.cards import Card, Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import (
@@ -21,7 +23,6 @@ from criproxy.devices.holdings import (
     words_of,
 )
 from criproxy.devices.links import Peers, links
-from criproxy.devices.may_see import Word
 from criproxy.devices.offers import card_of
 from criproxy.devices.published import Advertised, Published, PublishedCard
 from criproxy.model.node import Node
@@ -30,13 +31,13 @@ from criproxy.model.workload import Container
 from criproxy.views import incidents, vgpus
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
-"""Findings after which a container may see cards that it was not given."""
+"""Findings after which a container may see cards that are not allocated to it."""
 _ALL = frozenset({Word.PRIVILEGED.value, Word.EXEMPT.value})
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A container, and what was found when it was created."""
+    """A container, and the findings at its create."""
 
     container: Container
     facts: Facts
@@ -48,26 +49,26 @@ class Reported:
 
     report: Published
     at_s: float
-    """When, in seconds since the epoch."""
+    """When it arrived, in seconds since the epoch."""
     runs: bool
     """Whether it is recent."""
 
 
-def tell(
+def to_values(
     classes: Iterable[DeviceClass],
     stocks: Stocks,
     node: Node | None,
     holdings: Holdings,
     plugin: Reported | None = None,
 ) -> Values:
-    """Everything.
+    """Return the answer of `criproxy devices`.
 
     Args:
-        classes: those that matter, in their order.
+        classes: the device classes, in their order.
         stocks: the cards of the machine.
-        node: who runs; None where it is not known which container was given which card.
-        holdings: what was found at creates.
-        plugin: what our device plugin says of itself; None where it has not reported, or no daemon can be asked.
+        node: has the running containers; None if it is unknown which container has which card.
+        holdings: the findings at creates.
+        plugin: the last report of our device plugin; None if it has not reported, or no daemon runs.
     """
     running = alive(node) if node else ()
     containers = sorted(running, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
@@ -81,7 +82,7 @@ def tell(
         "classes": [
             of_class(kind, stocks.get(kind.name, Stock()), given if node else None, plugin) for kind in classes
         ],
-        "incidents": incidents.told(node) if node else [],
+        "incidents": incidents.unhealthy_cards(node) if node else [],
         "over_quota": incidents.quotas_exceeded(node) if node else [],
         "see_all": seeing(given, EVERY_CLASS, _ALL),
         "untold": [name(container) for container, facts in found if facts is None],
@@ -89,7 +90,7 @@ def tell(
 
 
 def _ids_given(given: Sequence[Given]) -> dict[str, list[str]]:
-    """By resource, the ids that containers have of our device plugin."""
+    """Return the ids that our device plugin has allocated to containers, by resource."""
     found: dict[str, list[str]] = {}
     for one in given:
         for key in one.facts:
@@ -99,7 +100,7 @@ def _ids_given(given: Sequence[Given]) -> dict[str, list[str]]:
 
 
 def of_plugin(plugin: Reported | None) -> Values | None:
-    """The device plugin itself: whether it runs, and since when nothing was heard of it."""
+    """Return the state of the device plugin, and when it last reported."""
     if plugin is None:
         return None
     state = "running" if plugin.runs else "not running"
@@ -107,7 +108,7 @@ def of_plugin(plugin: Reported | None) -> Values | None:
 
 
 def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plugin: Reported | None = None) -> Values:
-    """One class: its cards with those who have them, the ways between cards, and what our device plugin offers."""
+    """Return one class: its cards with their containers, the links between cards, and the advertised resources."""
     report = plugin.report if plugin else None
     published, parts = _published(kind, stock, report), _parts(kind, stock, report)
     held = [(one, _cards(one, kind, stock, parts)) for one in given or () if source_of(one.facts, kind.name)]
@@ -140,13 +141,13 @@ def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plu
 
 
 def seeing(given: Iterable[Given], kind: str, words: Collection[str]) -> list[Values]:
-    """The containers with findings of a class that are among *words*, and these findings."""
+    """Return the containers that have findings of a class among *words*, with these findings."""
     found = [(one.container, [word for word in words_of(one.facts, kind) if word in words]) for one in given]
     return [{**name(container), "findings": findings} for container, findings in found if findings]
 
 
-def links_between(cards: Sequence[Card], told: Mapping[str, Peers] | None = None) -> list[Values]:
-    """The ways between *cards*; *told* has by their ids what a driver says."""
+def links_between(cards: Sequence[Card], peers: Mapping[str, Peers] | None = None) -> list[Values]:
+    """Return the links between *cards*; *peers* has the links that a driver reports, by card id."""
     return [
         {
             "from": link.first,
@@ -155,19 +156,19 @@ def links_between(cards: Sequence[Card], told: Mapping[str, Peers] | None = None
             "distance": link.distance.name,
             "nvlinks": link.nvlinks,
         }
-        for link in links(cards, told)
+        for link in links(cards, peers)
     ]
 
 
 def has(one: Given, kind: str) -> Values:
-    """A container with the ids that it was given of a class, and by which evidence that is known."""
+    """Return a container with its allocated ids of a class, and the evidence for them."""
     facts = one.facts
     allocated, ids = allocated_of(facts, kind), ids_of(facts, kind)
     return {**name(one.container), "ids": ids, "evidence": source_of(facts, kind), "allocated": allocated}
 
 
 def _advertised(resource: Advertised, kind: str, given: Sequence[Given] | None) -> Values:
-    """A resource, and how many of its ids containers have."""
+    """Return a resource, and how many of its ids are allocated to containers."""
     shares = [share for one in given or () for share in allocated_of(one.facts, kind)]
     own = [share for share in shares if share["resource"] == resource.name]
     unnamed = sum(share["count"] - len(share["ids"]) for share in own)
@@ -188,7 +189,7 @@ def _holders(
     card: Card,
     parts: Mapping[str, Card],
 ) -> list[Values]:
-    """The containers that have *card*, and the ids by which each has that one: replicas of it, or the card itself."""
+    """Return the containers that have *card*, and the ids by which they have it: replicas, or the card itself."""
     found = [has(one, kind.name) for one, cards in held if card in cards]
     for each in found:
         ids = [one for share in each["allocated"] for one in share["ids"]]
@@ -198,7 +199,7 @@ def _holders(
 
 
 def _cards(one: Given, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card]) -> set[Card | None]:
-    """The cards that a container was given, or of which it was given *parts*; None for one that nobody knows."""
+    """Return the cards, or owners of *parts*, that are allocated to a container, with None for an unknown card."""
     ids = ids_of(one.facts, kind.name)
     return {
         card or parts.get(each or "")
@@ -207,21 +208,21 @@ def _cards(one: Given, kind: DeviceClass, stock: Stock, parts: Mapping[str, Card
 
 
 def _parts(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[str, Card]:
-    """The cards of which our device plugin knows parts, by the ids of these: only NVML tells of MIG devices."""
+    """Return the cards with parts, by the ids of the parts, from our device plugin: only NVML reports MIG devices."""
     named = [each for each in report.cards if each.device_class == kind.name and each.parent] if report else []
     owners = ((each.id, stock.card(kind, each.parent)) for each in named)
     return {part: owner for part, owner in owners if owner is not None}
 
 
 def _published(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[Card, PublishedCard]:
-    """What our device plugin says of the cards of a class."""
+    """Return what our device plugin reports about the cards of a class."""
     named = [each for each in report.cards if each.device_class == kind.name] if report else []
-    told = [(stock.card(kind, each.id), each) for each in named]
-    return {card: each for card, each in told if card is not None}
+    pairs = [(stock.card(kind, each.id), each) for each in named]
+    return {card: each for card, each in pairs if card is not None}
 
 
 def _health(card: PublishedCard | None) -> Values:
-    """How our device plugin finds a card; null where it says nothing of it."""
+    """Return the health of a card according to our device plugin; null if it does not report the card."""
     if card is None:
         return {"healthy": None, "reason": "", "since": None, "replicas": {}}
     return {
@@ -233,7 +234,7 @@ def _health(card: PublishedCard | None) -> Values:
 
 
 def name(container: Container) -> Values:
-    """Who it is, in the words of `status`."""
+    """Return the identity of a container, with the keys of `status`."""
     return {
         "id": container.key if container.has_id else "",
         "namespace": container.namespace,

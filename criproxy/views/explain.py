@@ -1,6 +1,6 @@
-"""The history of one container, as values that JSON can say: what `criproxy explain` shows.
+"""The history of one container, as JSON values: the answer of `criproxy explain`.
 
-Pure functions of the node and of the history, like `report`.
+Pure functions of the node and the history, like `status`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,24 +22,24 @@ from criproxy.views.situation import Situation
 from criproxy.views.status import row
 
 CANDIDATES = 8
-"""So many an error names."""
+"""The number of candidates that an error names."""
 MAX_NAME_CHARS = 200
-"""Of a name in an error."""
+"""The longest name in an error."""
 EARLIER = 100
-"""So many earlier containers of the same name are told of."""
+"""The number of earlier containers of the same name that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """One container, from its create to its end."""
+class Instance:
+    """One container instance, from its create to its end."""
 
     name: str
     """As `Container.life`."""
     container: Container | None
-    """None: the node does not know it any more, or never took it in."""
+    """None: the node no longer has it, or never had it."""
     records: Sequence[Record]
     considered: Sequence[Record] = ()
-    """What its decisions were chosen from."""
+    """The candidates of its decisions."""
 
     @property
     def title(self) -> str:
@@ -48,14 +48,14 @@ class Life:
 
     @property
     def id(self) -> str:
-        """The runtime's id; empty while it has none, or where it never got one."""
+        """The runtime's id; empty if it has or had none."""
         if self.container and self.container.has_id:
             return self.container.key
         return next((record.key for record in reversed(self.records) if record.key != self.name), "")
 
     @property
     def state(self) -> str:
-        """As in `status`; for those that the node does not know, how its story ended (`LAST`)."""
+        """As in `status`; for a container that the node does not have, the kind of its last record (see `LAST`)."""
         if self.container:
             return self.container.state.value
         last = self.records[-1].kind
@@ -63,51 +63,51 @@ class Life:
 
     @property
     def is_considered(self) -> bool:
-        """Whether it is recorded what its present place was chosen from: it is not where all were placed anew."""
+        """Whether the candidates of its present place are recorded: not if all containers were placed again."""
         placed = [record.at_s for record in self.records if record.kind in _PLACING and record.facts.get("cpus")]
         return bool(self.considered) and self.considered[-1].at_s >= max(placed, default=0.0)
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The one that is meant by a name is the one with the highest: who lives, then who was heard of last."""
+        """The sort key for instances of one name: running ones, then those with the latest record, rank highest."""
         lives = self.container is not None and self.container.state is not ContainerState.EXITED
         return lives, self.records[-1].at_s if self.records else 0.0
 
 
-def lives(node: Node, records: Iterable[Record], text: str) -> list[Life]:
-    """The containers that *text* may mean, among those of the node and of the history, the one that is meant first.
+def instances(node: Node, records: Iterable[Record], text: str) -> list[Instance]:
+    """Return the instances in the node and the history that match *text*, the best match first.
 
-    A whole name means all containers that had it, else *text* is the beginning of an id or of a reservation.
+    A full name matches all containers that had it; otherwise *text* is the prefix of an id or of a reservation.
     """
-    told: dict[str, list[Record]] = {}
+    events: dict[str, list[Record]] = {}
     considered: dict[str, list[Record]] = {}
     for record in records:
-        (considered if record.kind is Kind.CONSIDERED else told).setdefault(record.life, []).append(record)
-    known = {c.life: c for c in node.containers.values() if _may_mean(c, text) or c.life in told}
-    names = dict.fromkeys([*known, *told])
-    found = [Life(name, known.get(name), told.get(name, ()), considered.get(name, ())) for name in names]
+        (considered if record.kind is Kind.CONSIDERED else events).setdefault(record.life, []).append(record)
+    known = {c.life: c for c in node.containers.values() if _matches(c, text) or c.life in events}
+    names = dict.fromkeys([*known, *events])
+    found = [Instance(name, known.get(name), events.get(name, ()), considered.get(name, ())) for name in names]
     named = [life for life in found if life.title == text]
     chosen = named or [life for life in found if life.id.startswith(text) or life.name.startswith(text)]
     return sorted(chosen, key=lambda life: life.rank, reverse=True)
 
 
-def _may_mean(container: Container, text: str) -> bool:
+def _matches(container: Container, text: str) -> bool:
     return container.key.startswith(text) or container.reservation.startswith(text) or container.title == text
 
 
-def choose(node: Node, records: Iterable[Record], text: str, known: Iterable[str] = ()) -> Life:
-    """The container that *text* means.
+def choose(node: Node, records: Iterable[Record], text: str, known: Iterable[str] = ()) -> Instance:
+    """Return the container instance that matches *text*.
 
     Args:
-        node: who is known.
-        records: the history of those that *text* may mean, see `lives`.
-        text: what the user said.
-        known: more names to propose, of containers that are gone.
+        node: has the known containers.
+        records: the history of the containers that match *text*, see `instances`.
+        text: the argument of the user.
+        known: further names to propose, of containers that are gone.
 
     Raises:
-        CriproxyError: none or several are meant; the text names candidates.
+        CriproxyError: no container matches, or several do; the text names candidates.
     """
-    found = lives(node, records, text)
+    found = instances(node, records, text)
     if not found:
         raise CriproxyError(_unknown(node, text, known))
     if len(found) > 1 and found[0].title != text:
@@ -119,25 +119,25 @@ def choose(node: Node, records: Iterable[Record], text: str, known: Iterable[str
     return found[0]
 
 
-def tell(
+def to_values(
     situation: Situation,
-    life: Life,
+    life: Instance,
     records: Iterable[Record],
     waits_for: Sequence[str] = (),
     now: Choice | None = None,
 ) -> Values:
-    """Everything about *life*.
+    """Return the answer of `criproxy explain`.
 
     Args:
         situation: the node.
-        life: who is meant.
+        life: the container instance.
         records: the history of all containers of its name.
-        waits_for: names of those who still use CPUs that it was granted.
-        now: what would be compared for it at this moment, for one of whose decisions the history does not tell.
+        waits_for: names of the containers that still use CPUs granted to it.
+        now: the candidates at this moment, if the history does not have those of its decision.
     """
     container = life.container
     asked = next((record for record in reversed(life.records) if record.kind is Kind.ASKED), None)
-    others = lives(situation.node, records, life.title)
+    others = instances(situation.node, records, life.title)
     lacks = shortfall(situation.node, situation.placer, container.key) if container else None
     return {
         "container": row(situation, container) if container else _gone(life),
@@ -154,7 +154,7 @@ def tell(
 
 
 def devices(records: Sequence[Record]) -> list[Values]:
-    """By class, how it came to its cards: from what was allocated to what its create says."""
+    """Return the cards of the container by class: the allocation, its evidence, and the values in its create."""
     found = next((record.facts for record in reversed(records) if record.kind is Kind.DEVICES), {})
     kinds = [key.removesuffix("_source") for key in found if key.endswith("_source")]
     return [
@@ -172,7 +172,7 @@ def devices(records: Sequence[Record]) -> list[Values]:
 
 
 def event(record: Record) -> Values:
-    """One record of the history."""
+    """Return one record of the history as JSON values."""
     return {
         "time": timestamp(record.at_s),
         "kind": record.kind.value,
@@ -186,7 +186,7 @@ _MOVING = frozenset({Kind.UPDATED, Kind.RELEASED})
 
 
 def _why(records: Sequence[Record]) -> list[str]:
-    """The reasons of its present place, or of its refusal: how it was placed, and what moved it last."""
+    """Return the reasons of its present place, or of its refusal: how it was placed, and what moved it last."""
     moved: list[str] = []
     for record in reversed(records):
         if record.kind in _MOVING and not moved and record.facts.get("why"):
@@ -196,7 +196,7 @@ def _why(records: Sequence[Record]) -> list[str]:
     return moved
 
 
-def _line(life: Life) -> Values:
+def _line(life: Instance) -> Values:
     last = life.records[-1] if life.records else None
     return {
         "id": life.id,
@@ -206,8 +206,8 @@ def _line(life: Life) -> Values:
     }
 
 
-def _gone(life: Life) -> Values:
-    """Who it was, of whom the node does not know any more."""
+def _gone(life: Instance) -> Values:
+    """Return the identity of a container that the node no longer has."""
     parts = life.title.split("/")
     namespace, pod, name = parts if len(parts) == 3 else ("", "", life.title)
     return {"id": life.id, "namespace": namespace, "pod": pod, "container": name, "state": life.state}

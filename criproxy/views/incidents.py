@@ -1,4 +1,4 @@
-"""Unhealthy cards, and containers over their quota, as values that JSON can say: for `devices`, `status`, `explain`."""
+"""Unhealthy cards, and containers over their quota, as JSON values: for `devices`, `status` and `explain`."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import Container, ContainerState
 
 
-def told(node: Node) -> list[Values]:
-    """All unhealthy cards, the oldest incident first."""
+def unhealthy_cards(node: Node) -> list[Values]:
+    """Return all unhealthy cards, the oldest incident first."""
     return [
         {
             "class": incident.device_class,
@@ -19,13 +19,13 @@ def told(node: Node) -> list[Values]:
             "action": incident.action.value,
             "containers": users(node, incident),
         }
-        for incident in _going_on(node)
+        for incident in _open(node)
         if incident.excess is None
     ]
 
 
 def quotas_exceeded(node: Node, life: str = "") -> list[Values]:
-    """The containers that are over a quota, who has been for longest first; of one *life* only, if that is given."""
+    """Return the containers over a quota, the oldest incident first; only the container instance *life*, if given."""
     return [
         {
             "container_id": container.key,
@@ -43,15 +43,15 @@ def quotas_exceeded(node: Node, life: str = "") -> list[Values]:
             "pid": incident.excess.pid,
             "start_ticks": incident.excess.start_ticks,
         }
-        for incident in _going_on(node)
+        for incident in _open(node)
         for container, use in _users(node, incident)
         if incident.excess is not None and life in ("", container.life)
     ]
 
 
 def over_quota(node: Node) -> Iterator[str]:
-    """A sentence for each container that is over a quota and still there."""
-    for incident in _going_on(node):
+    """Yield a sentence for each container that is over a quota and has not exited."""
+    for incident in _open(node):
         for container, use in _users(node, incident) if incident.excess else ():
             if container.state is not ContainerState.EXITED:
                 since, done = timestamp(incident.since_s), _DONE.get(use, "")
@@ -62,13 +62,13 @@ def over_quota(node: Node) -> Iterator[str]:
 _DONE = {Use.STOPPING: ", it is being stopped", Use.KILLED: ", the watcher was told to kill a process"}
 
 
-def _going_on(node: Node) -> list[Incident]:
-    """Those that go on, the oldest first."""
+def _open(node: Node) -> list[Incident]:
+    """Return the open incidents, the oldest first."""
     return sorted((each for each in node.incidents.values() if not each.ended), key=lambda each: each.since_s)
 
 
 def users(node: Node, incident: Incident) -> list[Values]:
-    """The containers that use the card, or did until they were stopped."""
+    """Return the containers that use the card, or did until they were stopped."""
     return [
         {
             "id": "" if container.key == container.reservation else container.key,
@@ -83,7 +83,7 @@ def users(node: Node, incident: Incident) -> list[Values]:
 
 
 def unhealthy_in_use(node: Node) -> Iterator[str]:
-    """A sentence for each unhealthy card that a container uses."""
+    """Yield a sentence for each unhealthy card that a container uses."""
     for incident in node.incidents.values():
         living = [(c.title, use) for c, use in _users(node, incident) if c.state is not ContainerState.EXITED]
         if living and not incident.ended and not incident.excess:

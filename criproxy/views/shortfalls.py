@@ -1,6 +1,6 @@
-"""Which containers have less than they should have, and why, in words: for `status`, its check and `explain`.
+"""Sentences about containers that have less than they should have, for `status`, its check and `explain`.
 
-A refused size is in the node; who should have exclusive CPUs and shares, `engine.shortfalls` says.
+A refused size is in the node; `engine.shortfalls` finds shared containers that should have exclusive CPUs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from criproxy.model.notices import Refusal, Values, timestamp
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Sizes
 from criproxy.policy.api import Policy
 
-NOBODY: Mapping[str, Refusal] = {}
+NO_REFUSALS: Mapping[str, Refusal] = {}
 _GROWS = "it restarted with its old size, and grows when there is room"
 _IN_FORCE = (
     "the runtime applies this size already, but there is no room for it: the container stays on the CPUs that it has, "
@@ -20,31 +20,31 @@ _IN_FORCE = (
 )
 
 
-def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
-    """The resizes of which nothing has come, the newest first; *told* is what is known of them beside the node."""
+def refusals(node: Node, known: Mapping[str, Refusal] = NO_REFUSALS) -> list[Refusal]:
+    """Return the pending resizes, the newest first; *known* has their refusals in memory, by container key."""
     found = [
-        _refusal(container, container.desired, told.get(container.key))
+        _refusal(container, container.desired, known.get(container.key))
         for container in node.containers.values()
         if container.desired and container.state is not ContainerState.EXITED
     ]
     return sorted(found, key=lambda refusal: -refusal.at_s)
 
 
-def _refusal(container: Container, desired: Desired, told: Refusal | None) -> Refusal:
+def _refusal(container: Container, desired: Desired, known: Refusal | None) -> Refusal:
     has = "is placed for" if desired.in_force else "has"
     sizes = f"{_size(desired.sizes)}, but {has} {_size(container.sizes, desired.sizes)}"
     text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
     if desired.told:
         text = f"{text}{since}: {_IN_FORCE if desired.in_force else _GROWS}"
     else:
-        why = f": {told.text}" if told else ""
+        why = f": {known.text}" if known else ""
         text = f"{text}: its resize has been refused{since}{why}"
-    return Refusal(container.title, text, told.times if told else 1, told.at_s if told else desired.since_s)
+    return Refusal(container.title, text, known.times if known else 1, known.at_s if known else desired.since_s)
 
 
-def undersized(node: Node, told: Mapping[str, Refusal] = NOBODY) -> Iterator[str]:
-    """A sentence about each container whose size is not the one that it should have."""
-    yield from (refusal.text for refusal in refusals(node, told))
+def undersized(node: Node, known: Mapping[str, Refusal] = NO_REFUSALS) -> Iterator[str]:
+    """Yield a sentence about each container that does not have its desired size."""
+    yield from (refusal.text for refusal in refusals(node, known))
 
 
 def _since(at_s: float) -> str:
@@ -52,7 +52,7 @@ def _since(at_s: float) -> str:
 
 
 def _size(sizes: Sizes, like: Sizes | None = None) -> str:
-    """CPU and, where there is a limit, memory; in the words of *like*, with which it is compared."""
+    """Return CPU and, if *sizes* or *like* has a memory limit, memory as text."""
     milli = sizes.cpu_milli
     parts = [f"{format_milli(milli)} CPU{'' if milli == 1000 else 's'}"]
     limit = sizes.memory_limit_bytes
@@ -75,23 +75,23 @@ def _missed(missed: Missed) -> str:
 
 
 def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
-    """One of those `unplaced`, for people; *policy* is asked whether it would be refused."""
+    """Return a sentence about one of the `unplaced` containers; *policy* is asked whether it would refuse it."""
     container = node.containers[key]
     missed = container.missed
-    assert missed is not None  # what makes it one of them
+    assert missed is not None  # as `unplaced` requires
     why = _because(_missed(missed), refusal(node, key, policy) if policy else "")
     return f"{container.title} has shared CPUs{_since(missed.since_s)} without having been placed: {why}"
 
 
 def sentence(short: Shortfall) -> str:
-    """One sentence for people."""
+    """Return a sentence about *short*."""
     now = "has shared CPUs" if not short.has else f"has {short.has}"
     title, count = short.container.title, counted(short.cpus, "exclusive CPU")
     return f"{title} should have {count}, but {now}{_since(_since_s(short))}: {_why(short)}"
 
 
 def to_json(short: Shortfall) -> Values:
-    """As in the answer of `explain`."""
+    """Return *short* as in the answer of `explain`."""
     since_s = _since_s(short)
     since = timestamp(since_s) if since_s else ""
     return {"should_own_cpus": short.cpus, "owns_cpus": short.has, "since": since, "why": _why(short)}

@@ -1,4 +1,4 @@
-"""The node at one moment, with what the controller knows beside it: what the views are made of."""
+"""The input of the views: the node, and the state of the controller, at one moment."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,28 +12,28 @@ from criproxy.policy.api import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The node at one moment, with what the controller knows beside it."""
+    """The node and the state of the controller at one moment."""
 
     node: Node
     policy: str = ""
-    """Its name in the policy file; empty where it is not known."""
+    """The name of the policy in the policy file; empty if unknown."""
     follows: bool = True
     """Whether calls are held or watched, so that the node knows all containers."""
     reserved: CpuSet = NO_CPUS
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
-    """Which of *reserved* were exclusive to pods already when the policy file began to reserve them."""
+    """By pod: CPUs of *reserved* that were already exclusive to it when the policy file began to reserve them."""
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
-    """By container key."""
+    """Failed updates by container key."""
     starting: Collection[str] = ()
     """Keys of the containers whose start is in flight."""
     notices: Sequence[Notice] = ()
     refusals: Sequence[Refusal] = ()
-    """Of creates, the newest first."""
+    """Refused creates, the newest first."""
     refusals_omitted: int = 0
     """How many more there are."""
     resizes: Mapping[str, Refusal] = field(default_factory=dict)
-    """What the kubelet was told of refused resizes, by container key."""
+    """Refused resizes, by container key."""
     placer: Policy | None = None
-    """The policy in force; None where it is not known."""
+    """The policy in force; None if unknown."""
     lacking: Callable[[], Sequence[str]] = tuple
-    """Sentences on what the policy file names and the machine has not; may take long."""
+    """Returns sentences about what the policy file names but the machine does not have; may be slow."""

@@ -1,7 +1,7 @@
-"""How the node is, as values that JSON can say: what `criproxy status` shows. docs/status.md documents the keys.
+"""The state of the node as JSON values: the answer of `criproxy status`. docs/status.md documents the keys.
 
-Pure functions of a node and of what the controller knows beside it, so that a daemon and a command that only has the
-database say the same. Sets are in kernel notation, amounts have their unit in the key.
+Pure functions of a `Situation`, so that a daemon and a command that only has the database give the same answer. Sets
+are in kernel notation, amounts have their unit in the key.
 """
 
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ from criproxy.views.situation import Situation
 from criproxy.views.status_check import is_in_place, notices_of_node
 
 MAX_CONTAINERS = 5_000
-"""So many rows one answer has at most; it says how many it leaves out."""
+"""The number of rows in one answer; it contains how many more there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which containers are wanted; everything else in an answer is about the whole node."""
+    """Which containers to list; the rest of an answer is about the whole node."""
 
     namespace: str = ""
     pod: str = ""
     exclusive: bool = False
-    """Only those that own CPUs."""
+    """Only containers with exclusive CPUs."""
 
     def takes(self, container: Container, grant: Grant | None) -> bool:
         """Whether *container* is wanted."""
@@ -43,11 +43,11 @@ class Filter:
         )
 
 
-EVERYBODY = Filter()
+NO_FILTER = Filter()
 
 
-def rows(situation: Situation, wanted: Filter = EVERYBODY) -> Iterator[Values]:
-    """The containers that are *wanted*, by namespace, pod and name."""
+def rows(situation: Situation, wanted: Filter = NO_FILTER) -> Iterator[Values]:
+    """Yield the containers that are *wanted*, sorted by namespace, pod and name."""
     node = situation.node
     chosen = (c for c in node.containers.values() if wanted.takes(c, node.grants.get(c.key)))
     for container in sorted(chosen, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key)):
@@ -55,7 +55,7 @@ def rows(situation: Situation, wanted: Filter = EVERYBODY) -> Iterator[Values]:
 
 
 def row(situation: Situation, container: Container) -> Values:
-    """One container: who it is, what it asked for, what it shall have and what it has; empty sets without a place."""
+    """Return one container: identity, requests, desired and applied state; its sets are empty without a grant."""
     key, node = container.key, situation.node
     grant, applied, trouble = node.grants.get(key), node.applied.get(key), situation.troubles.get(key)
     return {
@@ -68,7 +68,7 @@ def row(situation: Situation, container: Container) -> Values:
         "state": container.state.value,
         "starting": key in situation.starting,
         "qos": container.qos.value,
-        "cpu_request_milli": _interval(container.cpu_request_milli),  # CRI does not tell requests exactly
+        "cpu_request_milli": _interval(container.cpu_request_milli),  # CRI does not contain exact requests
         "cpu_limit_milli": container.cpu_limit_milli,
         "memory_request_bytes": _interval(container.memory_request_bytes),
         "memory_limit_bytes": container.memory_limit_bytes,
@@ -88,7 +88,7 @@ def row(situation: Situation, container: Container) -> Values:
 
 
 def summary(situation: Situation) -> Values:
-    """The node as a whole: CPUs, NUMA nodes, counts, notices."""
+    """Return the summary of the node: CPUs, NUMA nodes, counts, notices."""
     node, topology = situation.node, situation.node.topology
     free = node.free_cpus(situation.reserved) - options_of(situation.placer).held(node)
     return {
@@ -131,7 +131,7 @@ def _shared_by_all(node: Node) -> bool:
 
 
 def _kept(node: Node, uid: str, kept: Kept) -> Values:
-    """CPUs that are kept for a pod; some of its containers may have them again."""
+    """Return the kept CPUs of a pod, except those that its containers have again."""
     names = sorted(name for name, cpus in kept.by_name.items() if cpus - node.owned_cpus)
     cpus = format_cpuset(kept.cpus - node.owned_cpus)
     return {"pod": pod_title(node, uid), "uid": uid, "cpus": cpus, "containers": names}

@@ -1,6 +1,6 @@
-"""The sentences of `criproxy status --check`, and the notices of `status` that follow from the node itself.
+"""The sentences of `criproxy status --check`, and the notices of `status` that follow from the node.
 
-Notices on what the controller knows beside the node are made by those who know it, and come with the `Situation`.
+The `Situation` contains the notices about other parts.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,11 +18,11 @@ from criproxy.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.views.situation import Situation
 
 MAX_NAMED = 5
-"""So many containers that share by an operator's choice, or without having been placed, are named."""
+"""How many containers that share by an operator's choice, or without having been placed, are named."""
 
 
 def problems(situation: Situation) -> Values:
-    """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
+    """Return the findings of `status --check`: problems, and updates in flight, one sentence each."""
     found = [notice.text for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
     apart, node = misplaced(situation), situation.node
     found += [*undersized(node, situation.resizes), *unguarded(node), *unhealthy_in_use(node)]
@@ -34,7 +34,7 @@ def problems(situation: Situation) -> Values:
 
 
 def notices_of_node(situation: Situation) -> Iterator[Notice]:
-    """Notices that follow from the node itself."""
+    """Yield the notices that follow from the node."""
     node = situation.node
     if node.released:
         yield Notice("released", f"the node is released, so no container is placed: {node.released}", wrong=False)
@@ -61,7 +61,7 @@ def _over_quota(node: Node) -> Iterator[Notice]:
 
 
 def _reserved_later(situation: Situation) -> Iterator[Notice]:
-    """Containers with exclusive CPUs that were reserved only afterwards."""
+    """Yield a notice for each container whose exclusive CPUs were reserved later."""
     node = situation.node
     for key, pod, owned in owners_of(node, situation.reserved):
         if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
@@ -71,10 +71,10 @@ def _reserved_later(situation: Situation) -> Iterator[Notice]:
             yield Notice("reserved-later", text, wrong=False)
 
 
-def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
-    """Containers that share because the policy was not asked, without those *told* as shortfalls."""
+def _unplaced(situation: Situation, reported: Collection[str]) -> Iterator[Notice]:
+    """Yield notices for containers that share because the policy was not asked, except those *reported* already."""
     node, policy = situation.node, situation.placer
-    found = [key for key in unplaced(node) if key not in told]
+    found = [key for key in unplaced(node) if key not in reported]
     yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
     if left := len(found[MAX_NAMED:]):
         more = "1 more container shares CPUs" if left == 1 else f"{left} more containers share CPUs"
@@ -82,7 +82,7 @@ def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
 
 
 def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
-    """Containers that should have exclusive CPUs: each where something is wrong, else a few."""
+    """Yield notices for containers that should have exclusive CPUs: all that result from a failure, some others."""
     known = [short for short in found if not short.missed]
     yield from (Notice("shares", sentence(short)) for short in found if short.missed)
     yield from (Notice("shares", sentence(short), wrong=False) for short in known[:MAX_NAMED])
@@ -95,7 +95,7 @@ def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
 
 
 def unguarded(node: Node) -> Iterator[str]:
-    """Watched containers that may run on exclusive CPUs of others; `violations` has all others."""
+    """Yield a sentence for each watched container that may run on exclusive CPUs; `violations` checks all others."""
     for key, applied in node.applied.items():
         foreign = applied.cpus & node.exclusive_cpus
         if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
@@ -104,7 +104,7 @@ def unguarded(node: Node) -> Iterator[str]:
 
 
 def misplaced(situation: Situation) -> list[tuple[str, bool]]:
-    """A sentence about each container that has not what it was granted, and whether its update has failed already."""
+    """Return a sentence about each container that differs from its grant, and whether its update has failed."""
     node, found = situation.node, list[tuple[str, bool]]()
     for key, grant in node.grants.items():
         container, applied = node.containers.get(key), node.applied.get(key)
@@ -127,5 +127,5 @@ def _difference(grant: Grant, applied: Applied | None) -> str:
 
 
 def is_in_place(container: Container, grant: Grant | None, applied: Applied | None) -> bool:
-    """Whether it has what it was granted, or has nothing to be anywhere."""
+    """Whether the container has what it was granted, has no grant, or has exited."""
     return grant is None or container.state is ContainerState.EXITED or in_place(grant, applied)

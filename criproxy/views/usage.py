@@ -1,4 +1,4 @@
-"""Who uses how much of which card, as values that JSON can say: for `criproxy usage`. docs/vgpu.md has the keys."""
+"""The use of cards as JSON values: for `criproxy usage`. docs/vgpu.md has the keys."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.usage.history import MINUTE_S, Point, SeriesKey
-from criproxy.usage.report import stale_after_s
+from criproxy.usage.report_validation import stale_after_s
 from criproxy.usage.rows import CardRow, Uses
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse
@@ -18,27 +18,27 @@ Series = Sequence[tuple[SeriesKey, Sequence[Point]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What is known of the use of cards at one moment."""
+    """The known use of cards at one moment."""
 
     report: UsageReport | None = None
-    """The last one; None: there was none."""
+    """The last report; None if there was none."""
     reported_s: float = 0.0
     is_current: bool = False
     plugin: Published | None = None
-    """What the device plugin offers; None where it does not run."""
+    """The report of the device plugin; None if it does not run."""
     node_cpu_ratio: float | None = None
     node_memory_ratio: float | None = None
     series: Series = field(default_factory=tuple)
 
 
-def tell(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[tuple[str, str], int]) -> Values:
-    """Everything.
+def to_values(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[tuple[str, str], int]) -> Values:
+    """Return the answer of `criproxy usage`.
 
     Args:
-        node: who runs.
+        node: has the containers.
         rows: the containers with cards.
-        watched: what is known.
-        given: by class and resource, how many ids containers have.
+        watched: the known use.
+        given: how many ids are allocated to containers, by class and resource.
     """
     there = sorted(rows, key=lambda row: (row.grant.title, row.container.attempt, row.container.key, row.card))
     uses = Uses(watched.report if watched.is_current else None)
@@ -54,7 +54,7 @@ def tell(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[t
 
 
 def _watcher(watched: Watched) -> Values:
-    """Whether the watcher reports, and what it cannot read."""
+    """Return whether the watcher reports, and what it cannot read."""
     report = watched.report
     if report is None:
         return {"state": "none", "reported": None, "stale_after_s": None, "classes": []}
@@ -108,7 +108,7 @@ def _row(row: CardRow) -> Values:
 
 
 def _unknown(node: Node, uses: Uses) -> list[Values]:
-    """Containers that use cards and that criproxy does not know, such as those of another runtime."""
+    """Return unknown containers that use cards, such as those of another runtime."""
     return [
         {"id": use.container_id, "class": kind, "card": use.card, "memory_mib": use.memory_mib}
         for kind, use in uses.all()
@@ -117,7 +117,7 @@ def _unknown(node: Node, uses: Uses) -> list[Values]:
 
 
 def _profiles(plugin: Published | None, given: Mapping[tuple[str, str], int]) -> Iterable[Values]:
-    """The vGPUs of each profile: how many there are, and how many of them are free."""
+    """Yield the number of vGPUs, and of free ones, of each profile."""
     free = free_vgpus(plugin, given) if plugin else {}
     for each in plugin.resources if plugin else ():
         if each.profile:

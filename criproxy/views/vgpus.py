@@ -1,4 +1,4 @@
-"""The vGPUs of a node, as schedulers and people want to know them: how many, of what size, and how many are free."""
+"""The vGPUs of a node for schedulers and people: how many, of what size, and how many are free."""
 
 import json
 from collections import Counter
@@ -9,15 +9,15 @@ from criproxy.devices.published import Advertised
 from criproxy.model.notices import Values
 
 ANNOTATION = "devices.criproxy.io/vgpus"
-"""Of a node, for schedulers that want more than a count; criproxy prints its text and does not write it."""
+"""The node annotation for schedulers that need more than a count; criproxy prints its text and does not write it."""
 
 
 def inventory(resources: Sequence[Advertised], given: Mapping[str, Sequence[str]]) -> list[Values]:
-    """Each profile that our device plugin offers.
+    """Return each profile that our device plugin offers.
 
     Args:
-        resources: what it reports.
-        given: by resource, the ids that containers have.
+        resources: the resources that it reports.
+        given: the ids that are allocated to containers, by resource.
     """
     found = []
     for each in resources:
@@ -40,7 +40,7 @@ def inventory(resources: Sequence[Advertised], given: Mapping[str, Sequence[str]
 
 
 def annotations(vgpus: Sequence[Values]) -> dict[str, str]:
-    """The annotation of the node: one JSON text; none where there are no vGPUs."""
+    """Return the annotation of the node, a JSON text; empty if there are no vGPUs."""
     if not vgpus:
         return {}
     keys = ("resource", "count", "free", "memory_mib", "cores_percent")

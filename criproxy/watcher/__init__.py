@@ -1,1 +1,1 @@
-"""Reads who uses how much of which card on this machine, and acts where a container is over its quota."""
+"""Reads how much each container uses of the machine's cards, and acts on containers over their quotas."""

@@ -1,6 +1,6 @@
-"""What /proc says of processes: when each started, and to which container it belongs.
+"""Processes in /proc: when each started, and to which container it belongs.
 
-Blocks: it runs in a thread, since the kernel may let who reads a cgroup wait.
+All functions block and run in a thread, since a read of a cgroup file may wait in the kernel.
 """
 
 import os
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from criproxy.usage.owners import container_of
+from criproxy.usage.process_containers import container_of
 from criproxy.usage.values import Process, ProcessUse, Reading
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3
-"""Behind the name of the program, which may have blanks and brackets and is the second field."""
+"""The index of the start time after the name of the program, which is the second field and may contain blanks and
+brackets."""
 _EXITED = (b"Z", b"X", b"x")
-"""States of a thread that runs no more."""
+"""The states of a thread that has exited."""
 _CLOCKS_S = 0.05
-"""Between the ticks of a start and the clock."""
+"""The tolerance between a start in ticks and the clock."""
 
 
 @dataclass(slots=True, repr=False)
@@ -27,22 +28,22 @@ class Processes:
 
     host_root: Path = Path("/")
     _containers: dict[Process, str] = field(default_factory=dict)
-    """Of those of the last reading that are in a container: no process leaves one."""
+    """The containers of the processes of the last reading: a process never leaves its container."""
 
-    def owned(self, reading: Reading) -> Reading:
-        """The *reading* with the start and the container of each process.
+    def with_containers(self, reading: Reading) -> Reading:
+        """Return the *reading* with the start and the container of each process.
 
-        A process that is gone, or that began after the reading and so is another one with the same number, belongs to
-        nobody and has no start.
+        A process that has exited has neither, and so has one that started after the reading: it is another process with
+        the same PID.
         """
         known: dict[Process, str] = {}
         until_ticks = self._ticks(reading.at_s)
-        owned = tuple(self._owned(each, until_ticks, known) for each in reading.processes)
+        located = tuple(self._with_container(each, until_ticks, known) for each in reading.processes)
         self._containers = known
-        return replace(reading, processes=owned)
+        return replace(reading, processes=located)
 
     def is_same(self, process: Process, container_id: str) -> bool:
-        """Whether *process* still runs, and in that container; asked anew, for who wants to end it."""
+        """Whether *process* still runs in that container; reads /proc anew, since the process may be killed now."""
         return (
             process.start_ticks > 0
             and self.start_ticks(process.pid) == process.start_ticks
@@ -51,13 +52,13 @@ class Processes:
         )
 
     def start_ticks(self, pid: int) -> int:
-        """When a process started; 0: it is not there."""
+        """Return when a process started, in clock ticks since boot; 0: there is no such process."""
         try:
             return start_in(self._read(pid, "stat"))
         except (OSError, ValueError, IndexError):
             return 0
 
-    def _owned(self, use: ProcessUse, until_ticks: float, known: dict[Process, str]) -> ProcessUse:
+    def _with_container(self, use: ProcessUse, until_ticks: float, known: dict[Process, str]) -> ProcessUse:
         start_ticks = self.start_ticks(use.process.pid)
         if not 0 < start_ticks <= until_ticks:
             return use
@@ -70,7 +71,10 @@ class Processes:
         return replace(use, process=process, container_id=container)
 
     def _container(self, pid: int) -> str:
-        """Of its first thread, or of another one if that has exited: v1 shows it at the root of every hierarchy."""
+        """Return the container of a process, by its first thread, or by another one if that has exited.
+
+        v1 shows an exited thread at the root of every hierarchy.
+        """
         try:
             found = container_of(os.fsdecode(self._read(pid, "cgroup")))
             if found or not self._has_exited(pid, "stat"):
@@ -88,7 +92,7 @@ class Processes:
             return ""
 
     def _has_exited(self, pid: int, stat: str) -> bool:
-        """Whether a thread is gone, or only its number is left."""
+        """Whether a thread has exited, reaped or not."""
         try:
             return _fields_in(self._read(pid, stat))[0] in _EXITED
         except (OSError, ValueError, IndexError):
@@ -102,16 +106,16 @@ class Processes:
             os.close(descriptor)
 
     def _ticks(self, at_s: float) -> float:
-        """A time of the monotonic clock as that of starts, which counts while the machine sleeps, too."""
+        """Convert a monotonic time to clock ticks since boot, which count while the machine sleeps, too."""
         slept_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
         return (at_s + slept_s + _CLOCKS_S) * _TICKS_PER_S
 
 
 def start_in(stat: bytes) -> int:
-    """The start of a process in what its file ``stat`` says."""
+    """Return the start of a process from its file ``stat``."""
     return int(_fields_in(stat)[_START_FIELD])
 
 
 def _fields_in(stat: bytes) -> list[bytes]:
-    """The fields behind the name of the program."""
+    """Return the fields after the name of the program."""
     return stat[stat.rindex(b")") + 2 :].split()

@@ -18,7 +18,7 @@ from criproxy.api.situation import Situations
 from criproxy.cli.client import ask
 from criproxy.cli.render.explain import render
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.errors import UsageError
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.none import NonePolicy

@@ -172,11 +172,11 @@ async def test_who_has_gone_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mon
         name = (await recorder.command({}))["recording"]
         ended = (await recorder.command({}))["recording"]
         await recorder.command({"recording": ended, "end": True})
-        listening = world.controller.context.state._outbox.heard
+        listening = world.controller.context.state._outbox.listener
         monkeypatch.setattr(recording, "PATIENCE_S", -1.0)
         await world.run(sharer("p"))
         await world.rested()
-        after = world.controller.context.state._outbox.heard
+        after = world.controller.context.state._outbox.listener
         with pytest.raises(UsageError, match="there is no recording"):
             await recorder.command({"recording": name})
 

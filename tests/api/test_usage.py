@@ -22,7 +22,7 @@ from criproxy.observe.control_socket import ControlServer
 from criproxy.observe.vgpu_metrics import VgpuCollector
 from criproxy.wire.sockets import listen
 from tests.control.devices.test_hints import host
-from tests.control.devices.test_vgpus import RESOURCE, RULES, pod_with
+from tests.control.devices.test_vgpu_checks import RESOURCE, RULES, pod_with
 from tests.control.world import FAST, Slow, World, sharer
 
 OFFERED = {

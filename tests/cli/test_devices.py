@@ -67,7 +67,7 @@ def tell(**facts: Facts | None) -> dict[str, Any]:
         if found is not None:
             holdings.note(f"s-{name}", "main", found)
     node = Node(machine(), containers=containers)
-    return {**HEAD, **inventory.tell([NVIDIA, AMD], STOCKS, node, holdings)}
+    return {**HEAD, **inventory.to_values([NVIDIA, AMD], STOCKS, node, holdings)}
 
 
 def lines(values: dict[str, Any], width: int = 160) -> list[str]:
@@ -173,7 +173,7 @@ def test_who_has_ended_has_no_card() -> None:
     holdings.note("s-web", "main", given(EIGHT[0].id))
     node = Node(machine(), containers={"id-web": container("web", ContainerState.EXITED)})
 
-    values = inventory.tell([NVIDIA], STOCKS, node, holdings)
+    values = inventory.to_values([NVIDIA], STOCKS, node, holdings)
 
     assert [card["containers"] for card in values["classes"][0]["cards"]] == [[]] * 8
 
@@ -285,7 +285,7 @@ def test_the_example_of_the_page_is_what_is_printed() -> None:
         holdings.note(f"s-{name}", "main", found)
     node = Node(machine(), containers={f"id-{name}": container(name) for name in facts})
     stocks = {"nvidia": Stock(cards, ("/dev/nvidiactl", "/dev/nvidia-uvm"))}
-    values = {**HEAD, **inventory.tell([NVIDIA, AMD], stocks, node, holdings)}
+    values = {**HEAD, **inventory.to_values([NVIDIA, AMD], stocks, node, holdings)}
     add_peers(values, {cards[at].id: Peers(nvlinks=NvLinks({cards[at ^ 1].pci: 4})) for at in range(4)})
 
     example = [line.removeprefix("    ") for line in PAGE.read_text().splitlines() if line.startswith("    ")]

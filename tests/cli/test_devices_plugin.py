@@ -37,7 +37,7 @@ def tell(plugin: inventory.Reported | None, incident: Incident | None = None) ->
     facts = {**given(FIRST, SECOND, source="annotation"), "nvidia_allocated": {SHARED: share}}
     holdings.note("s-web", "main", facts)
     node = Node(machine(), containers={web.key: web}, incidents={incident.key: incident} if incident else {})
-    return {**HEAD, **inventory.tell([NVIDIA, AMD], STOCKS, node, holdings, plugin)}
+    return {**HEAD, **inventory.to_values([NVIDIA, AMD], STOCKS, node, holdings, plugin)}
 
 
 def test_resources_and_health() -> None:
@@ -74,7 +74,8 @@ def test_more_replicas_than_are_kept() -> None:
     share = {"ids": ",".join(kept), "source": "annotation", "count": 700}
     holdings.note("s-web", "main", {**given(FIRST, source="annotation"), "nvidia_allocated": {SHARED: share}})
     node = Node(machine(), containers={web.key: web})
-    values = {**HEAD, **inventory.tell([NVIDIA], STOCKS, node, holdings, inventory.Reported(REPORT, 60.0, runs=True))}
+    reported = inventory.Reported(REPORT, 60.0, runs=True)
+    values = {**HEAD, **inventory.to_values([NVIDIA], STOCKS, node, holdings, reported)}
 
     shown = lines(values, 800)
     assert f"  {SHARED}: 10 ids, 5 healthy, 700 given" in shown
@@ -93,13 +94,14 @@ def test_parts_of_cards_that_only_the_device_plugin_knows() -> None:
         REPORT, cards=tuple(PublishedCard(device_class="nvidia", id=f"MIG-{n}", parent=SECOND) for n in (1, 2))
     )
 
-    (nvidia,) = inventory.tell([NVIDIA], STOCKS, node, holdings, inventory.Reported(report, 60.0, runs=True))["classes"]
+    reported = inventory.Reported(report, 60.0, runs=True)
+    (nvidia,) = inventory.to_values([NVIDIA], STOCKS, node, holdings, reported)["classes"]
 
     assert nvidia["elsewhere"] == []
     assert nvidia["cards"][1]["parts"] == ["MIG-1", "MIG-2"]
     assert nvidia["cards"][1]["containers"][0]["ids_of_card"] == ["MIG-2::1"]
     assert not any(card["containers"] for card in nvidia["cards"][2:])
-    (unknown,) = inventory.tell([NVIDIA], STOCKS, node, holdings)["classes"]
+    (unknown,) = inventory.to_values([NVIDIA], STOCKS, node, holdings)["classes"]
     assert unknown["elsewhere"][0]["ids"] == ["MIG-2"]
 
 

@@ -13,7 +13,7 @@ from criproxy.api.signals import measure_use
 from criproxy.cli import main
 from criproxy.observe.vgpu_metrics import VgpuCollector
 from tests.api.test_usage import OFFERED, asked, report
-from tests.control.devices.test_vgpus import pod_with
+from tests.control.devices.test_vgpu_checks import pod_with
 
 METRICS = """
 # TYPE criproxy_node_cpu_utilization_ratio gauge

@@ -310,7 +310,7 @@ async def test_a_disk_so_full_that_the_state_cannot_be_opened_keeps_nobody_pinne
 
 async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what is left, and that is let go when both are back."""
-    monkeypatch.setattr("criproxy.control.configuration.policy_switch.LEARN_S", 0.5)
+    monkeypatch.setattr("criproxy.control.configuration.policy_switch.DISCOVER_S", 0.5)
     first = await world.run(owner("first"))
     await world.stop_criproxy()
     await world.runtime.stop()

@@ -252,11 +252,11 @@ def test_every_refusal_can_be_shown() -> None:
 )
 def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: list[str], words: str) -> None:
     """All of it, as the options say."""
-    from criproxy.cli.asking import Places
+    from criproxy.cli.daemon_queries import DaemonQueries
 
     values = {"source": "daemon", "time": "2026-01-01T00:00:00.000Z", "version": "1", "pid": 1, "omitted": 0}
     values |= {"started": "2026-01-01T00:00:00.000Z", **summary(situation()), "containers": []}
-    monkeypatch.setattr(Places, "status", lambda *_, **__: values)
+    monkeypatch.setattr(DaemonQueries, "status", lambda *_, **__: values)
     status, output = said("status", *options)
     assert (status, f"No container {words} is known." in output) == (0, True)
 

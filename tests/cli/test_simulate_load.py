@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
-from criproxy.cli.render.load_measures import AT_CARDS, MEASURES, telling
+from criproxy.cli.render.load_measures import AT_CARDS, MEASURES, informative
 from criproxy.cli.render.load_pictures import LEGEND
 from criproxy.engine.trace import Header, header_line
 from criproxy.simulate.machines import machine
@@ -28,7 +28,7 @@ pods:
 """
 
 
-WITHOUT_CARDS = telling(MEASURES, ())
+WITHOUT_CARDS = informative(MEASURES, ())
 GPUS = ROOT / "docs/examples/loads/gpus.yaml"
 
 

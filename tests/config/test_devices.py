@@ -7,7 +7,7 @@ import pytest
 from criproxy.config import load
 from criproxy.devices.builtin import BUILTIN, NVIDIA
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.errors import ConfigError
 from tests.config.files import write
 

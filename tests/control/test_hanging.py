@@ -16,7 +16,7 @@ from criproxy.control.devices import cards as scanning
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.evidence import EvidenceGatherer
 from criproxy.control.devices.kubelet import Kubelet
-from criproxy.devices.rules import KubeletFiles
+from criproxy.devices.device_rules import KubeletFiles
 from criproxy.discovery.cards import find_cards
 from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import RULES, VOID, Podresources, create, envs, host, knows, world
@@ -120,7 +120,7 @@ async def test_a_machine_that_hangs_as_a_whole(tmp_path: Path, monkeypatch: pyte
         return gate.wait()
 
     monkeypatch.setattr(scanning, "find_cards", stuck)
-    async with world(tmp_path, limits=replace(FAST.device_limits, look_s=0.1)) as node, asyncio.timeout(20):
+    async with world(tmp_path, limits=replace(FAST.device_limits, scan_s=0.1)) as node, asyncio.timeout(20):
         knows(node, Podresources(main="GPU-a"))
 
         assert envs(await create(node, ALL)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-a"}
@@ -144,7 +144,7 @@ async def test_a_checkpoint_that_hangs_costs_one_create(tmp_path: Path) -> None:
     await kubelet.start()
     hang(kubelet.checkpoint)
     rules = replace(RULES, kubelet=replace(FILES, timeout_s=1.0))
-    limits = replace(FAST.device_limits, look_s=1.0)
+    limits = replace(FAST.device_limits, scan_s=1.0)
     async with world(tmp_path, rules=rules, limits=limits) as node, asyncio.timeout(30):
         kubelet.entries = [replace(WEB, pod=f"pod-{number}", pod_uid=f"u{number}") for number in range(3)]
         for number in range(3):

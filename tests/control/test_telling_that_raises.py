@@ -47,7 +47,7 @@ TELLERS: dict[type, set[str]] = {
     stored.History: {"commit", "rollback"},
     Times: set(),
     Histogram: set(),
-    Reconciler: {name for name, _ in inspect.getmembers(Reconciler) if name != "_tell"},
+    Reconciler: {name for name, _ in inspect.getmembers(Reconciler) if name != "_publish"},
 }
 """Classes that tell, and those of their methods that do something else."""
 
@@ -87,7 +87,7 @@ def call_sites() -> Iterator[tuple[str, Plant]]:
                 yield f"{module.__name__.rpartition('.')[2]}.{name}", everywhere(function)
     for kind, others in TELLERS.items():
         for name, _ in inspect.getmembers(kind, inspect.isfunction):
-            if name not in others and (not name.startswith("_") or name in ("_record_event", "_tell")):
+            if name not in others and (not name.startswith("_") or name in ("_record_event", "_publish")):
                 yield f"{kind.__name__}.{name}", at(kind, name)
     for field in fields(Counters):
         if "Counter[" in str(field.type):
@@ -191,9 +191,9 @@ def test_what_tells_is_found() -> None:
     assert {
         "History.add",
         "History.record",
-        "Outbox._tell",
+        "Outbox._publish",
         "Recorder._record_event",
-        "Explanations.hear",
+        "Explanations.add",
         "Times.add",
         "Counters.exits",
     } <= SITES.keys()

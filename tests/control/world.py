@@ -33,7 +33,7 @@ FAST = Settings(
     retry_pause_s=0.02,
     barrier_timeout_s=2.0,
     lost_after_s=0.0,
-    device_limits=DeviceLimits(look_s=60.0, drivers_s=60.0, source_s=60.0, adoption_s=60.0),
+    device_limits=DeviceLimits(scan_s=60.0, drivers_s=60.0, source_s=60.0, adoption_s=60.0),
 )
 """Pauses are short, and what tells of cards may take as long as a slow machine makes it."""
 PATIENT = replace(FAST, store=StoreLimits(timeout_s=60.0))

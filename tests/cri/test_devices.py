@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices
-from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
 from tests.cri.test_rewrite import field
 
 NEWER = field(900, b"newer")
@@ -34,7 +34,7 @@ def test_everything_is_read() -> None:
     config.annotations["cdi.k8s.io/nvidia"] = "nvidia.com/gpu=0, nvidia.com/gpu=1"
     config.annotations["other"] = "nvidia.com/gpu=2"
 
-    assert devices.read(request) == Asked(
+    assert devices.read(request) == DeviceRequest(
         envs=(EnvVar("A", b"\xff"),),
         devices=(DeviceNode("/dev/x", "/dev/y", "rw"),),
         mounts=(MountPoint("/data", "/srv"),),
@@ -49,7 +49,7 @@ def test_a_pods_own_annotations_are_no_evidence() -> None:
     request.sandbox_config.annotations["cdi.k8s.io/nvidia"] = "nvidia.com/gpu=0"
     request.sandbox_config.annotations["devices.criproxy.io/nvidia.com_gpu"] = "GPU-a"
 
-    assert devices.read(request) == Asked()
+    assert devices.read(request) == DeviceRequest()
 
 
 def test_who_it_is() -> None:
@@ -59,10 +59,10 @@ def test_who_it_is() -> None:
     request.config.image.image, request.config.image.user_specified_image = "sha256:1", "registry/app:2"
     request.config.linux.security_context.privileged = True
 
-    assert devices.who(request, "kata") == Who(
+    assert devices.identity(request, "kata") == Requester(
         namespace="team", images=("sha256:1", "registry/app:2"), privileged=True, runtime="kata"
     )
-    assert devices.who(api.CreateContainerRequest()) == Who()
+    assert devices.identity(api.CreateContainerRequest()) == Requester()
 
 
 VARIABLES = st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from([b"1", b"2"])), max_size=6)
@@ -75,7 +75,7 @@ def test_writing_leaves_the_rest_as_it_was(
     """Whatever goes and comes, the message says what it shall, and who stays keeps fields that we do not know."""
     request = message(*(env(*each) for each in before), (7, field(1, b"/m") + NEWER), (900, b"newer"))
     kept = [EnvVar(*each) for each, stay in zip(before, stays, strict=False) if stay]
-    wanted = Asked(envs=(*kept, *(EnvVar(*each) for each in added)), mounts=(MountPoint("/m", ""),))
+    wanted = DeviceRequest(envs=(*kept, *(EnvVar(*each) for each in added)), mounts=(MountPoint("/m", ""),))
 
     devices.write(request, devices.read(request), wanted)
 

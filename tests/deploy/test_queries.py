@@ -11,10 +11,10 @@ import pytest
 
 from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.devices.vgpus import CORES_ANNOTATION, MEMORY_ANNOTATION
+from criproxy.devices.vgpu_profiles import CORES_ANNOTATION, MEMORY_ANNOTATION
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import EmbeddedRuntime
-from tests.control.devices.test_vgpus import pod_with
+from tests.control.devices.test_vgpu_checks import pod_with
 from tests.daemons import Serve
 from tests.deploy.prometheus import Prometheus, find, free_address, prometheus
 from tests.deploy.test_manifests import loaded, rules

@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
-from criproxy.deviceplugin.offering import Configuration
-from criproxy.deviceplugin.resources import Served, resources
+from criproxy.deviceplugin.resource_builder import Served, build_resources
 from criproxy.deviceplugin.settings import Times
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
-from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.emulator.device_endpoint import Given, add
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.nvidia.gpus import Gpu
@@ -92,10 +92,10 @@ class Joined:
         """Offer the machine's cards as the device plugin does: *text* is NVIDIA's file, *plan* our own section."""
         kinds = [each.kind for each in plan.advertised]
         machine = Machine(kinds, self.host.root, NvmlProgram(command(self.host.nvml), PATIENT_S), PATIENT)
-        while (found := await machine.look()).pending:
+        while (found := await machine.scan()).pending:
             pass  # each look waits for NVML
         await machine.close()
-        served = resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)
+        served = build_resources(Configuration(plan=plan, nvidia=load(text)), found, strict=True)
         self.node.plugins.publish(served.resources)
         return served
 

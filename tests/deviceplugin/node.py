@@ -9,7 +9,7 @@ from pathlib import Path
 from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import AskInUse, InUse, Plugins
+from criproxy.deviceplugin.plugin_manager import AskInUse, InUse, PluginManager
 from criproxy.deviceplugin.resource import Device, Preference, Resource
 from criproxy.deviceplugin.settings import State, Status, Times, Way
 from criproxy.devices.allocation import InvalidRequest, Response
@@ -56,7 +56,7 @@ def devices(ids: Iterable[str], bad: Iterable[str] = ()) -> dict[str, Device]:
 def offer(
     *ids: str, name: str = GPU, bad: Iterable[str] = (), preference: Preference | None = None
 ) -> Mapping[str, Resource]:
-    """One resource with these ids, for `Plugins.publish`."""
+    """One resource with these ids, for `PluginManager.publish`."""
     return {name: Resource(name=name, devices=devices(ids, bad), allocator=Named(), preference=preference)}
 
 
@@ -99,7 +99,7 @@ class Node:
     log: Log = field(default_factory=Log)
     failures: Failures = field(default_factory=Failures)
     kubelet: FakeKubelet = field(init=False)
-    plugins: Plugins = field(init=False)
+    plugins: PluginManager = field(init=False)
     tasks: Tasks = field(init=False)
     ask: KubeletInUse | None = None
     """Asks the kubelet which ids are in use."""
@@ -110,12 +110,12 @@ class Node:
         self.kubelet = FakeKubelet(self.root)
 
     def start_plugins(self) -> None:
-        """Start the device plugin, as its process does; `Plugins.publish` follows."""
+        """Start the device plugin, as its process does; `PluginManager.publish` follows."""
         self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        connect = partial(PodresourcesClient, look_s=PATIENT_S)
+        connect = partial(PodresourcesClient, stat_s=PATIENT_S)
         self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, PATIENT_S, connect)
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
-        self.plugins = Plugins(
+        self.plugins = PluginManager(
             Place(kubelet_dir=self.root, way=self.way),
             self._in_use(self.ask),
             self.tasks,

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from criproxy.deviceplugin.cards_health import KEPT_S, CardsHealth
-from criproxy.deviceplugin.seen import Key, Seen
-from criproxy.devices.health import command_says_bad, command_says_good, xid_event
+from criproxy.deviceplugin.cards_health import MISSING_KEPT_S, CardsHealth
+from criproxy.deviceplugin.detected_cards import CardKey, DetectedCard
+from criproxy.devices.health import command_healthy, command_unhealthy, xid_event
 from tests.control.world import RecordingLog
 
 A, B = ("npu", "npu0"), ("npu", "npu1")
@@ -19,7 +19,7 @@ class Rig:
 
     at_s: float = 1000.0
     changes: int = 0
-    turned: list[tuple[str, bool, str]] = field(default_factory=list)
+    health_changed: list[tuple[str, bool, str]] = field(default_factory=list)
     health: CardsHealth = field(init=False)
 
     def __post_init__(self) -> None:
@@ -28,42 +28,42 @@ class Rig:
 
         self.health = CardsHealth(
             changed,
-            lambda key, known: self.turned.append((key[1], known.health.healthy, known.reason)),
+            lambda key, known: self.health_changed.append((key[1], known.health.healthy, known.reason)),
             RecordingLog(),
             hold_down_s=30.0,
             clock=lambda: self.at_s,
             now=lambda: 1e9 + self.at_s,
         )
 
-    def see(self, cards: Mapping[Key, Seen], after_s: float = 0.0) -> dict[str, list[str]]:
+    def update_cards(self, cards: Mapping[CardKey, DetectedCard], after_s: float = 0.0) -> dict[str, list[str]]:
         """Look at the cards after a while; return those that are unhealthy."""
         self.at_s += after_s
-        self.health.see(cards, ["npu"])
+        self.health.update_cards(cards, ["npu"])
         return {kind: list(ids) for kind, ids in self.health.unhealthy().items()}
 
 
-BOTH = {A: Seen(nodes=NODES), B: Seen()}
+BOTH = {A: DetectedCard(nodes=NODES), B: DetectedCard()}
 
 
 async def test_new_cards_are_healthy() -> None:
     """Nothing is known against them, and nobody is told."""
     rig = Rig()
 
-    assert rig.see(BOTH) == {}
-    assert (rig.changes, rig.turned) == (0, [])
+    assert rig.update_cards(BOTH) == {}
+    assert (rig.changes, rig.health_changed) == (0, [])
 
 
 async def test_a_card_recovers_when_the_hold_down_is_over() -> None:
     """Those who are told get the reason, and since when."""
     rig = Rig()
-    rig.see(BOTH)
-    rig.health.note({A: xid_event(79)})
+    rig.update_cards(BOTH)
+    rig.health.apply({A: xid_event(79)})
 
     assert rig.health.unhealthy() == {"npu": ["npu0"]}
-    assert rig.health.known[A].turned_s == 1e9 + 1000
-    assert rig.see(BOTH, after_s=29.9) == {"npu": ["npu0"]}
-    assert rig.see(BOTH, after_s=0.2) == {}
-    assert rig.turned == [("npu0", False, "XID 79"), ("npu0", True, "XID 79")]
+    assert rig.health.known[A].unhealthy_since_s == 1e9 + 1000
+    assert rig.update_cards(BOTH, after_s=29.9) == {"npu": ["npu0"]}
+    assert rig.update_cards(BOTH, after_s=0.2) == {}
+    assert rig.health_changed == [("npu0", False, "XID 79"), ("npu0", True, "XID 79")]
     assert rig.changes == 2
 
 
@@ -73,8 +73,8 @@ async def test_it_recovers_by_itself() -> None:
     loop = asyncio.get_running_loop()
     recovered = asyncio.Event()
     rig.health = CardsHealth(recovered.set, lambda *_: None, RecordingLog(), hold_down_s=0.01, clock=loop.time)
-    rig.health.see(BOTH, ["npu"])
-    rig.health.note({A: xid_event(79)})
+    rig.health.update_cards(BOTH, ["npu"])
+    rig.health.apply({A: xid_event(79)})
     recovered.clear()
 
     await asyncio.wait_for(recovered.wait(), 30)
@@ -86,62 +86,62 @@ async def test_it_recovers_by_itself() -> None:
 async def test_a_node_that_vanishes_makes_its_card_unhealthy() -> None:
     """One of several is enough, and its name is the reason."""
     rig = Rig()
-    rig.see(BOTH)
+    rig.update_cards(BOTH)
 
-    assert rig.see({**BOTH, A: Seen(nodes=frozenset({"/dev/npu0"}))}) == {"npu": ["npu0"]}
+    assert rig.update_cards({**BOTH, A: DetectedCard(nodes=frozenset({"/dev/npu0"}))}) == {"npu": ["npu0"]}
     assert rig.health.known[A].reason == "/dev/npu0_ctl is missing"
-    assert rig.see(BOTH, after_s=5) == {"npu": ["npu0"]}
-    assert rig.see(BOTH, after_s=31) == {}
+    assert rig.update_cards(BOTH, after_s=5) == {"npu": ["npu0"]}
+    assert rig.update_cards(BOTH, after_s=31) == {}
 
 
 async def test_a_card_that_the_driver_cannot_describe_is_unhealthy_at_once() -> None:
     """Also one that is found so."""
     rig = Rig()
 
-    assert rig.see({A: Seen(problem="GPU is lost")}) == {"npu": ["npu0"]}
-    assert rig.turned == [("npu0", False, "NVML: GPU is lost")]
+    assert rig.update_cards({A: DetectedCard(problem="GPU is lost")}) == {"npu": ["npu0"]}
+    assert rig.health_changed == [("npu0", False, "NVML: GPU is lost")]
 
 
 async def test_a_card_that_is_gone_is_forgotten_in_the_end() -> None:
     """Until then it comes back as one that has failed; after that it is a new one."""
     rig = Rig()
-    rig.see(BOTH)
+    rig.update_cards(BOTH)
 
-    assert rig.see({B: Seen()}) == {"npu": ["npu0"]}
-    assert rig.see(BOTH, after_s=KEPT_S - 1) == {"npu": ["npu0"]}
-    rig.see({B: Seen()})
-    rig.see({B: Seen()}, after_s=KEPT_S + 1)
+    assert rig.update_cards({B: DetectedCard()}) == {"npu": ["npu0"]}
+    assert rig.update_cards(BOTH, after_s=MISSING_KEPT_S - 1) == {"npu": ["npu0"]}
+    rig.update_cards({B: DetectedCard()})
+    rig.update_cards({B: DetectedCard()}, after_s=MISSING_KEPT_S + 1)
     assert set(rig.health.known) == {B}
-    assert rig.see(BOTH) == {}
+    assert rig.update_cards(BOTH) == {}
 
 
 async def test_cards_of_a_class_that_is_not_advertised_any_more_are_forgotten() -> None:
     """They are no cards that have vanished."""
     rig = Rig()
-    rig.see(BOTH)
-    rig.health.see({}, [])
+    rig.update_cards(BOTH)
+    rig.health.update_cards({}, [])
 
-    assert (rig.health.known, rig.turned) == ({}, [])
+    assert (rig.health.known, rig.health_changed) == ({}, [])
 
 
 async def test_several_causes_count_each() -> None:
     """A command that says good again does not end what an error began."""
     rig = Rig()
-    rig.see(BOTH)
-    rig.health.note({A: command_says_bad("hot")})
+    rig.update_cards(BOTH)
+    rig.health.apply({A: command_unhealthy("hot")})
     rig.at_s += 60
-    rig.health.note({A: xid_event(48)})
-    rig.health.note({A: command_says_good()})
+    rig.health.apply({A: xid_event(48)})
+    rig.health.apply({A: command_healthy()})
 
-    assert rig.see(BOTH, after_s=20) == {"npu": ["npu0"]}
-    assert rig.see(BOTH, after_s=11) == {}
+    assert rig.update_cards(BOTH, after_s=20) == {"npu": ["npu0"]}
+    assert rig.update_cards(BOTH, after_s=11) == {}
 
 
 async def test_another_hold_down_counts_for_cards_that_recover() -> None:
     """A file that is new has its effect at once."""
     rig = Rig()
-    rig.see(BOTH)
-    rig.health.note({A: xid_event(79), ("npu", "unknown"): xid_event(79)})
+    rig.update_cards(BOTH)
+    rig.health.apply({A: xid_event(79), ("npu", "unknown"): xid_event(79)})
     rig.at_s += 10
     rig.health.hold_down(5.0)
 
@@ -151,7 +151,7 @@ async def test_another_hold_down_counts_for_cards_that_recover() -> None:
 async def test_cards_have_several_names() -> None:
     """A health command may use any of them."""
     rig = Rig()
-    rig.see({A: Seen(names=frozenset({"0", "0000:3b:00.0"})), B: Seen(names=frozenset({"1"}))})
+    rig.update_cards({A: DetectedCard(names=frozenset({"0", "0000:3b:00.0"})), B: DetectedCard(names=frozenset({"1"}))})
 
     assert rig.health.of("npu", ["0000:3b:00.0", "npu1", "7"]) == [A, B]
     assert rig.health.of("gpu") == []
@@ -160,36 +160,36 @@ async def test_cards_have_several_names() -> None:
 async def test_cards_that_no_health_command_has_judged_yet_are_not_healthy() -> None:
     """What was bad before a restart may be so still; it is no failure, and over without a hold-down."""
     rig = Rig()
-    rig.health.expect(["npu"])
+    rig.health.expect_verdicts(["npu"])
 
-    assert rig.see(BOTH) == {"npu": ["npu0", "npu1"]}
-    assert rig.health.known[A].why.startswith("its health is unknown")
-    assert rig.health.awaited() == {"npu"}
-    assert rig.see(BOTH, after_s=60) == {"npu": ["npu0", "npu1"]}
-    rig.health.judge("npu", {A: command_says_bad("hot"), B: command_says_good()})
+    assert rig.update_cards(BOTH) == {"npu": ["npu0", "npu1"]}
+    assert rig.health.known[A].shown_reason.startswith("its health is unknown")
+    assert rig.health.unjudged_classes() == {"npu"}
+    assert rig.update_cards(BOTH, after_s=60) == {"npu": ["npu0", "npu1"]}
+    rig.health.apply_verdict("npu", {A: command_unhealthy("hot"), B: command_healthy()})
 
     assert rig.health.unhealthy() == {"npu": ["npu0"]}
-    assert rig.turned == [("npu0", False, "the health command reports: hot")]
-    assert (rig.changes, rig.health.awaited()) == (1, frozenset())
+    assert rig.health_changed == [("npu0", False, "the health command reports: hot")]
+    assert (rig.changes, rig.health.unjudged_classes()) == (1, frozenset())
 
 
 async def test_good_cards_are_healthy_with_the_first_word_of_their_health_command() -> None:
     """It is told, although no card has recovered."""
     rig = Rig()
-    rig.health.expect(["npu"])
-    rig.see(BOTH)
-    rig.health.judge("npu", {A: command_says_good(), B: command_says_good()})
+    rig.health.expect_verdicts(["npu"])
+    rig.update_cards(BOTH)
+    rig.health.apply_verdict("npu", {A: command_healthy(), B: command_healthy()})
 
-    assert (rig.health.unhealthy(), rig.turned, rig.changes) == ({}, [], 1)
+    assert (rig.health.unhealthy(), rig.health_changed, rig.changes) == ({}, [], 1)
 
 
 async def test_health_commands_come_and_go() -> None:
     """A new one changes nothing for cards that are known; without it nothing is awaited any more."""
     rig = Rig()
-    rig.see({A: Seen()})
-    rig.health.expect(["npu"])
+    rig.update_cards({A: DetectedCard()})
+    rig.health.expect_verdicts(["npu"])
 
-    assert rig.see(BOTH) == {"npu": ["npu1"]}
-    rig.health.expect([])
+    assert rig.update_cards(BOTH) == {"npu": ["npu1"]}
+    rig.health.expect_verdicts([])
     assert rig.health.unhealthy() == {}
-    assert rig.see(BOTH) == {}
+    assert rig.update_cards(BOTH) == {}

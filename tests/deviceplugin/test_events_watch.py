@@ -23,11 +23,11 @@ LIMIT_S = 60.0
 class Watched:
     """What an `EventsWatch` tells, as it comes."""
 
-    def __init__(self, command: Iterable[str], silent_s: float = LIMIT_S) -> None:
+    def __init__(self, command: Iterable[str], silence_timeout_s: float = LIMIT_S) -> None:
         self.log = Log()
         self.told: list[Registered | Event] = []
         self._news = asyncio.Event()
-        self.watch = EventsWatch(tuple(command), self._tell, self._tell, self.log, silent_s)
+        self.watch = EventsWatch(tuple(command), self._tell, self._tell, self.log, silence_timeout_s)
         self.watch._backoff = Backoff(0.01, 0.05)
 
     def _tell(self, what: Registered | Event) -> None:
@@ -97,7 +97,7 @@ async def test_one_that_is_silent_is_replaced(tmp_path: Path) -> None:
     text = (
         f"""if mkdir {first}; then echo $$ > {first}/pid; sleep 1000; fi; echo '{{"registered": {{}}}}'; sleep 1000"""
     )
-    async with watching(Watched(program(text), silent_s=0.3)) as watched:
+    async with watching(Watched(program(text), silence_timeout_s=0.3)) as watched:
         await watched.until(lambda: bool(watched.told))
         with pytest.raises(ProcessLookupError):
             os.kill(int((first / "pid").read_text()), 0)

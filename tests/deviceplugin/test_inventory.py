@@ -47,7 +47,7 @@ async def watched(found: Machine) -> AsyncIterator[Callable[[], "asyncio.Future[
         waiting.append(asyncio.get_running_loop().create_future())
         return waiting[-1]
 
-    await found.look()
+    await found.scan()
     task = asyncio.create_task(found.watch(changed))
     try:
         yield upcoming
@@ -62,7 +62,7 @@ async def test_no_cards(tmp_path: Path) -> None:
     """A machine without any tells so, of each class, and does not fail."""
     host = Host(tmp_path, Driver(fails=9))
 
-    found = await machine(host, *BUILTIN.values()).look()
+    found = await machine(host, *BUILTIN.values()).scan()
 
     assert not any(stock.cards for stock in found.stocks.values())
     assert (found.gpus, found.problems) == ((), ("NVML: Driver Not Loaded",))
@@ -75,7 +75,7 @@ async def test_cards_of_a_class_with_their_numa_nodes(tmp_path: Path) -> None:
     host.plug("/dev/npu1", "0000:af:00.0", 1)
     host.plug("/dev/npux")
 
-    found = await machine(host, ALI).look()
+    found = await machine(host, ALI).scan()
 
     assert [(card.number, card.numa_node) for card in found.stock(ALI).cards] == [(0, 0), (1, 1)]
     assert found.problems == ()
@@ -89,7 +89,7 @@ async def test_both_nodes_of_a_card_of_dri(tmp_path: Path) -> None:
         host.text(f"/dev/dri/renderD{129 - number}")
         host.text(f"/sys/bus/pci/devices/0000:0{number}:00.0/drm/renderD{129 - number}/dev")
 
-    found = await machine(host, AMD).look()
+    found = await machine(host, AMD).scan()
 
     assert [card.nodes for card in found.stock(AMD).cards] == [
         ("/dev/dri/card1", "/dev/dri/renderD128"),
@@ -106,7 +106,7 @@ async def test_nvidias_gpus_by_nvml(tmp_path: Path) -> None:
     host.text("/proc/driver/nvidia-caps/mig-minors", "gpu1/gi1/access 12\ngpu1/gi1/ci0/access 13\n")
     host.text("/dev/nvidia-caps-imex-channels/channel0")
 
-    found = await machine(host, NVIDIA).look()
+    found = await machine(host, NVIDIA).scan()
 
     assert [(gpu.uuid, gpu.numa_node, gpu.pci_class, len(gpu.mig)) for gpu in found.gpus] == [
         ("GPU-0", 1, 0x030200, 0),
@@ -123,7 +123,7 @@ async def test_without_nvml_the_driver_s_files_tell(tmp_path: Path) -> None:
     host.gpu(a100(1))
     host.mig(a100(1), part(0))
 
-    found = await machine(host, NVIDIA).look()
+    found = await machine(host, NVIDIA).scan()
 
     assert [(gpu.uuid, gpu.name, gpu.minor, gpu.numa_node, gpu.mig_enabled) for gpu in found.gpus] == [
         ("GPU-0", "Tesla T4", 0, 1, False),
@@ -148,7 +148,7 @@ async def test_platforms(tmp_path: Path, path: str, text: str, fails: int, platf
     host = Host(tmp_path, Driver(fails=fails))
     host.text(path, text)
 
-    assert (await machine(host, NVIDIA).look()).platform == platform
+    assert (await machine(host, NVIDIA).scan()).platform == platform
 
 
 def test_a_platform_whose_name_hangs(tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ def test_a_platform_whose_name_hangs(tmp_path: Path) -> None:
 
 async def test_a_program_that_says_nothing(tmp_path: Path) -> None:
     """It is a problem, and no failure."""
-    found = await Machine([NVIDIA], tmp_path, MISSING, PATIENT).look()
+    found = await Machine([NVIDIA], tmp_path, MISSING, PATIENT).scan()
 
     assert found.problems == ("NVML: the program that queries it exited with 0 before it answered",)
 
 
 async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     """The same."""
-    found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),)), PATIENT).look()
+    found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),)), PATIENT).scan()
 
     assert found.problems == (f"{tmp_path}/none cannot be run: No such file or directory",)
 
@@ -182,11 +182,11 @@ async def test_nvml_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     program = NvmlProgram(command(host.nvml), 60.0)
     looking = Machine([NVIDIA], host.root, program, PATIENT)
-    await looking.look()
+    await looking.scan()
     host.use(Driver(hangs=True))
     program._timeout_s = 0.05
 
-    found = await looking.look()
+    found = await looking.scan()
 
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-0"]
     assert found.problems == ("NVML has not answered for 0.05 s",)
@@ -215,7 +215,7 @@ async def test_an_end_before_nvml_has_answered(tmp_path: Path) -> None:
     host = Host(tmp_path, Driver(hangs=True))
     looking = machine(host, NVIDIA, timeout_s=0.5, limits=AT_ONCE)
 
-    await looking.look()
+    await looking.scan()
     await looking.close()
 
     assert looking.latest.pending
@@ -226,11 +226,11 @@ async def test_a_gpu_that_is_lost(tmp_path: Path) -> None:
     gpu = replace(a100(0), mig_enabled=True, mig=(part(0),))
     host = Host(tmp_path, Driver(gpus=(gpu, t4(1))))
     looking = machine(host, NVIDIA)
-    await looking.look()
+    await looking.scan()
     host.use(Driver(gpus=(gpu, t4(1)), lost=(0,)))
 
-    found = await looking.look()
-    again = await looking.look()
+    found = await looking.scan()
+    again = await looking.scan()
 
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-0", "GPU-1"]
     assert found.lost == {"GPU-0": "GPU is lost", "MIG-1": "GPU is lost"}
@@ -243,7 +243,7 @@ async def test_nvml_that_hangs_from_the_start(tmp_path: Path) -> None:
     host = Host(tmp_path, Driver(hangs=True))
     host.gpu(t4(0))
 
-    found = await machine(host, NVIDIA, timeout_s=0.05).look()
+    found = await machine(host, NVIDIA, timeout_s=0.05).scan()
 
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-0"]
 
@@ -303,7 +303,7 @@ async def test_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_nvml_that_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again while there are cards of NVIDIA's: the library may be installed after the driver."""
-    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
     host = Host(tmp_path, Driver(fails=9))
     host.gpu(t4(0))
     async with watched(machine(host, NVIDIA)) as upcoming:
@@ -333,7 +333,7 @@ async def test_files_that_hang(tmp_path: Path) -> None:
     information.unlink()
     os.mkfifo(information)
 
-    found = await machine(host, NVIDIA, limits=replace(PATIENT, drivers_s=0.1)).look()
+    found = await machine(host, NVIDIA, limits=replace(PATIENT, drivers_s=0.1)).scan()
 
     assert any("information hangs" in problem for problem in found.problems)
     information.write_text("")  # lets the thread go
@@ -358,7 +358,7 @@ QUICK = replace(PATIENT, drivers_s=0.1)
 
 async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is there without a NUMA node, all others are as ever, and the file is named with its card until it answers."""
-    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
     monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     host.gpu(t4(0, 1))
@@ -381,7 +381,7 @@ async def test_a_card_whose_place_cannot_be_read(tmp_path: Path, monkeypatch: py
 
 async def test_the_place_of_a_gpu_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for NVIDIA's: the GPU is there, in no NUMA node that is known."""
-    monkeypatch.setattr(inventory, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(inventory, "NVML_RETRY_S", 0.0)
     host = Host(tmp_path, Driver(gpus=(t4(0), t4(1))))
     for gpu in (t4(0, 1), t4(1, 1)):
         host.gpu(gpu)

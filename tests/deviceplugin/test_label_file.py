@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.label_file import label_text, labels_note, machine_type, says, write
-from criproxy.deviceplugin.resources import Served
+from criproxy.deviceplugin.label_file import has_content, label_text, labels_note, machine_type, write
+from criproxy.deviceplugin.resource_builder import Served
 from criproxy.devices.offers import Offered
 from criproxy.nvidia.options import PluginConfig
 from tests.deviceplugin.hosts import t4
@@ -64,12 +64,12 @@ def test_several_models() -> None:
 def test_another_time_alone_is_no_news(tmp_path: Path) -> None:
     """A file that is there and says the same is left alone; what it lacks or has too much is news."""
     file = tmp_path / "criproxy"
-    assert not says(file, "a/b=1\n")
+    assert not has_content(file, "a/b=1\n")
     write(file, "a/b=1\nnvidia.com/gfd.timestamp=1\n")
 
-    assert says(file, "a/b=1\nnvidia.com/gfd.timestamp=2\n")
-    assert not says(file, "a/b=2\nnvidia.com/gfd.timestamp=1\n")
-    assert not says(file, "nvidia.com/gfd.timestamp=1\n")
+    assert has_content(file, "a/b=1\nnvidia.com/gfd.timestamp=2\n")
+    assert not has_content(file, "a/b=2\nnvidia.com/gfd.timestamp=1\n")
+    assert not has_content(file, "nvidia.com/gfd.timestamp=1\n")
 
 
 def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from criproxy.deviceplugin.messages import allocate_response, device_list
 from criproxy.deviceplugin.resource import Device, Resource, devices_of
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES
 from criproxy.devices.allocation import Mount, Response
-from criproxy.devices.asked import DeviceNode
+from criproxy.devices.device_request import DeviceNode
 from criproxy.devices.offers import Offered
 from tests.deviceplugin.node import Named
 

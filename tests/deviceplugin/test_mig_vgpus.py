@@ -6,12 +6,12 @@ import pytest
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import build_resources
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.enforcement import enforced_quota_in
 from criproxy.devices.labels import vgpu_labels
-from criproxy.devices.vgpus import CardChoice, Profile, Quota
+from criproxy.devices.vgpu_profiles import CardChoice, Profile, Quota
 from criproxy.nvidia.gpus import Gpu, MigDevice
 from criproxy.nvidia.resources import ResourceError
 from tests.deviceplugin.hosts import a100, part, t4
@@ -38,7 +38,7 @@ def machine(*gpus: Gpu) -> Inventory:
 
 
 @pytest.mark.parametrize(
-    ("text", "profiles", "left"),
+    ("text", "profiles", "remaining"),
     [
         pytest.param("version: v1", [SMALL], {RESOURCE: [1, 2, 3]}, id="all-of-them-and-no-whole-gpu"),
         pytest.param("version: v1", [BIG], {BIG.resource: [3]}, id="some-of-them-and-no-whole-gpu"),
@@ -55,12 +55,12 @@ def machine(*gpus: Gpu) -> Inventory:
         ),
     ],
 )
-def test_what_is_offered(text: str, profiles: list[Profile], left: dict[str, list[int]]) -> None:
+def test_what_is_offered(text: str, profiles: list[Profile], remaining: dict[str, list[int]]) -> None:
     """MIG devices of a profile are vGPUs and nothing else; the others are offered as NVIDIA's file says."""
     names = {each.resource: f"/{each.name}/0" for each in profiles}
-    expected = {name: [f"MIG-{one}{names.get(name, '')}" for one in numbers] for name, numbers in left.items()}
+    expected = {name: [f"MIG-{one}{names.get(name, '')}" for one in numbers] for name, numbers in remaining.items()}
 
-    found = resources(of_nvidia(*profiles, text=text), machine(divided(*PARTS)))
+    found = build_resources(of_nvidia(*profiles, text=text), machine(divided(*PARTS)))
 
     assert ids(found) == expected
     assert found.warnings == ()
@@ -72,7 +72,7 @@ def test_other_cards_are_offered_as_before() -> None:
     wanted = replace(SMALL, select=CardChoice(indexes=(0,)))
     gpus = divided(part(0)), replace(t4(1), memory_mib=16384), t4(2), divided(part(3), index=3)
 
-    assert ids(resources(of_nvidia(wanted, cut), machine(*gpus))) == {
+    assert ids(build_resources(of_nvidia(wanted, cut), machine(*gpus))) == {
         RESOURCE: ["MIG-1/small/0"],
         "criproxy.io/gpu-8g": ["GPU-1/gpu-8g/0", "GPU-1/gpu-8g/1"],
         "nvidia.com/gpu": ["GPU-2", "GPU-3"],
@@ -81,7 +81,7 @@ def test_other_cards_are_offered_as_before() -> None:
 
 def test_a_part_of_a_gpu_instance_is_no_vgpu() -> None:
     """Compute instances share the memory of their GPU instance, so that none has all that it seems to have."""
-    found = resources(of_nvidia(SMALL), machine(divided(part(0, "1c.3g.20gb", 19968), part(1))))
+    found = build_resources(of_nvidia(SMALL), machine(divided(part(0, "1c.3g.20gb", 19968), part(1))))
 
     assert ids(found) == {RESOURCE: ["MIG-2/small/0"]}
 
@@ -89,7 +89,7 @@ def test_a_part_of_a_gpu_instance_is_no_vgpu() -> None:
 def test_a_container_gets_its_mig_device_with_its_size() -> None:
     """Allocate gives the MIG device and its nodes; the quota in the annotations is what the device has."""
     nodes = "version: v1\nflags: {plugin: {passDeviceSpecs: true}}"
-    found = resources(of_nvidia(replace(SMALL, enforce=("mig", "watch")), text=nodes), machine(divided(*PARTS)))
+    found = build_resources(of_nvidia(replace(SMALL, enforce=("mig", "watch")), text=nodes), machine(divided(*PARTS)))
 
     (response,) = found.resources[RESOURCE].allocator.allocate([["MIG-1/small/0"]])
 
@@ -116,7 +116,7 @@ def test_a_container_gets_its_mig_device_with_its_size() -> None:
 def test_the_other_ways_to_pass_it(strategy: str, envs: dict[str, str], cdi: list[str]) -> None:
     """A MIG device is passed as NVIDIA's file says, by its own id."""
     text = f"version: v1\nflags: {{plugin: {{deviceListStrategy: {strategy}}}}}"
-    found = resources(of_nvidia(SMALL, text=text), machine(divided(*PARTS)))
+    found = build_resources(of_nvidia(SMALL, text=text), machine(divided(*PARTS)))
 
     (response,) = found.resources[RESOURCE].allocator.allocate([["MIG-1/small/0"]])
 
@@ -126,7 +126,7 @@ def test_the_other_ways_to_pass_it(strategy: str, envs: dict[str, str], cdi: lis
 
 def test_only_the_list_says_who_acts() -> None:
     """Without ``watch`` in the list, the watcher does not act on a container with a MIG device."""
-    found = resources(of_nvidia(SMALL), machine(divided(*PARTS)))
+    found = build_resources(of_nvidia(SMALL), machine(divided(*PARTS)))
     (response,) = found.resources[RESOURCE].allocator.allocate([["MIG-1/small/0"]])
     quota = enforced_quota_in(response.annotations)
 
@@ -136,7 +136,7 @@ def test_only_the_list_says_who_acts() -> None:
 
 def test_a_vgpu_is_next_to_its_gpu() -> None:
     """The kubelet learns the NUMA node of the GPU, and health of the MIG device is that of the vGPU."""
-    found = resources(of_nvidia(SMALL), machine(divided(*PARTS)), {NVIDIA.name: {"MIG-2"}})
+    found = build_resources(of_nvidia(SMALL), machine(divided(*PARTS)), {NVIDIA.name: {"MIG-2"}})
     devices = found.resources[RESOURCE].devices
 
     assert {each.numa_nodes for each in devices.values()} == {(1,)}
@@ -145,7 +145,7 @@ def test_a_vgpu_is_next_to_its_gpu() -> None:
 
 def test_labels_count_devices_and_gpus() -> None:
     """How many vGPUs there are, of how many GPUs, and what the smallest of them has."""
-    found = resources(of_nvidia(SMALL), machine(divided(*PARTS)))
+    found = build_resources(of_nvidia(SMALL), machine(divided(*PARTS)))
 
     assert vgpu_labels(RESOURCE, list(found.offers[RESOURCE].values())) == {
         f"{RESOURCE}.count": "3",
@@ -163,8 +163,8 @@ def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
         r"of the cores\), 1 x 3g.20gb \(19968 MiB and 42 % of the cores\); without MIG: GPU-1"
     )
     with pytest.raises(ResourceError, match=sentence):
-        resources(config, cards, strict=True)
-    found = resources(config, cards)
+        build_resources(config, cards, strict=True)
+    found = build_resources(config, cards)
     assert set(ids(found)) == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"}
     assert "big" in found.warnings[0]
 
@@ -172,13 +172,13 @@ def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
 @pytest.mark.parametrize(
     ("inventory", "warning"),
     [
-        pytest.param(replace(machine(divided()), pending=True), "before NVML has said which there are", id="pending"),
-        pytest.param(replace(machine(divided()), nvml_asked=False), "only the driver knows", id="not-asked"),
+        pytest.param(replace(machine(divided()), pending=True), "until NVML has reported", id="pending"),
+        pytest.param(replace(machine(divided()), nvml_queried=False), "only the driver knows", id="not-asked"),
     ],
 )
 def test_devices_that_are_not_known_yet(inventory: Inventory, warning: str) -> None:
     """Nothing is wrong then; and a GPU whose MIG devices may be vGPUs is not offered whole meanwhile."""
-    found = resources(of_nvidia(SMALL), inventory, strict=True)
+    found = build_resources(of_nvidia(SMALL), inventory, strict=True)
 
     assert not found.resources
     assert [text for text in found.warnings if warning in text]
@@ -188,8 +188,8 @@ def test_devices_that_come_and_go() -> None:
     """A MIG device that is made later becomes a vGPU; numbers of GPUs mean those that they meant at first."""
     pins, config = Pins(), of_nvidia(replace(SMALL, select=CardChoice(indexes=(1,))))
     first, second = divided(part(0)), divided(part(1), index=1)
-    assert ids(resources(config, machine(first, second), pins=pins))[RESOURCE] == ["MIG-2/small/0"]
+    assert ids(build_resources(config, machine(first, second), pins=pins))[RESOURCE] == ["MIG-2/small/0"]
 
     more = replace(second, index=0, mig=(part(1), part(2)))
-    assert ids(resources(config, machine(more), pins=pins)) == {RESOURCE: ["MIG-2/small/0", "MIG-3/small/0"]}
-    assert ids(resources(config, machine(replace(first, index=0)), pins=pins)) == {"nvidia.com/gpu": ["GPU-0"]}
+    assert ids(build_resources(config, machine(more), pins=pins)) == {RESOURCE: ["MIG-2/small/0", "MIG-3/small/0"]}
+    assert ids(build_resources(config, machine(replace(first, index=0)), pins=pins)) == {"nvidia.com/gpu": ["GPU-0"]}

@@ -7,22 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import build_resources
 from criproxy.devices.offers import card_of, is_replica
 from criproxy.devices.plan import NVIDIA_ALONE, SharedCards
 from criproxy.nvidia.load import load
 from tests.deviceplugin.hosts import a100, part, t4
-from tests.deviceplugin.test_resources import gpus, npus, of_ali
+from tests.deviceplugin.test_resource_builder import gpus, npus, of_ali
 
 FILE = "sharing: {timeSlicing: {resources: [{name: nvidia.com/%s, replicas: 2, devices: %s}]}}"
 
 
 def shared(config: Configuration, found: Inventory, pins: Pins | None) -> tuple[str, str]:
     """The cards that are shared, and those that are offered whole."""
-    ids = [each for resource in resources(config, found, pins=pins).resources.values() for each in resource.devices]
+    ids = [
+        each for resource in build_resources(config, found, pins=pins).resources.values() for each in resource.devices
+    ]
     replicas = dict.fromkeys(card_of(each) for each in ids if is_replica(each))
     return " ".join(replicas), " ".join(each for each in ids if not is_replica(each))
 

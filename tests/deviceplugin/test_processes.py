@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from psutil import pid_exists
 
-from criproxy.deviceplugin.health_commands import CommandFailed, HealthCommands, ask
+from criproxy.deviceplugin.health_commands import CommandFailed, HealthCommands, run_command
 from criproxy.devices.plan import HealthCommand
 from criproxy.observe.children import Child
 from criproxy.observe.descendants import Entry, adopt, started_by
@@ -45,7 +45,7 @@ def command(text: str, timeout_s: float = LIMIT_S, period_s: float = LIMIT_S) ->
 async def test_what_a_health_command_says(adopting: None, text: str, expected: dict[str, str]) -> None:
     """The first word of a line is the card, the rest the reason; what it leaves behind is not waited for."""
     child = Child()
-    assert await ask(command(text), child) == expected
+    assert await run_command(command(text), child) == expected
     await child.end()
 
 
@@ -64,7 +64,7 @@ async def test_when_nothing_is_known_about_cards(text: str, reason: str) -> None
     child = Child()
     try:
         with pytest.raises(CommandFailed, match=reason):
-            await ask(command(text, timeout_s=0.3 if "within" in reason else LIMIT_S), child)
+            await run_command(command(text, timeout_s=0.3 if "within" in reason else LIMIT_S), child)
     finally:
         await child.end()
     assert child.status is not None
@@ -74,7 +74,7 @@ async def test_a_program_that_is_missing_is_told() -> None:
     """The reason is the system's."""
     missing = HealthCommand(kind="npu", command=("/nonexistent",), period_s=1, timeout_s=1)
     with pytest.raises(CommandFailed, match="/nonexistent cannot be run: No such file or directory"):
-        await ask(missing, Child())
+        await run_command(missing, Child())
 
 
 async def test_no_second_program_is_started_beside_one_that_hangs() -> None:
@@ -125,7 +125,7 @@ async def test_what_systemd_says_to_us_is_not_for_programs(monkeypatch: pytest.M
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
     monkeypatch.setenv("FOR_ALL", "1")
 
-    assert await ask(command("echo ${NOTIFY_SOCKET:-none} $FOR_ALL"), Child()) == {"none": "1"}
+    assert await run_command(command("echo ${NOTIFY_SOCKET:-none} $FOR_ALL"), Child()) == {"none": "1"}
 
 
 async def test_commands_run_again_and_change(tmp_path: Path) -> None:

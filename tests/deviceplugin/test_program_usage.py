@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from tests.deviceplugin.hosts import t4
 from tests.deviceplugin.program import Program, policy
 from tests.nvml import Driver, Used

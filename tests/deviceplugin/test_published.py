@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from criproxy.deviceplugin.cards_health import CardsHealth
+from criproxy.deviceplugin.detected_cards import cards_of
 from criproxy.deviceplugin.reports import published
-from criproxy.deviceplugin.resources import resources
-from criproxy.deviceplugin.seen import cards_of
+from criproxy.deviceplugin.resource_builder import build_resources
 from tests.control.world import RecordingLog
 from tests.deviceplugin.hosts import a100, part
-from tests.deviceplugin.test_resources import gpus, of_nvidia
+from tests.deviceplugin.test_resource_builder import gpus, of_nvidia
 
 
 async def test_mig_devices_name_their_gpu() -> None:
@@ -16,8 +16,8 @@ async def test_mig_devices_name_their_gpu() -> None:
     config = of_nvidia("flags: {migStrategy: mixed}")
     found = gpus(replace(a100(0), mig_enabled=True, mig=(part(0), part(1))))
     health = CardsHealth(lambda: None, lambda *_: None, RecordingLog())
-    health.see(cards_of(config.plan, found), ["nvidia"])
+    health.update_cards(cards_of(config.plan, found), ["nvidia"])
 
-    report = published(resources(config, found), [], health.known, {}, 10.0)
+    report = published(build_resources(config, found), [], health.known, {}, 10.0)
 
     assert {card.id: card.parent for card in report.cards} == {"MIG-1": "GPU-0", "MIG-2": "GPU-0"}

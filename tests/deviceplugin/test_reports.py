@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin.cards_health import Known
+from criproxy.deviceplugin.cards_health import CardState
+from criproxy.deviceplugin.detected_cards import DetectedCard
 from criproxy.deviceplugin.reports import Reports
-from criproxy.deviceplugin.seen import Seen
 from criproxy.devices.health import new, step, xid_event
 from criproxy.devices.published import Published
 from tests.deviceplugin.node import Log
@@ -34,7 +34,10 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
     log = Log()
     reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=3600.0)
     running = asyncio.create_task(reports.run())
-    reports.turned(("npu", "npu0"), Known(step(new(0.0), 1.0, xid_event(79)), Seen(), frozenset(), turned_s=5.0))
+    reports.enqueue(
+        ("npu", "npu0"),
+        CardState(step(new(0.0), 1.0, xid_event(79)), DetectedCard(), frozenset(), unhealthy_since_s=5.0),
+    )
     await log.until(lambda: "the daemon gets no reports about cards until it answers" in log.events())
 
     daemon = Daemon(path)
@@ -43,7 +46,7 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
     assert incident["card"] == "npu0"
     await daemon.until_asked("device-inventory", 1)
     await server.stop()
-    reports.soon()  # is missed
+    reports.request()  # is missed
     await log.until(lambda: not reports.reachable)
     other = Daemon(beside := path.with_name("other.sock"))
     server = await other.start()

@@ -12,7 +12,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.enforcement import HAMI
 from criproxy.devices.plan import NVIDIA_ALONE, PluginPlan
-from criproxy.devices.vgpus import Enforcement, Profile, WhenMissing
+from criproxy.devices.vgpu_profiles import Enforcement, Profile, WhenMissing
 from criproxy.emulator.device_endpoint import AdmissionError
 from criproxy.errors import StatusCode
 from tests.control.devices.test_hints import NODE_1, place

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from criproxy.deviceplugin.server import Server
 from criproxy.deviceplugin.sockets import (
     MAX_PATH_BYTES,
-    SocketTrouble,
-    Taken,
+    SocketError,
+    SocketInUse,
     claim,
     hidden_path,
     identity,
@@ -64,7 +64,7 @@ def test_names_differ_and_fit(resources: list[str], extra: int) -> None:
     folder = KUBELET / ("x" * extra) if extra else KUBELET
     try:
         found = [socket_name(each.encode(errors="replace").decode(), folder) for each in resources]
-    except SocketTrouble:
+    except SocketError:
         assert extra > 30
         return
 
@@ -92,7 +92,7 @@ def test_a_live_socket_is_not_taken(folder: Path) -> None:
     path, hidden = folder / "a.sock", hidden_path(folder)
     with listening(path), listening(hidden):
         before = identity(path)
-        with pytest.raises(Taken, match="another process is listening on it"):
+        with pytest.raises(SocketInUse, match="another process is listening on it"):
             claim(hidden, path)
 
         assert identity(path) == before

@@ -9,8 +9,8 @@ import pytest
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.config import load
 from criproxy.cri import api_pb2 as api
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.plan import PluginPlan, UsageSource
-from criproxy.devices.rules import DeviceRules
 from criproxy.model.workload import ContainerState
 from tests.conftest import ROOT
 from tests.control.devices.quotas import status, why

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.pins import Pins
-from criproxy.deviceplugin.resources import Served, resources
+from criproxy.deviceplugin.resource_builder import Served, build_resources
 from criproxy.devices.allocation import InvalidRequest
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import NVIDIA_ALONE, Advertised, PluginPlan, SharedCards
-from criproxy.devices.vgpus import CardChoice, Profile, Quota, quota_in
+from criproxy.devices.vgpu_profiles import CardChoice, Profile, Quota, quota_in
 from criproxy.nvidia.load import load
 from criproxy.nvidia.resources import ResourceError
 from tests.deviceplugin.hosts import a100, t4
@@ -56,32 +56,32 @@ def ids(served: Served) -> dict[str, list[str]]:
 
 def test_cards_are_cut_by_both_quotas() -> None:
     """A card of 16384 MiB has two vGPUs of 8192 MiB and 25 %, and is not offered whole."""
-    assert ids(resources(of_nvidia(GPU_8G), two_gpus())) == {
+    assert ids(build_resources(of_nvidia(GPU_8G), two_gpus())) == {
         "criproxy.io/gpu-8g": ["GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1", "GPU-b/gpu-8g/0", "GPU-b/gpu-8g/1"]
     }
 
 
 def test_vgpus_know_as_what_their_cards_were_offered() -> None:
     """Whoever has such a card is found, also after a start with another file."""
-    assert "nvidia.com" in resources(of_nvidia(GPU_8G), two_gpus()).resources[GPU_8G.resource].domains
+    assert "nvidia.com" in build_resources(of_nvidia(GPU_8G), two_gpus()).resources[GPU_8G.resource].domains
 
 
 @pytest.mark.parametrize(
-    ("text", "left"),
+    ("text", "remaining"),
     [
         pytest.param("version: v1", ["GPU-a"], id="whole"),
         pytest.param(SHARED, ["GPU-a::0", "GPU-a::1"], id="shared-by-nvidias-file"),
     ],
 )
-def test_a_card_that_is_not_chosen_is_offered_as_before(text: str, left: list[str]) -> None:
+def test_a_card_that_is_not_chosen_is_offered_as_before(text: str, remaining: list[str]) -> None:
     """Profiles take away only the cards that they choose."""
-    found = resources(of_nvidia(replace(GPU_8G, select=CardChoice(ids=("GPU-b",))), text=text), two_gpus())
-    assert ids(found) == {"nvidia.com/gpu": left, "criproxy.io/gpu-8g": ["GPU-b/gpu-8g/0", "GPU-b/gpu-8g/1"]}
+    found = build_resources(of_nvidia(replace(GPU_8G, select=CardChoice(ids=("GPU-b",))), text=text), two_gpus())
+    assert ids(found) == {"nvidia.com/gpu": remaining, "criproxy.io/gpu-8g": ["GPU-b/gpu-8g/0", "GPU-b/gpu-8g/1"]}
 
 
 def test_other_classes_are_cut_by_a_number() -> None:
     """An NPU, whose memory nobody knows, has as many parts as the profile says; other NPUs can be shared."""
-    found = resources(
+    found = build_resources(
         of_ali(replace(HALF, select=CardChoice(indexes=(0,))), sharing=(SharedCards(name=NPU, replicas=2),)), npus(2)
     )
     assert ids(found) == {NPU: ["npu1::0", "npu1::1"], "criproxy.io/half": ["npu0/half/0", "npu0/half/1"]}
@@ -89,13 +89,13 @@ def test_other_classes_are_cut_by_a_number() -> None:
 
 def test_a_container_gets_its_card_with_the_quota() -> None:
     """Allocate gives the card itself, the id of the part, and the quota as the container's annotations."""
-    gpu = resources(of_nvidia(GPU_8G, text=SHARED), two_gpus()).resources["criproxy.io/gpu-8g"]
+    gpu = build_resources(of_nvidia(GPU_8G, text=SHARED), two_gpus()).resources["criproxy.io/gpu-8g"]
     (response,) = gpu.allocator.allocate([["GPU-b/gpu-8g/1"]])
     assert response.envs == {"NVIDIA_VISIBLE_DEVICES": "GPU-b"}
     assert response.annotations["devices.criproxy.io/criproxy.io_gpu-8g"] == "GPU-b/gpu-8g/1"
     assert quota_in(response.annotations) == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
 
-    npu = resources(of_ali(HALF), npus(1)).resources["criproxy.io/half"]
+    npu = build_resources(of_ali(HALF), npus(1)).resources["criproxy.io/half"]
     (response,) = npu.allocator.allocate([["npu0/half/0"]])
     assert [node.host_path for node in response.devices] == ["/dev/npu0"]
 
@@ -110,20 +110,20 @@ def test_a_container_gets_its_card_with_the_quota() -> None:
 )
 def test_a_container_has_one_vgpu(asked: list[str], text: str) -> None:
     """Several vGPUs for one container, or unknown ones, are refused, and nothing is given."""
-    gpu = resources(of_nvidia(GPU_8G), two_gpus()).resources["criproxy.io/gpu-8g"]
+    gpu = build_resources(of_nvidia(GPU_8G), two_gpus()).resources["criproxy.io/gpu-8g"]
     with pytest.raises(InvalidRequest, match=text):
         gpu.allocator.allocate([["GPU-b/gpu-8g/0"], asked])
 
 
 def test_an_unhealthy_card_has_no_healthy_part() -> None:
     """All vGPUs of a card that does not work are unhealthy."""
-    found = resources(of_nvidia(GPU_8G), two_gpus(), {NVIDIA.name: {"GPU-a"}}).resources["criproxy.io/gpu-8g"]
+    found = build_resources(of_nvidia(GPU_8G), two_gpus(), {NVIDIA.name: {"GPU-a"}}).resources["criproxy.io/gpu-8g"]
     assert [each.healthy for each in found.devices.values()] == [False, False, True, True]
 
 
 def test_the_card_with_most_room_is_preferred() -> None:
     """The kubelet is told to take a vGPU of the card of which the fewest are in use."""
-    gpu = resources(of_nvidia(GPU_8G), two_gpus()).resources["criproxy.io/gpu-8g"]
+    gpu = build_resources(of_nvidia(GPU_8G), two_gpus()).resources["criproxy.io/gpu-8g"]
     free = ["GPU-a/gpu-8g/1", "GPU-b/gpu-8g/0", "GPU-b/gpu-8g/1"]
     assert gpu.preference is not None
     assert gpu.preference(free, [], 1) == ("GPU-b/gpu-8g/0",)
@@ -134,8 +134,8 @@ def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
     config = of_nvidia(replace(GPU_8G, count=3, select=CardChoice(indexes=(0,))))
     sentence = r"card GPU-a has 16384 MiB, but 3 x gpu-8g \(8192 MiB and 25 % of the cores\) need 24576 MiB"
     with pytest.raises(ResourceError, match=sentence):
-        resources(config, two_gpus(), strict=True)
-    found = resources(config, two_gpus())
+        build_resources(config, two_gpus(), strict=True)
+    found = build_resources(config, two_gpus())
     assert ids(found) == {"nvidia.com/gpu": ["GPU-b"]}
     assert any("24576 MiB" in text for text in found.warnings)
 
@@ -143,7 +143,7 @@ def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
 def test_a_card_with_mig_is_not_cut() -> None:
     """MIG divides a card already."""
     inventory = Inventory(gpus=(replace(a100(0), mig_enabled=True),))
-    found = resources(of_nvidia(GPU_8G), inventory)
+    found = build_resources(of_nvidia(GPU_8G), inventory)
     assert "criproxy.io/gpu-8g" not in found.resources
 
 
@@ -151,11 +151,11 @@ def test_a_card_that_leaves_changes_the_parts_of_no_other() -> None:
     """Numbers and shares of cards mean those that they meant when the file was read."""
     pins, config = Pins(), of_nvidia(replace(GPU_8G, select=CardChoice(share_percent=50)))
     both = two_gpus()
-    assert "GPU-a/gpu-8g/0" in ids(resources(config, both, pins=pins))["criproxy.io/gpu-8g"]
+    assert "GPU-a/gpu-8g/0" in ids(build_resources(config, both, pins=pins))["criproxy.io/gpu-8g"]
 
-    left = replace(both, gpus=(replace(both.gpus[1], index=0),))
-    assert ids(resources(config, left, pins=pins)) == {"nvidia.com/gpu": ["GPU-b"]}
-    assert ids(resources(config, both, pins=pins)) == {
+    remaining = replace(both, gpus=(replace(both.gpus[1], index=0),))
+    assert ids(build_resources(config, remaining, pins=pins)) == {"nvidia.com/gpu": ["GPU-b"]}
+    assert ids(build_resources(config, both, pins=pins)) == {
         "nvidia.com/gpu": ["GPU-b"],
         "criproxy.io/gpu-8g": ["GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"],
     }

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+from criproxy.devices.boundary import Boundary, Word, boundary
 from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import Known, weigh
-from criproxy.devices.may_see import Boundary, Word, boundary
-from criproxy.devices.rules import DeviceRules
 
 SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 STOCKS = {
@@ -22,7 +22,7 @@ STOCKS = {
     "ali-npu": Stock((Card(0, ("/dev/npu0",)), Card(1, ("/dev/npu1",)))),
 }
 ALI = DeviceClass(name="ali-npu", resources=("aliyun.com/npu",), id_format="index", per_device=("/dev/npu{index}",))
-ANYBODY = Who(namespace="default")
+ANYBODY = Requester(namespace="default")
 NOTHING = Known("podresources", {}, complete=True)
 
 
@@ -32,10 +32,10 @@ def given(**resources: str) -> Known:
     return Known("podresources", named, complete=True)
 
 
-def asked(*envs: str, devices: tuple[str, ...] = (), mounts: tuple[str, ...] = (), **more: Any) -> Asked:  # noqa: ANN401
+def asked(*envs: str, devices: tuple[str, ...] = (), mounts: tuple[str, ...] = (), **more: Any) -> DeviceRequest:  # noqa: ANN401
     """A create with variables such as ``A=1``, device nodes and mounts of /dev/null by their paths."""
     split = (env.partition("=") for env in envs)
-    return Asked(
+    return DeviceRequest(
         envs=tuple(EnvVar(name, value.encode()) for name, _, value in split),
         devices=tuple(DeviceNode(path, path, "rw") for path in devices),
         mounts=tuple(MountPoint(path, "/dev/null") for path in mounts),
@@ -48,7 +48,9 @@ def rules(*classes: DeviceClass, **options: Any) -> DeviceRules:  # noqa: ANN401
     return DeviceRules(classes=classes or (NVIDIA,), **options)
 
 
-def at_create(create: Asked, *known: Known, of: DeviceRules | None = None, who: Who = ANYBODY) -> Boundary:
+def at_create(
+    create: DeviceRequest, *known: Known, of: DeviceRules | None = None, who: Requester = ANYBODY
+) -> Boundary:
     """What becomes of *create* on the host, with what the sources know; its own output passes unchanged."""
     chosen = of or rules()
     evidence = weigh(chosen.classes, create, known, STOCKS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.devices.may_see import Word
+from criproxy.devices.boundary import Word
 from tests.devices.fixture import NOTHING, asked, at_create, envs, given, rules, words
 
 GPU_B = given(nvidia_com__gpu="GPU-b")

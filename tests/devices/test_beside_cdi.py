@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from criproxy.devices.boundary import Word, boundary
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock
 from criproxy.devices.evidence import Given, Known, weigh
-from criproxy.devices.may_see import Word, boundary
 from tests.devices.fixture import ANYBODY, NOTHING, STOCKS, asked, given, rules
 
 GPU = "nvidia.com/gpu=GPU-b"

@@ -118,8 +118,8 @@ def test_what_is_told_of_another_pod_of_that_name(
     pod_uid: str, told: Ids, belied: bool, belied_by_an_old_one: bool
 ) -> None:
     """A pod has what stands under its UID; cards of other pods are not its own, as far as that is known now."""
-    assert BOTH.belies(pod_uid, "main", told, current=True) is belied
-    assert BOTH.belies(pod_uid, "main", told, current=False) is belied_by_an_old_one
+    assert BOTH.contradicts(pod_uid, "main", told, current=True) is belied
+    assert BOTH.contradicts(pod_uid, "main", told, current=False) is belied_by_an_old_one
 
 
 @pytest.mark.parametrize("lists", [False, True])

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.devices.allocation import Mount, Response
-from criproxy.devices.asked import Asked, EnvVar, MountPoint
+from criproxy.devices.device_request import DeviceRequest, EnvVar, MountPoint
 from criproxy.devices.enforcement import (
     CGROUP_V2,
     HAMI,
-    Makers,
+    EnforcementBuilder,
     Missing,
     as_enforced,
     enforced_by,
@@ -22,11 +22,11 @@ from criproxy.devices.enforcement import (
     lost_mounts,
     with_enforcement,
 )
-from criproxy.devices.vgpus import Enforcement, Profile, Quota, Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
 
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
 VGPU = Vgpu(id="GPU-a/gpu-8g/0", card="GPU-a", profile="gpu-8g", memory_mib=8192, cores_percent=25)
-MAKERS = Makers(resource="criproxy.io/gpu-8g")
+MAKERS = EnforcementBuilder(resource="criproxy.io/gpu-8g")
 FOLDER = "/var/lib/criproxy-device-plugin/vgpu/GPU-a_gpu-8g_0"
 
 
@@ -66,7 +66,9 @@ def test_10_the_drivers_own_limit() -> None:
 def test_8_mps_with_both_limits() -> None:
     """A client of MPS gets the daemon's pipe, and its share of memory and threads."""
     quarter = replace(VGPU, memory_mib=4096)
-    found = enforced_by(replace(PROFILE, enforce=("mps",)), quarter, Makers(resource="criproxy.io/q"), everything)
+    found = enforced_by(
+        replace(PROFILE, enforce=("mps",)), quarter, EnforcementBuilder(resource="criproxy.io/q"), everything
+    )
     assert found.envs == {
         "CUDA_MPS_PIPE_DIRECTORY": "/mps/criproxy.io/q/pipe",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
@@ -129,9 +131,9 @@ def test_variables_of_the_profile() -> None:
     assert found.envs == {"ASCEND_VNPU_SPECS": "vir02", "MEMORY": "8192MB of GPU-a"}
 
 
-def _asked(response: Response, *more: tuple[str, str], mounts: tuple[MountPoint, ...] = ()) -> Asked:
+def _asked(response: Response, *more: tuple[str, str], mounts: tuple[MountPoint, ...] = ()) -> DeviceRequest:
     """A create as the kubelet makes it: the device plugin's entries first, then the pod's."""
-    return Asked(
+    return DeviceRequest(
         envs=tuple(EnvVar(name, value.encode()) for name, value in (*response.envs.items(), *more)),
         mounts=(*(MountPoint(each.container_path, each.host_path) for each in response.mounts), *mounts),
         annotations=response.annotations,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.devices.asked import Asked
 from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, INTEL_GPU, NVIDIA
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.evidence import Allocation, Given, Known, weigh
 from tests.devices.fixture import ALI, NOTHING, STOCKS, asked, given
 
@@ -14,7 +14,7 @@ GPU_A = given(nvidia_com__gpu="GPU-a")
 OURS = {"devices.criproxy.io/nvidia.com_gpu": "GPU-b, GPU-b::1"}
 
 
-def of(kind: DeviceClass, create: Asked, *known: Known) -> Allocation:
+def of(kind: DeviceClass, create: DeviceRequest, *known: Known) -> Allocation:
     """What a container was given of one class."""
     return weigh((kind,), create, known, STOCKS)[kind.name]
 
@@ -42,7 +42,7 @@ def test_sources_come_in_their_order() -> None:
         pytest.param(asked(cdi=("nvidia.com/gpu=all",)), (), id="all"),
     ],
 )
-def test_cdi_names(create: Asked, expected: tuple[str, ...]) -> None:
+def test_cdi_names(create: DeviceRequest, expected: tuple[str, ...]) -> None:
     """They grant, and tell which card where the machine knows it."""
     assert of(NVIDIA, create, NOTHING) == Allocation(Given.CARDS, expected, "cdi")
 

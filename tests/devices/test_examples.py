@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.config import load
+from criproxy.devices.boundary import boundary
 from criproxy.devices.evidence import weigh
-from criproxy.devices.may_see import boundary
 from tests.devices.fixture import ANYBODY, STOCKS, asked
 
 ROOT = Path(__file__).resolve().parents[2]

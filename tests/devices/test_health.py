@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from criproxy.devices.health import (
     HOLD_DOWN_S,
     MAX_CAUSES,
-    MAX_SAID,
+    MAX_OUTPUT,
     CardHealth,
     Change,
     began,
     call_failed,
     call_works,
-    command_says_bad,
-    command_says_good,
+    command_healthy,
+    command_unhealthy,
     ended,
     happened,
     new,
@@ -75,16 +75,16 @@ def last_wrong_s(life: Life, now_s: float) -> float:
         pytest.param(
             [(5, call_failed("nvmlDeviceGetUUID", "GPU is lost"))], "nvmlDeviceGetUUID: GPU is lost", id="call"
         ),
-        pytest.param([(5, command_says_bad("fan\n 0 rpm"))], "the health command reports: fan 0 rpm", id="command"),
-        pytest.param([(5, command_says_bad(" "))], "the health command reports it as unhealthy", id="silent-command"),
+        pytest.param([(5, command_unhealthy("fan\n 0 rpm"))], "the health command reports: fan 0 rpm", id="command"),
+        pytest.param([(5, command_unhealthy(" "))], "the health command reports it as unhealthy", id="silent-command"),
         pytest.param(
-            [(5, xid_event(79)), (6, node_vanished(NODE)), (7, command_says_bad("x"))],
+            [(5, xid_event(79)), (6, node_vanished(NODE)), (7, command_unhealthy("x"))],
             "/dev/nvidia0 is missing; the health command reports: x",
             id="what-lasts-goes-first",
         ),
         pytest.param([(5, xid_event(48)), (6, xid_event(79)), (7, xid_event(48))], "XID 48; XID 79", id="each-once"),
         pytest.param(
-            [(5, command_says_bad("a")), (6, command_says_bad("b"))], "the health command reports: b", id="newest"
+            [(5, command_unhealthy("a")), (6, command_unhealthy("b"))], "the health command reports: b", id="newest"
         ),
     ],
 )
@@ -107,11 +107,9 @@ def test_unhealthy_at_once(life: Life, reason: str) -> None:
         pytest.param(
             [(5, call_failed("a", "")), (6, node_vanished(NODE)), (7, call_works("a"))], None, id="one-of-two"
         ),
-        pytest.param(
-            [(5, command_says_bad("")), (6, xid_event(8)), (7, command_says_good())], 37, id="the-last-counts"
-        ),
-        pytest.param([(5, command_says_bad("")), (6, command_says_good()), (9, xid_event(8))], 39, id="event-after"),
-        pytest.param([(5, command_says_good())], None, id="nothing-was-wrong"),
+        pytest.param([(5, command_unhealthy("")), (6, xid_event(8)), (7, command_healthy())], 37, id="the-last-counts"),
+        pytest.param([(5, command_unhealthy("")), (6, command_healthy()), (9, xid_event(8))], 39, id="event-after"),
+        pytest.param([(5, command_healthy())], None, id="nothing-was-wrong"),
     ],
 )
 def test_when_a_card_recovers(life: Life, recovers_at_s: float | None) -> None:
@@ -163,7 +161,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
     assert len(health.causes) == MAX_CAUSES + 1
     assert {"XID 2999", f"{NODE} is missing"} <= {cause.reason for cause in health.causes}
-    assert len(command_says_bad("x" * 100_000).reason) < MAX_SAID + 50
+    assert len(command_unhealthy("x" * 100_000).reason) < MAX_OUTPUT + 50
 
 
 @given(LIVES, st.floats(0, 200))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.devices.instances import Assigned, Instance, assign, serves
-from criproxy.devices.vgpus import CardChoice, CardSize, Profile, vgpu_id
+from criproxy.devices.instances import Assigned, Instance, assign, satisfies
+from criproxy.devices.vgpu_profiles import CardChoice, CardSize, Profile, vgpu_id
 
 GPU = CardSize(id="GPU-a", index=0, model="NVIDIA H100 80GB HBM3", memory_mib=81559)
 PLAIN = CardSize(id="GPU-b", index=1, model="Tesla T4", memory_mib=16384)
@@ -181,8 +181,8 @@ def test_cores_that_are_not_known_serve_no_quota_of_cores() -> None:
     """Where the driver does not say how many slices a GPU has, only the memory of its MIG devices counts."""
     unknown = Instance(id="MIG-0", card=GPU, profile="3g.40gb", memory_mib=40320, cores_percent=0)
 
-    assert serves(unknown, SMALL)
-    assert not serves(unknown, LARGE)
+    assert satisfies(unknown, SMALL)
+    assert not satisfies(unknown, LARGE)
 
 
 def test_a_machine_without_cards() -> None:
@@ -207,7 +207,7 @@ _PROFILES = st.lists(
 
 @given(st.lists(st.sampled_from(sorted(SIZES)), max_size=7), _PROFILES)
 def test_no_device_is_given_twice(profiles: list[str], wanted: list[Profile]) -> None:
-    """A MIG device is of one profile at the most, which it serves, and no other that it serves asks for more."""
+    """A MIG device is of one profile at the most, which it satisfies, and no other that it satisfies asks for more."""
     instances = devices(*profiles)
     found = assign([GPU], instances, wanted, [])
     given_ = [card for cards in names(found).values() for card in cards]
@@ -216,8 +216,8 @@ def test_no_device_is_given_twice(profiles: list[str], wanted: list[Profile]) ->
     by_id = {each.id: each for each in instances}
     for profile in wanted:
         for vgpu in found.vgpus[profile.name]:
-            assert serves(by_id[vgpu.card], profile)
-            others = [each for each in wanted if each is not profile and serves(by_id[vgpu.card], each)]
+            assert satisfies(by_id[vgpu.card], profile)
+            others = [each for each in wanted if each is not profile and satisfies(by_id[vgpu.card], each)]
             assert all(
                 (each.memory_mib, each.cores_percent) < (profile.memory_mib, profile.cores_percent) for each in others
             )

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from criproxy.devices.allocation import Response, joined
 from criproxy.devices.builtin import ASCEND, BUILTIN, INTEL_GPU, NVIDIA
+from criproxy.devices.card_locality import locate_cards
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Allocation, Given, Known, Share, weigh
-from criproxy.devices.nearness import whereabouts
 from criproxy.devices.offers import card_of, replica_id, unique
 from criproxy.simulate.machines import machine
 from tests.devices.fixture import ALI, NOTHING, STOCKS, asked, given
@@ -122,7 +122,7 @@ def test_numa_nodes_that_the_plugin_reports() -> None:
     known = Known("checkpoint", {"gpu.intel.com/i915": ("part-1::0",)}, near={"part-1::0": frozenset({1})})
     create = asked(annotations=annotated(gpu_intel_com__i915="part-1::0"))
     evidence = weigh((kind,), create, [known], {})
-    (where,) = whereabouts((kind,), create, evidence, [known], {}, machine(nodes=2, cores=2, threads=1))
+    (where,) = locate_cards((kind,), create, evidence, [known], {}, machine(nodes=2, cores=2, threads=1))
 
     assert (where.id, where.nodes) == ("part-1", frozenset({1}))
 

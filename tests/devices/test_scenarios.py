@@ -2,9 +2,9 @@
 
 import pytest
 
-from criproxy.devices.asked import Who
+from criproxy.devices.boundary import Word
 from criproxy.devices.builtin import AMD, ASCEND, HABANA, NVIDIA
-from criproxy.devices.may_see import Word
+from criproxy.devices.device_request import Requester
 from tests.devices.fixture import ALI, NOTHING, SHARED, asked, at_create, envs, every, given, paths, rules, words
 
 GPU_B = given(nvidia_com__gpu="GPU-b")
@@ -87,7 +87,7 @@ def test_11_ascend() -> None:
 @pytest.mark.parametrize(("runtime", "expected"), [("ascend", ["ASCEND_VISIBLE_DEVICES=void"]), ("", []), ("kata", [])])
 def test_11_ascend_is_hidden_where_its_runtime_runs(runtime: str, expected: list[str]) -> None:
     """Other runtimes get no variable, and never an empty one."""
-    done = at_create(asked(), NOTHING, of=rules(ASCEND), who=Who(namespace="default", runtime=runtime))
+    done = at_create(asked(), NOTHING, of=rules(ASCEND), who=Requester(namespace="default", runtime=runtime))
 
     assert envs(done) == expected
 

@@ -14,8 +14,8 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.allocation import Response, joined
-from criproxy.devices.enforcement import HamiPaths, Makers, enforced_by, with_enforcement
-from criproxy.devices.vgpus import Profile, Vgpu, annotations_of
+from criproxy.devices.enforcement import EnforcementBuilder, HamiPaths, enforced_by, with_enforcement
+from criproxy.devices.vgpu_profiles import Profile, Vgpu, annotations_of
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.e2e.device_nodes import WITHOUT_DRIVER, device_nodes
@@ -65,7 +65,7 @@ class Node:
     @asynccontextmanager
     async def running(self, image: str, volume: str = "") -> AsyncIterator[str]:
         """Run a container with the vGPU, as the device plugin allocates it, and with a *volume* of its pod: its id."""
-        found = enforced_by(PROFILE, VGPU, Makers(resource=RESOURCE, hami=self.paths), lambda _: True)
+        found = enforced_by(PROFILE, VGPU, EnforcementBuilder(resource=RESOURCE, hami=self.paths), lambda _: True)
         response = joined(Response(), RESOURCE, [VGPU.id])
         response = replace(response, annotations={**response.annotations, **annotations_of(VGPU)})
         response = with_enforcement(response, found)

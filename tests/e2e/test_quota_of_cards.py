@@ -18,7 +18,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.translate import pid_in
 from criproxy.devices.allocation import Response, joined
 from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
-from criproxy.devices.vgpus import Vgpu, annotations_of
+from criproxy.devices.vgpu_profiles import Vgpu, annotations_of
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.errors import CriproxyError

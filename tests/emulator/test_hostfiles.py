@@ -64,7 +64,7 @@ def test_a_process_says_when_it_started(tmp_path: Path) -> None:
 
     def owner(at_s: float) -> str:
         reading = Reading(kind="demo", at_s=at_s, processes=(use,))
-        return Processes(tmp_path).owned(reading).processes[0].container_id
+        return Processes(tmp_path).with_containers(reading).processes[0].container_id
 
     assert owner(time.monotonic()) == "a" * 64
     assert owner(before - 60) == ""

@@ -9,16 +9,16 @@ import pynvml
 import pytest
 
 from criproxy.deviceplugin import nvml_events
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.nvml_events import Registered
-from criproxy.deviceplugin.offering import Configuration
 from criproxy.deviceplugin.resource import Resource
-from criproxy.deviceplugin.resources import resources
+from criproxy.deviceplugin.resource_builder import build_resources
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.plan import NVIDIA_ALONE
 from criproxy.nvidia.load import load
-from criproxy.nvidia.resources import shown
+from criproxy.nvidia.resources import counted_gpus
 from criproxy.nvidia.xids import XID_CRITICAL
 from tests.control.world import RecordingLog
 from tests.gpu.test_real import usable
@@ -35,14 +35,14 @@ def nvml() -> Iterator[None]:
     pynvml.nvmlShutdown()
 
 
-async def look() -> Inventory:
+async def scan() -> Inventory:
     """This machine's cards, by a process that asks NVML."""
-    return await Machine([NVIDIA]).look()
+    return await Machine([NVIDIA]).scan()
 
 
 async def test_the_gpus_are_those_of_nvml(nvml: None) -> None:
     """In its order, with memory, compute capability and place; nothing hangs or is missing."""
-    found = await look()
+    found = await scan()
 
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     assert [(gpu.uuid, gpu.name, gpu.minor, gpu.compute_capability) for gpu in found.gpus] == [
@@ -63,7 +63,7 @@ async def test_the_gpus_are_those_of_nvml(nvml: None) -> None:
 
 async def test_mig_flags_are_those_of_nvml(nvml: None) -> None:
     """A card that can be divided says so, and whether it is; each MIG device has a name that NVML gives it, too."""
-    for gpu in (await look()).gpus:
+    for gpu in (await scan()).gpus:
         handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
         try:
             mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
@@ -77,20 +77,20 @@ async def test_mig_flags_are_those_of_nvml(nvml: None) -> None:
 
 async def test_each_replica_is_its_card() -> None:
     """Under time slicing each container sees one of the machine's GPUs."""
-    found = await look()
+    found = await scan()
     resource = offered(found)
 
     seen = [resource.allocator.allocate([[each]])[0].envs["NVIDIA_VISIBLE_DEVICES"] for each in resource.devices]
 
-    assert seen == [gpu.uuid for gpu in shown(found.gpus) for _ in range(5)]
+    assert seen == [gpu.uuid for gpu in counted_gpus(found.gpus) for _ in range(5)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a /dev of its own, which needs root")
 async def test_a_cuda_program_under_time_slicing_sees_one_card() -> None:
     """With the nodes of a replica, or of two of one card, CUDA uses that card and no other."""
-    found = await look()
+    found = await scan()
     resource = offered(found, "flags: {plugin: {passDeviceSpecs: true}}\n")
-    whole = [gpu.uuid for gpu in shown(found.gpus) if not gpu.mig_enabled]
+    whole = [gpu.uuid for gpu in counted_gpus(found.gpus) if not gpu.mig_enabled]
 
     for card in whole:
         for ids in ([f"{card}::0"], [f"{card}::1", f"{card}::2"]):
@@ -100,7 +100,7 @@ async def test_a_cuda_program_under_time_slicing_sees_one_card() -> None:
 
 async def test_health_events_are_registered(nvml: None) -> None:
     """Of every GPU that has events of critical errors; those that NVML supports less are no failure."""
-    uuids = [gpu.uuid for gpu in (await look()).gpus]
+    uuids = [gpu.uuid for gpu in (await scan()).gpus]
     registered: asyncio.Future[Registered] = asyncio.get_running_loop().create_future()
     log = RecordingLog()
     watch = EventsWatch(nvml_events.COMMAND, registered.set_result, lambda event: None, log)
@@ -121,7 +121,7 @@ async def test_health_events_are_registered(nvml: None) -> None:
 
 def offered(found: Inventory, flags: str = "") -> Resource:
     """The machine's GPUs, each in five replicas."""
-    served = resources(Configuration(plan=NVIDIA_ALONE, nvidia=load(flags + FIVE)), found, strict=True)
+    served = build_resources(Configuration(plan=NVIDIA_ALONE, nvidia=load(flags + FIVE)), found, strict=True)
     return served.resources["nvidia.com/gpu"]
 
 

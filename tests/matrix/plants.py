@@ -12,20 +12,20 @@ import pytest
 
 from criproxy.config.settings import Settings
 from criproxy.control.calls.update import Updates
-from criproxy.control.devices import guard, vgpus
+from criproxy.control.devices import guard, vgpu_checks
 from criproxy.control.devices.evidence import Gathered
 from criproxy.control.devices.incidents import Incidents
 from criproxy.control.devices.publishing import DevicePublisher
-from criproxy.control.devices.vgpus import Vgpus
+from criproxy.control.devices.vgpu_checks import Vgpus
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices import holdings
-from criproxy.devices.asked import Asked
+from criproxy.devices.boundary import Finding, Refusal
+from criproxy.devices.card_locality import CardLocation
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.enforcement import Enforced
 from criproxy.devices.evidence import Evidence, Subject
-from criproxy.devices.may_see import Finding, Refusal
-from criproxy.devices.nearness import Whereabouts
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.engine.preserved import Preserving
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
@@ -143,7 +143,7 @@ def quotas_of_the_adopted_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     def broken(
         findings: Iterable[Finding],
         evidence: Evidence,
-        cards: Sequence[Whereabouts],
+        cards: Sequence[CardLocation],
         nodes: Mapping[str, Sequence[str]],
         quota: Quota | None = None,
     ) -> Mapping[str, Any]:
@@ -155,10 +155,10 @@ def quotas_of_the_adopted_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 def pods_switch_limits_off(patch: pytest.MonkeyPatch) -> None:
     """What a pod says of the limit of its vGPU counts."""
 
-    def broken(asked: Asked, found: Enforced) -> Asked:
+    def broken(asked: DeviceRequest, found: Enforced) -> DeviceRequest:
         return asked
 
-    patch.setattr(vgpus, "as_enforced", broken)
+    patch.setattr(vgpu_checks, "as_enforced", broken)
 
 
 def check_says_nothing(patch: pytest.MonkeyPatch) -> None:

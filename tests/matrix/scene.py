@@ -20,7 +20,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.devices.allocation import Response
 from criproxy.devices.offers import card_of
-from criproxy.devices.vgpus import is_vgpu
+from criproxy.devices.vgpu_profiles import is_vgpu
 from criproxy.emulator.kubelet import (
     CREATE_TIMEOUT_S,
     ContainerSpec,
@@ -42,7 +42,7 @@ from criproxy.policy.options import options_of
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from tests.control.devices.test_guard import host
-from tests.control.devices.test_vgpus import allocated
+from tests.control.devices.test_vgpu_checks import allocated
 from tests.control.world import FAST, Slow, World
 from tests.matrix.oracle import Asked, Ledger
 from tests.rigs.chaos.checker.cgroups import Cgroups

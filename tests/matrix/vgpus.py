@@ -8,11 +8,11 @@ from typing import Any
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.enforcement import HAMI
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.plain import from_plain
 from criproxy.usage.values import Grant
-from tests.control.devices.test_vgpus import make_files
+from tests.control.devices.test_vgpu_checks import make_files
 from tests.matrix.scene import Asks, Ran, Scene, pod
 from tests.watchers import Watcher
 

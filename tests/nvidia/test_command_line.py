@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from criproxy.nvidia.command_line import set_values
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.flags import FLAGS, Program
-from criproxy.nvidia.mistake import PluginConfigError
 
 GDS = "flags.gdsEnabled"
 LIST = "flags.plugin.deviceListStrategy"

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.load import load, loaded_values
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import Flags, GfdFlags, PluginConfig
 
 FILE = "flags: {migStrategy: single, plugin: {deviceListStrategy: volume-mounts}, gfd: {sleepInterval: 30s}}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.devices.asked import Asked, EnvVar, MountPoint
+from criproxy.devices.device_request import DeviceRequest, EnvVar, MountPoint
 from criproxy.nvidia.mps_client import MpsClient, mps_client, with_shared_memory
 
 GPU = "/mps/nvidia.com/gpu/pipe"
@@ -13,9 +13,9 @@ OTHER = MountPoint("/dev/shm/", "/pods/volumes/shm")
 SLASHES = MountPoint("//dev/shm", "/pods/volumes/shm")
 
 
-def create(*mounts: MountPoint, pipe: str = GPU) -> Asked:
+def create(*mounts: MountPoint, pipe: str = GPU) -> DeviceRequest:
     """A create with mounts, and the variable."""
-    return Asked(envs=(EnvVar("A", b"1"), EnvVar("CUDA_MPS_PIPE_DIRECTORY", pipe.encode())), mounts=mounts)
+    return DeviceRequest(envs=(EnvVar("A", b"1"), EnvVar("CUDA_MPS_PIPE_DIRECTORY", pipe.encode())), mounts=mounts)
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ def create(*mounts: MountPoint, pipe: str = GPU) -> Asked:
         pytest.param(
             create(MountPoint(GPU, "/nvidia.com/gpu/pipe")), MpsClient("/nvidia.com/gpu/pipe", "/shm"), id="root"
         ),
-        pytest.param(Asked(mounts=(PIPE, SHM)), None, id="without-the-variable"),
+        pytest.param(DeviceRequest(mounts=(PIPE, SHM)), None, id="without-the-variable"),
         pytest.param(create(SHM), None, id="without-the-mount"),
         pytest.param(create(MountPoint(GPU, "/tmp/pipe")), None, id="from-elsewhere"),
         pytest.param(create(MountPoint("/tmp/mps", "/tmp/mps"), pipe="/tmp/mps"), None, id="the-pods-own"),
     ],
 )
-def test_clients(asked: Asked, expected: MpsClient | None) -> None:
+def test_clients(asked: DeviceRequest, expected: MpsClient | None) -> None:
     """The variable and the mount together make a client; the daemon's directory is the source of the mount."""
     assert mps_client(asked) == expected
 
@@ -40,7 +40,7 @@ def test_clients(asked: Asked, expected: MpsClient | None) -> None:
 def test_variable_of_the_pod_beside_it() -> None:
     """A pod's own variable comes after that of the plugin, which counts."""
     asked = create(PIPE, SHM)
-    asked = Asked(envs=(*asked.envs, EnvVar("CUDA_MPS_PIPE_DIRECTORY", b"/tmp")), mounts=asked.mounts)
+    asked = DeviceRequest(envs=(*asked.envs, EnvVar("CUDA_MPS_PIPE_DIRECTORY", b"/tmp")), mounts=asked.mounts)
 
     assert mps_client(asked) == CLIENT
 

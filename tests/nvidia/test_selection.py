@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.nvidia.mistake import PluginConfigError
-from criproxy.nvidia.selection import as_config_manager_chooses, choose, config_names
+from criproxy.nvidia.config_error import PluginConfigError
+from criproxy.nvidia.selection import choose, choose_as_config_manager, config_names
 
 ALL = ("named", "single", "empty")
 
@@ -31,7 +31,7 @@ def test_what_a_configmaps_volume_adds_is_no_configuration() -> None:
 )
 def test_config_manager_chooses(names: str, label: str, default: str, fallbacks: Sequence[str], expected: str) -> None:
     """The label, else the flag's default, else the first fallback that works."""
-    assert as_config_manager_chooses(names.split(), label, default, fallbacks).name == expected
+    assert choose_as_config_manager(names.split(), label, default, fallbacks).name == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_config_manager_chooses(names: str, label: str, default: str, fallbacks:
 def test_config_manager_refuses(names: str, label: str, default: str, fallbacks: Sequence[str], message: str) -> None:
     """The words are NVIDIA's, its missing name included."""
     with pytest.raises(PluginConfigError) as error:
-        as_config_manager_chooses(names.split(), label, default, fallbacks)
+        choose_as_config_manager(names.split(), label, default, fallbacks)
 
     assert message in str(error.value)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.options import SharedResources, Sharing
 from criproxy.nvidia.syntax import read_file
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.options import ResourcePattern
 from criproxy.nvidia.syntax import read_file
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.flags import Program
 from criproxy.nvidia.load import load
-from criproxy.nvidia.mistake import PluginConfigError
 
 MPS = "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"
 

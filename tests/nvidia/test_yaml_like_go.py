@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.nvidia import yaml_like_go
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.yaml_like_go import Value, read_yaml
 
 

@@ -23,8 +23,8 @@ from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, translate
-from criproxy.deviceplugin import resources as plugin_resources
-from criproxy.devices import may_see
+from criproxy.deviceplugin import resource_builder
+from criproxy.devices import boundary
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
 from criproxy.engine import log_line, step
@@ -100,7 +100,7 @@ def events_wait_for_answers(patch: pytest.MonkeyPatch) -> None:
     async def broken(self: ExitEvents, event: api.ContainerEventResponse) -> None:
         await self.outcomes.resolve_outcome(event.container_id)
 
-    plant(patch, ExitEvents, "_happened", broken)
+    plant(patch, ExitEvents, "_apply", broken)
 
 
 def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:
     def broken(self: Outbox) -> None:
         item = self._waiting[0]
         if isinstance(item, Step):
-            self._tell(item)
+            self._publish(item)
         else:
             self._write(self._history.record(item() if callable(item) else item))
         self._waiting.popleft()
@@ -166,7 +166,7 @@ def no_pod_has_a_total(patch: pytest.MonkeyPatch) -> None:
 
 def refused_resizes_are_not_told(patch: pytest.MonkeyPatch) -> None:
     """--check says nothing of a resize for which there is no room."""
-    plant(patch, report, "undersized", lambda node, told={}: iter(()))
+    plant(patch, report, "undersized", lambda node, known={}: iter(()))
 
 
 def a_refused_size_is_a_trap(patch: pytest.MonkeyPatch) -> None:
@@ -190,13 +190,13 @@ def the_fallback_has_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 def a_manager_competes_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A create without a cpuset does not tell that the kubelet's manager is off."""
-    see = Updates.see_create
+    see = Updates.on_create
 
     def broken(self: Updates, title: str, cpus: str) -> None:
         if cpus:
             see(self, title, cpus)
 
-    plant(patch, Updates, "see_create", broken)
+    plant(patch, Updates, "on_create", broken)
 
 
 def what_hangs_is_waited_for_again(patch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def what_hangs_is_waited_for_again(patch: pytest.MonkeyPatch) -> None:
     begin = Patience.begin
 
     def broken(self: Patience, name: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 (passed on)
-        look = self._looks.get(name)
+        look = self._reads.get(name)
         return look.future if look else begin(self, name, work)
 
     plant(patch, Patience, "begin", broken)
@@ -232,9 +232,9 @@ def who_is_found_has_no_cards(patch: pytest.MonkeyPatch) -> None:
 
 def the_image_shows_all_beside_cdi(patch: pytest.MonkeyPatch) -> None:
     """What an image says of cards stands beside a CDI specification that does not speak of it."""
-    plant(patch, may_see._Case, "_beside_cdi", lambda self, asked: None)
+    plant(patch, boundary._Case, "_beside_cdi", lambda self, asked: None)
 
 
 def mps_serves_any_number(patch: pytest.MonkeyPatch) -> None:
     """Cards are shared by more clients of MPS than they can serve, and no control daemon starts."""
-    plant(patch, plugin_resources, "overloaded", lambda offers, gpus, config: {})
+    plant(patch, resource_builder, "overloaded", lambda offers, gpus, config: {})

@@ -32,9 +32,9 @@ from tests.control.node import test_outbox as outbox
 from tests.control.sync import test_outcomes as inquiry
 from tests.control.sync import test_resync as resync
 from tests.control.world import KEEPING, World
-from tests.deviceplugin import test_resources as offered
+from tests.deviceplugin import test_resource_builder as offered
 from tests.devices import test_beside_cdi as beside_cdi
-from tests.devices import test_may_see as boundary
+from tests.devices import test_boundary as boundary
 from tests.discovery import test_patience as patience
 from tests.planted import plants
 from tests.rigs.tenant import test_tenant as tenant

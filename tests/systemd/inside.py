@@ -153,7 +153,8 @@ def reaches_processes() -> dict[str, Any]:
 
 def kill_drop_in() -> str:
     """The drop-in that docs/vgpu.md has."""
-    _, found, after = (ROOT / "docs/vgpu.md").read_text().partition("kill-process.conf`, this is enough:\n\n")
+    _, _, rest = (ROOT / "docs/vgpu.md").read_text().partition("kill-process.conf`")
+    _, found, after = rest.partition("\n\n    ")
     assert found, "docs/vgpu.md has no drop-in any more"
     return "".join(f"{line.strip()}\n" for line in after.partition("\n\n")[0].splitlines())
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from criproxy.watcher.killing import may_kill
+from criproxy.watcher.process_kill import may_kill
 from criproxy.watcher.processes import Processes
 
 

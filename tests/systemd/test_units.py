@@ -112,7 +112,7 @@ def test_the_socket_is_where_the_daemon_listens_without_systemd() -> None:
 
 def rights_in_docs() -> list[dict[str, str]]:
     """Return the rows of the table in docs/vgpu.md that says who runs with which rights."""
-    _, _, after = (ROOT / "docs/vgpu.md").read_text().partition("### Who runs where, and with which rights\n\n")
+    _, _, after = (ROOT / "docs/vgpu.md").read_text().partition("### Processes and their privileges\n\n")
     table = after.partition("\n\n")[0]
     head, _, *rows = ([cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines())
     return [dict(zip(head, row, strict=True)) for row in rows]

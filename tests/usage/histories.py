@@ -1,6 +1,6 @@
 """Random histories of use, and who is over a quota in them: found by looking back over a whole history.
 
-The oracle shares no code with `usage.quota`, which remembers as little as it can from one reading to the next. All
+The oracle shares no code with `quota_judgement`, which remembers as little as it can from one reading to the next. All
 times are whole numbers of ticks, eighths of a second, so that floating point has nothing to round.
 """
 
@@ -12,8 +12,9 @@ from typing import Literal
 from hypothesis import strategies as st
 
 from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
-from criproxy.devices.vgpus import Quota
-from criproxy.usage.quota import Judgement, Key, Over
+from criproxy.devices.vgpu_profiles import Quota
+from criproxy.usage.quota_judgement import Judgement
+from criproxy.usage.quota_verdicts import Key, Over
 from criproxy.usage.values import ContainerUse, Grant, Quantity
 
 TICKS_PER_S = 8

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings
 
-from criproxy.usage import quota
-from criproxy.usage.quota import Judgement
+from criproxy.usage import quota_judgement
+from criproxy.usage.quota_judgement import Judgement
 from tests.usage.histories import Read, Said, Tally, count, expected, histories, judged
 
 FEW, MANY = 400, 10_000
@@ -69,9 +69,9 @@ def _no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(_no_grace, id="no-grace"),
         pytest.param(_forgets, id="restart-forgets"),
         pytest.param(_no_hysteresis, id="within-margin-ends"),
-        pytest.param(lambda patch: patch.setattr(quota, "PAUSE_PERIODS", 1000.0), id="pauses-count"),
-        pytest.param(lambda patch: patch.setattr(quota, "MEAN_OF", 4), id="mean-of-four"),
-        pytest.param(lambda patch: patch.setattr(quota, "ALL_CORES_PERCENT", 1e9), id="more-than-all-cores"),
+        pytest.param(lambda patch: patch.setattr(quota_judgement, "PAUSE_PERIODS", 1000.0), id="pauses-count"),
+        pytest.param(lambda patch: patch.setattr(quota_judgement, "MEAN_OF", 4), id="mean-of-four"),
+        pytest.param(lambda patch: patch.setattr(quota_judgement, "ALL_CORES_PERCENT", 1e9), id="more-than-all-cores"),
         pytest.param(lambda patch: patch.setattr(Judgement, "_margin", lambda self, key: 0), id="no-margin"),
         pytest.param(
             lambda patch: patch.setattr(Judgement, "with_plan", lambda self, plan: replace(self, plan=plan)),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.usage.readings import NoReading, reading_in
+from criproxy.usage.readings import InvalidReading, parse_reading
 from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
 
 
@@ -22,7 +22,7 @@ def test_all_that_a_reading_may_have() -> None:
         "version": 3,
     }
 
-    assert reading_in(said, "ali-npu", 7.0) == Reading(
+    assert parse_reading(said, "ali-npu", 7.0) == Reading(
         kind="ali-npu",
         at_s=7.0,
         processes=(
@@ -32,15 +32,15 @@ def test_all_that_a_reading_may_have() -> None:
         cards=(CardUse(card="npu0", memory_mib=900, total_mib=16384, cores_percent=40.0),),
         unread={"npu1": "it is being reset"},
     )
-    assert reading_in({}, "x", 1.0) == Reading(kind="x", at_s=1.0)
-    assert reading_in({"cards": [{"card": 0, "sampled_s": 3}, {"card": "b"}]}, "x", 1.0).sampled_s == {"0": 3.0}
-    assert reading_in({"problem": "no driver"}, "x", 1.0).problem == "no driver"
+    assert parse_reading({}, "x", 1.0) == Reading(kind="x", at_s=1.0)
+    assert parse_reading({"cards": [{"card": 0, "sampled_s": 3}, {"card": "b"}]}, "x", 1.0).sampled_s == {"0": 3.0}
+    assert parse_reading({"problem": "no driver"}, "x", 1.0).problem == "no driver"
 
 
 @pytest.mark.parametrize(("said_s", "at_s"), [(3, 3.0), (7.0, 7.0), (7.9, 7.0)], ids=["waited", "now", "rounded"])
 def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None:
     """It is never of a time after it came."""
-    assert reading_in({"monotonic_s": said_s}, "x", 7.0).at_s == at_s
+    assert parse_reading({"monotonic_s": said_s}, "x", 7.0).at_s == at_s
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_reading_may_say_when_it_was_taken(said_s: float, at_s: float) -> None
 )
 def test_what_is_no_reading_is_named(said: object, sentence: str) -> None:
     """A program with a mistake judges nobody, and who wrote it learns where the mistake is."""
-    with pytest.raises(NoReading) as caught:
-        reading_in(said, "x", 0.0)
+    with pytest.raises(InvalidReading) as caught:
+        parse_reading(said, "x", 0.0)
 
     assert sentence in str(caught.value)
 
@@ -99,7 +99,7 @@ _FIELDS = st.sampled_from(["processes", "cards", "unread", "problem", "pid", "ca
 def test_any_json_is_a_reading_or_is_refused(said: dict[str, Any]) -> None:
     """Nothing else is raised, and no process has a number that means others."""
     try:
-        reading = reading_in(said, "x", 0.0)
-    except NoReading:
+        reading = parse_reading(said, "x", 0.0)
+    except InvalidReading:
         return
     assert all(each.process.pid > 0 and each.memory_mib >= 0 for each in reading.processes)

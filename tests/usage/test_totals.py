@@ -3,7 +3,7 @@
 import pytest
 
 from criproxy.model.plain import from_plain, to_plain
-from criproxy.usage.totals import ClassUse, UsageReport, class_use, complete, container_uses, named
+from criproxy.usage.totals import ClassUse, UsageReport, class_use, container_uses, with_card_ids, with_unknown_cards
 from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 
 
@@ -62,11 +62,11 @@ def test_cards_get_their_ids() -> None:
         sampled_s={"0": 7.5},
     )
 
-    found = named(reading, {"0": "npu0", "/dev/npu0": "npu0"})
+    found = with_card_ids(reading, {"0": "npu0", "/dev/npu0": "npu0"})
 
     assert [each.card for each in found.processes] == ["npu0", "npu9"]
     assert (found.cards[0].card, found.unread, found.sampled_s) == ("npu0", {"npu0": "hot"}, {"npu0": 7.5})
-    assert named(reading, {}) is reading
+    assert with_card_ids(reading, {}) is reading
 
 
 @pytest.mark.parametrize("other", ["npu0", "0", "/dev/npu0"])
@@ -80,7 +80,7 @@ def test_a_process_counts_once_for_a_card(other: str) -> None:
     )
     reading = Reading(kind="npu", at_s=1.0, processes=listed)
 
-    found = named(reading, dict.fromkeys(("npu0", "0", "/dev/npu0"), "npu0")).processes
+    found = with_card_ids(reading, dict.fromkeys(("npu0", "0", "/dev/npu0"), "npu0")).processes
 
     assert [(each.process.pid, each.card, each.memory_mib, each.cores_percent) for each in found] == [
         (1, "npu0", 6000, 10.0),
@@ -102,7 +102,7 @@ def test_a_process_counts_once_for_a_card(other: str) -> None:
     ],
 )
 def test_a_reading_with_a_card_that_does_not_exist(processes: list[str], cards: list[str], problem: str) -> None:
-    """It is not complete: what is used of that card belongs to one under another name."""
+    """It has a problem: what is used of that card belongs to one under another name."""
     reading = Reading(
         kind="npu",
         at_s=1.0,
@@ -111,5 +111,5 @@ def test_a_reading_with_a_card_that_does_not_exist(processes: list[str], cards: 
         unread={"npu7": "it fell off the bus"},
     )
 
-    assert complete(reading, {"npu0": "npu0", "0": "npu0"}).problem == problem
-    assert complete(reading, {}) is reading
+    assert with_unknown_cards(reading, {"npu0": "npu0", "0": "npu0"}).problem == problem
+    assert with_unknown_cards(reading, {}) is reading

@@ -5,7 +5,7 @@ from typing import Any
 
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.nvidia.allocation import Allocator, Host
-from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.mps import MpsError
 from criproxy.nvidia.resources import ResourceError
 from tests.vectors.cards import config_of

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from criproxy.nvidia.config_error import PluginConfigError
 from criproxy.nvidia.durations import INFINITE, duration_text
 from criproxy.nvidia.flags import Program
 from criproxy.nvidia.load import load, loaded_values
-from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig, ResourcePattern, SharedResources
-from criproxy.nvidia.selection import as_config_manager_chooses, config_names
-from criproxy.nvidia.stock import as_nvidia_uses
+from criproxy.nvidia.selection import choose_as_config_manager, config_names
+from criproxy.nvidia.stock_plugin import as_nvidia_uses
 
 Case = Mapping[str, Any]
 
@@ -122,7 +122,7 @@ def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | 
 
 def _select(case: Case) -> str | None:
     try:
-        choice = as_config_manager_chooses(
+        choice = choose_as_config_manager(
             config_names(case["files"]),
             case.get("label") or "",
             case.get("default_config") or "",

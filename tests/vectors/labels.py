@@ -11,7 +11,7 @@ from criproxy.nvidia.labels import LabelError, Machine, VgpuGuest, labels, times
 from criproxy.nvidia.load import load
 from criproxy.nvidia.options import Flags, GfdFlags, PluginConfig
 from criproxy.nvidia.product import sanitised
-from criproxy.nvidia.stock import as_nvidia_uses, ignored_by_nvidia
+from criproxy.nvidia.stock_plugin import as_nvidia_uses, ignored_by_nvidia
 from tests.vectors.cards import gpus_of
 from tests.vectors.deliberate import Difference
 

@@ -8,7 +8,7 @@ from criproxy.model.notices import timestamp
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, ContainerState
 from criproxy.simulate.machines import machine
-from criproxy.views.explain import choose, lives, tell
+from criproxy.views.explain import choose, instances, to_values
 from criproxy.views.situation import Situation
 
 WEB = "shop/web/main"
@@ -82,7 +82,7 @@ def test_whom_a_text_means(text: str, expected: str) -> None:
         record(Kind.GONE, 9.0, "r-0", "ffff"),
         record(Kind.ASKED, 3.0, "r-1"),
     ]
-    found = lives(known, told, text)
+    found = instances(known, told, text)
 
     assert expected == names([life.name for life in found])
 
@@ -90,7 +90,7 @@ def test_whom_a_text_means(text: str, expected: str) -> None:
 def test_of_those_who_ended_the_last_is_meant() -> None:
     """A name without anybody alive means the one that was heard of last; refused or gone."""
     told = [record(Kind.GONE, 5.0, "r-1", "aa"), record(Kind.REFUSED, 7.0, "r-2")]
-    found = lives(node(), told, WEB)
+    found = instances(node(), told, WEB)
 
     assert [(life.name, life.state, life.id) for life in found] == [("r-2", "refused", ""), ("r-1", "gone", "aa")]
 
@@ -134,7 +134,7 @@ def test_the_story() -> None:
         update,
         record(Kind.GONE, 0.5, "r-0", "ffff", text="it was removed"),
     ]
-    values = tell(Situation(node=known), choose(known, told, WEB), told, ["shop/other/main"])
+    values = to_values(Situation(node=known), choose(known, told, WEB), told, ["shop/other/main"])
 
     assert values["container"]["id"] == "0a1b"
     assert values["asked"] == {"read_as": ["CPU request 2"], "sent": {"cpu_shares": 2048}}
@@ -150,7 +150,7 @@ def test_the_story() -> None:
 def test_the_story_of_one_that_was_refused() -> None:
     """It has a name, no id and a reason."""
     told = [record(Kind.ASKED, 1.0, "r-1"), record(Kind.REFUSED, 2.0, "r-1", text="too large")]
-    values = tell(Situation(node=node()), choose(node(), told, WEB), told)
+    values = to_values(Situation(node=node()), choose(node(), told, WEB), told)
 
     assert values["container"] == {"id": "", "namespace": "shop", "pod": "web", "container": "main", "state": "refused"}
     assert values["why"] == ["too large"]
@@ -159,7 +159,7 @@ def test_the_story_of_one_that_was_refused() -> None:
 def test_a_container_without_a_history() -> None:
     """Where nothing is remembered, what the node knows is told."""
     known = node(container("0a1b", "r-1"))
-    values = tell(Situation(node=known), choose(known, [], "0a"), [])
+    values = to_values(Situation(node=known), choose(known, [], "0a"), [])
 
     assert (values["asked"], values["events"], values["why"]) == (None, [], [])
     assert values["container"]["state"] == "running"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.model.plain import to_plain
 from criproxy.observe.control_socket import ControlServer
 from criproxy.usage.values import Grant

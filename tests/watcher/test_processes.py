@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.usage.values import Process, ProcessUse, Reading
-from criproxy.watcher.killing import Killed, kill, may_kill
+from criproxy.watcher.process_kill import Killed, kill, may_kill
 from criproxy.watcher.processes import Processes, start_in
 from tests.watcher.hosts import container_id, put_exited_leader, put_process
 
@@ -28,7 +28,7 @@ def test_each_process_gets_its_start_and_container(tmp_path: Path) -> None:
     put_process(tmp_path, 10, "web", LONG_AGO)
     put_process(tmp_path, 11, "", LONG_AGO)
     put_process(tmp_path, 12, "web", FAR_AHEAD)
-    owned = Processes(tmp_path).owned(reading(10, 11, 12, 13)).processes
+    owned = Processes(tmp_path).with_containers(reading(10, 11, 12, 13)).processes
 
     assert [each.container_id for each in owned] == [container_id("web"), "", "", ""]
     assert [each.process.start_ticks for each in owned] == [LONG_AGO, LONG_AGO, 0, 0]
@@ -38,12 +38,12 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     """What is remembered is of a process, and not of its number."""
     processes = Processes(tmp_path)
     put_process(tmp_path, 10, "web", 100)
-    processes.owned(reading(10))
+    processes.with_containers(reading(10))
     (tmp_path / "proc/10/cgroup").unlink()
-    assert processes.owned(reading(10)).processes[0].container_id == container_id("web")
+    assert processes.with_containers(reading(10)).processes[0].container_id == container_id("web")
 
     put_process(tmp_path, 10, "other", 101)
-    assert processes.owned(reading(10)).processes[0].container_id == container_id("other")
+    assert processes.with_containers(reading(10)).processes[0].container_id == container_id("other")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_process_goes_on_without_its_first_thread(
     """With cgroup v1 the kernel shows that thread at the root; the first one that runs has the container."""
     put_exited_leader(tmp_path, 10, *threads)
     processes = Processes(tmp_path)
-    (owned,) = processes.owned(reading(10)).processes
+    (owned,) = processes.with_containers(reading(10)).processes
 
     assert owned.container_id == (container_id(container) if container else "")
     assert processes.is_same(owned.process, container_id("web")) == bool(container)
@@ -88,10 +88,10 @@ def test_a_process_that_has_exited_is_gone(tmp_path: Path) -> None:
     """With cgroup v1 its container cannot be found any more, though its number is still there; a known one is kept."""
     processes = Processes(tmp_path)
     put_process(tmp_path, 11, "web")
-    processes.owned(reading(11))
+    processes.with_containers(reading(11))
     put_exited_leader(tmp_path, 10)
     put_exited_leader(tmp_path, 11)
-    first, second = processes.owned(reading(10, 11)).processes
+    first, second = processes.with_containers(reading(10, 11)).processes
 
     assert (first.process.start_ticks, first.container_id) == (0, "")
     assert (second.process.start_ticks, second.container_id) == (100, container_id("web"))

@@ -8,9 +8,9 @@ from typing import Any
 
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.devices.plan import PluginPlan, QuotaActions, QuotaPlan, UsageSource
-from criproxy.watcher.watch import Watcher
+from criproxy.watcher.watcher import Watcher
 from tests.api.test_usage import Asked, asked
-from tests.control.devices.test_vgpus import pod_with
+from tests.control.devices.test_vgpu_checks import pod_with
 from tests.deviceplugin.kubelet import PATIENT_S
 
 QUOTA = QuotaPlan(period_s=0.05, grace_s=0.1, samples=2, actions=QuotaActions(memory="annotate"))
@@ -56,7 +56,7 @@ async def test_from_a_process_to_the_file_of_its_pod(tmp_path: Path) -> None:
             used = await until(node, "memory_mib")
             over = await until(node, "over_since")
             files = PodFiles(tmp_path, context, controller.devices.holdings, controller.card_usage, controller.known)
-            await files.look()
+            await files.update()
 
     (path,) = (tmp_path / "pods").iterdir()
     (container,) = json.loads(path.read_text())["containers"]

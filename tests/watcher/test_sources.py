@@ -13,8 +13,8 @@ import pytest
 from criproxy.discovery.patience import Patience
 from criproxy.observe.backoff import Backoff
 from criproxy.usage.values import Reading
-from criproxy.watcher.files import FileSource
-from criproxy.watcher.programs import ProgramSource, silent_s
+from criproxy.watcher.file_source import FileSource
+from criproxy.watcher.program_source import ProgramSource, silent_s
 
 LIMIT_S = 60.0
 LINE = '{"processes": [{"pid": 7, "card": "npu0", "memory_mib": 900}]}'

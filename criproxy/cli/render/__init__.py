@@ -1,1 +1,1 @@
-"""What commands print: tables, trees, pictures, pages."""
+"""The output of commands: tables, trees, pictures, pages."""

@@ -1,4 +1,4 @@
-"""What all answers of the daemon, or of its state in its stead, have in common on a terminal."""
+"""What all answers, of the daemon or from its state, have in common on a terminal."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,12 +12,12 @@ Values = dict[str, Any]
 
 
 def no_answer(values: Values) -> Text:
-    """An answer that could not be had, of which `watching` has only the ``error``."""
+    """Render the ``error`` of `repeated_output` in place of an answer."""
     return Text(f"{values['error']}; trying again", style=TROUBLE)
 
 
 def title_of(values: Values, more: str = "") -> Text:
-    """Who answers, since when, and *more*."""
+    """Render the source of the answer, since when it has been running, and *more*."""
     if values["source"] != "daemon":
         return Text("criproxy: the daemon does not answer", style=TROUBLE)
     up = words.ago(values["started"])
@@ -25,7 +25,7 @@ def title_of(values: Values, more: str = "") -> Text:
 
 
 def notices_of(values: Values) -> Iterator[Text]:
-    """What is wrong, or worth knowing, of the whole."""
+    """Render the notices about the node."""
     for notice in values["notices"]:
         if notice["wrong"]:
             yield Text(f"WRONG: {notice['text']}", style=TROUBLE)

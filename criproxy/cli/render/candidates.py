@@ -1,4 +1,4 @@
-"""What decisions were chosen from, on a terminal: a table of the candidates, and who would have to leave."""
+"""The candidates of decisions on a terminal: a table, and the containers that would have to leave."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ HEADINGS = {
 
 
 def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
-    """The choices of an answer of `Places.explain`, the oldest first."""
+    """Render the choices in an answer of `DaemonQueries.explain`, the oldest first."""
     for choice in map(bounded, choices):
         at = f", at {choice['time'][11:19]} UTC" if choice["time"] else ""
         if choice["candidates"]:
@@ -40,7 +40,7 @@ def _heading(text: str) -> Iterator[RenderableType]:
 
 
 def _candidates(candidates: Values) -> Iterator[RenderableType]:
-    """A table with a column for each criterion in which candidates differ; what their numbers mean stands above."""
+    """Render a table with a column for each criterion in which candidates differ, below their meanings."""
     rows, criteria = candidates["rows"], candidates["criteria"]
     columns = [place for place in range(len(criteria)) if _differ(rows, place)]
     notes = [candidates["note"]] if candidates["note"] else []
@@ -70,7 +70,7 @@ def _table(candidates: Values, columns: Sequence[int]) -> Table:
 
 
 def _verdict(candidates: Values, row: Values, numbers: dict[str, int]) -> str:
-    """What became of a candidate, and why."""
+    """Return the result of a candidate, and the reason."""
     parts = [row["note"]] if row["note"] else []
     if row["name"] == candidates["chosen"]:
         decided = candidates["decided_by"]

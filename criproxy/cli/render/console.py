@@ -1,4 +1,4 @@
-"""The terminal, as commands print to it."""
+"""The terminal to which commands print."""
 
 import os
 import re
@@ -10,23 +10,23 @@ import rich._wrap
 from rich.console import Console, RenderableType
 
 UNLIMITED = 1 << 16
-"""Columns of what is no terminal: into a pipe or file, a line is a line however long it is."""
+"""The width if the output is not a terminal: in a pipe or file, lines may have any length."""
 TROUBLE, NOTE, QUIET, HEADING = "bold red", "yellow", "dim", "bold"
 
 UNBROKEN = re.compile(r"\s*\S+?(?:(?<=\d),(?=\d)|(?=\s)|\Z)\s*")
-"""What stays in one line, in every text and cell: a word, and each part of a list of numbers, with a comma behind it. A
-break inside of a number would show CPUs that are not meant."""
-rich._wrap.re_word = UNBROKEN  # noqa: SLF001 (it has no option for it; a test sees whether it still goes by this)
+"""What is never broken, in every text and cell: a word, and each part of a list of numbers, with the following comma. A
+break inside a number would show other CPUs."""
+rich._wrap.re_word = UNBROKEN  # noqa: SLF001 (there is no option; a test checks that rich still uses it)
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
-    """Standard output, on which texts are texts: what is in brackets is no markup, and what is in colons no emoji.
+    """Return standard output as a console without markup in brackets and emoji in colons.
 
-    Rich takes the width from COLUMNS where that is set, terminal or not.
+    Rich takes the width from COLUMNS if it is set, terminal or not.
 
     Args:
-        file: instead of standard output.
-        width: instead of the usual one.
+        file: a file in place of standard output.
+        width: a width in place of the usual one.
     """
     limited = sys.stdout.isatty() or "COLUMNS" in os.environ
     columns = width or (None if limited else UNLIMITED)
@@ -34,7 +34,7 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
 
 
 def show(renderable: RenderableType) -> None:
-    """Print to standard output; what is no terminal gets no blanks at the ends of lines."""
+    """Print to standard output, without blanks at the ends of lines if it is not a terminal."""
     screen = console()
     if screen.is_terminal:
         screen.print(renderable)

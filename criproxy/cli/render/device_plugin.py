@@ -1,4 +1,4 @@
-"""The lines of `criproxy devices` about our device plugin: what it offers, and how its cards are."""
+"""The lines of `criproxy devices` about our device plugin: what it offers, and the health of its cards."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +13,8 @@ Values = dict[str, Any]
 
 
 def state(values: Values) -> Iterator[Text]:
-    """Whether it runs; nothing where it has never reported."""
-    plugin = values.get("device_plugin")  # a daemon of an earlier version does not say it
+    """Render whether the device plugin runs; nothing if it has never reported."""
+    plugin = values.get("device_plugin")  # missing in answers of earlier versions
     if plugin is None:
         return
     if plugin["state"] == "running":
@@ -25,7 +25,7 @@ def state(values: Values) -> Iterator[Text]:
 
 
 def advertised(kind: Values) -> Iterator[Text]:
-    """A line for each resource of a class."""
+    """Render a line for each resource of a class."""
     for each in kind.get("advertised", ()):
         given = "" if each["given"] is None else f", {each['given']} given"
         line = f"  {each['name']}: {count(each['ids'], 'id')}, {each['healthy']} healthy{given}"
@@ -36,7 +36,7 @@ def advertised(kind: Values) -> Iterator[Text]:
 
 
 def vgpus(values: Values) -> Iterator[Text]:
-    """A line for each profile."""
+    """Render a line for each profile."""
     for each in values.get("vgpus", ()):
         quota = [f"{each['memory_mib']} MiB"] if each["memory_mib"] else []
         quota += [f"{each['cores_percent']} % of the cores"] if each["cores_percent"] else []
@@ -45,12 +45,12 @@ def vgpus(values: Values) -> Iterator[Text]:
 
 
 def is_known(cards: list[Values]) -> bool:
-    """Whether it says how any card is."""
+    """Whether the health of any card is known."""
     return any(card.get("healthy") is not None for card in cards)
 
 
 def health(card: Values) -> Text:
-    """How a card is, in a cell."""
+    """Render the health of a card for a cell."""
     if card.get("healthy") is None:
         return Text("?", style=QUIET)
     if card["healthy"]:
@@ -60,11 +60,11 @@ def health(card: Values) -> Text:
 
 
 MOST_PARTS = 8
-"""Of ids that are shown of one container with one card."""
+"""The maximum number of ids that are shown for one container and one card."""
 
 
 def parts_of(card: Values, held: Values) -> str:
-    """The ids by which a container has a card, where these are others than that of the card: replicas, or parts."""
+    """Return the ids of a container's replicas or parts of a card; empty for the whole card."""
     ids = [each for each in held.get("ids_of_card", ()) if each not in held["ids"]]
     ids += [each for each in held["ids"] if each in card["parts"]]
     unnamed = sum(share.get("count", 0) - len(share["ids"]) for share in held.get("allocated", ()) if "count" in share)
@@ -73,7 +73,7 @@ def parts_of(card: Values, held: Values) -> str:
 
 
 def incidents(values: Values) -> Iterator[Text]:
-    """Unhealthy cards, with the containers that use them."""
+    """Render unhealthy cards, with the containers that use them."""
     for each in values.get("incidents", ()):
         users = [f"{words.title(one)}{_use(one)}" for one in each["containers"]]
         by = f", used by {', '.join(users)}" if users else ", used by no container"
@@ -91,13 +91,13 @@ def _use(one: Values) -> str:
 
 
 def over_quota(values: Values) -> Iterator[Text]:
-    """Containers that use more of a card than their vGPU allows."""
+    """Render the containers over the quotas of their vGPUs."""
     for each in values.get("over_quota", ()):
         yield Text(f"{words.title(each)} is {quota_of(each)}", style=TROUBLE)
 
 
 def quota_of(each: Values) -> str:
-    """Over which quota a container is, how far, and what is done about that."""
+    """Return which quota a container exceeds, by how much, and the action."""
     unit = "MiB" if each["quantity"] == "memory" else "% of the cores"
     amounts = f"{each['used']} {unit} used, {each['allowed']} {unit} allowed on {each['card']}"
     return f"over its quota since {each['since'][:19]}Z: {amounts} (quota: {each['action']}){_use(each)}"

@@ -17,9 +17,9 @@ from criproxy.model.workload import SHORT_ID
 
 Values = dict[str, Any]
 WIDE = 120
-"""From so many columns on there is room for whole ids and nodes."""
+"""The minimum width for complete ids and device nodes."""
 MOST_NAMES = 10
-"""Of those about whom there is nothing to tell."""
+"""The maximum number of names of containers whose cards are unknown."""
 MEANINGS = {
     Distance.PIX.name: "within one PCIe switch",
     Distance.PXB.name: "across several PCIe switches",
@@ -30,7 +30,7 @@ MEANINGS = {
 
 
 def render(values: Values, width: int, height: int | None = None) -> RenderableType:
-    """An answer of `Places.devices`, for *width* columns."""
+    """Render an answer of `DaemonQueries.devices` for *width* columns."""
     values = bounded(values)
     if "error" in values:
         return no_answer(values)
@@ -49,7 +49,7 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
 
 
 _SHOWN = ("cards", "elsewhere", "may_see_more", "advertised")
-"""What a class may have to show."""
+"""What is shown of a class."""
 
 
 def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]:
@@ -99,7 +99,7 @@ def _holders(card: Values) -> Text:
 
 
 def _holder(card: Values, held: Values) -> str:
-    """Who it is, what part of the card if that is known, and by which evidence."""
+    """Return the container, its part of the card if it is known, and the evidence."""
     return f"{words.short_title(held)} ({device_plugin.parts_of(card, held)}{held['evidence']})"
 
 
@@ -115,14 +115,14 @@ def _links(cards: Sequence[Values], links: Sequence[Values]) -> Table:
 
 
 def _others(values: Values) -> Iterator[Text]:
-    """Those of whom more or less is known than what they were given."""
+    """Render the containers whose cards are unknown, or elsewhere."""
     everything = values["see_all"]
     for why in sorted({word for seen in everything for word in seen["findings"]}):
         names = [words.title(seen) for seen in everything if why in seen["findings"]]
         yield Text(f"{why}, so nothing is hidden: {', '.join(names)}", style=NOTE)
-    untold = values["untold"]
-    if untold and values["guarded"] is not False:  # else a notice says that of everybody
-        names = [words.title(one) for one in untold[:MOST_NAMES]]
-        more = [f"{len(untold) - len(names)} more"] if len(untold) > len(names) else []
-        text = f"the cards of {count(len(untold), 'container')} are unknown"
+    unknown = values["untold"]
+    if unknown and values["guarded"] is not False:  # else a notice says that about all containers
+        names = [words.title(one) for one in unknown[:MOST_NAMES]]
+        more = [f"{len(unknown) - len(names)} more"] if len(unknown) > len(names) else []
+        text = f"the cards of {count(len(unknown), 'container')} are unknown"
         yield Text(f"{text}: {', '.join([*names, *more])}", style=QUIET)

@@ -1,4 +1,4 @@
-"""`criproxy explain` on a terminal: the answer first, then how it came to that."""
+"""`criproxy explain` on a terminal: the current state first, then the history."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -18,19 +18,19 @@ from criproxy.model.bounded import bounded, bounded_text
 Values = dict[str, Any]
 WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
 MAX_EARLIER_CHARS = 500
-"""Of what is told of each of up to a hundred other containers of the same name."""
+"""The maximum length of the text about each of up to a hundred other containers of the same name."""
 BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
-"""Kinds of events that somebody who looks for a mistake should see first."""
+"""The kinds of events that are highlighted, since they are signs of a problem."""
 
 
 def render(values: Values) -> RenderableType:
-    """An answer of `Places.explain`."""
+    """Render an answer of `DaemonQueries.explain`."""
     values = bounded(values)
     row = values["container"]
     parts: list[RenderableType] = [Text(words.title(row), style=HEADING), *_now(row)]
     parts += [Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]
     parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
-    if short := values.get("should_own"):  # a daemon of an earlier version does not say it
+    if short := values.get("should_own"):  # missing in answers of earlier versions
         parts.append(Text(_should_have(short), style=TROUBLE))
     parts += [Text(f"It is {quota_of(each)}", style=TROUBLE) for each in values.get("over_quota", ())]
     if values["waits_for"]:
@@ -43,8 +43,8 @@ def render(values: Values) -> RenderableType:
         parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
     if values.get("devices"):
         parts += _section("How it got its cards", [_cards(each) for each in values["devices"]])
-    parts += render_choices(values.get("choices", ()))  # a daemon of an earlier version says nothing of them
-    parts += _story(values["events"])
+    parts += render_choices(values.get("choices", ()))  # missing in answers of earlier versions
+    parts += _history(values["events"])
     if values["earlier"]:
         lines = list(_earlier(values["earlier"]))
         parts += _section("Other containers of that name, the newest first", lines)
@@ -52,7 +52,7 @@ def render(values: Values) -> RenderableType:
 
 
 def _now(row: Values) -> Iterator[Text]:
-    """How it is now, in a few lines."""
+    """Render the current state in a few lines."""
     if "qos" not in row:
         if row["state"] == "refused":
             yield Text("It was refused, and never had an ID", style=TROUBLE)
@@ -92,13 +92,13 @@ def _should_have(short: Values) -> str:
 
 
 def _ids(share: Values) -> str:
-    """Those that are kept, and how many there are besides."""
+    """Return the known ids, and the number of others."""
     left = share.get("count", 0) - len(share["ids"])
     return ", ".join([*share["ids"], *([f"{left} more"] if left > 0 else [])])
 
 
 def _cards(kind: Values) -> str:
-    """From what was allocated to the nodes of its create, in one line."""
+    """Return the allocation and the device nodes of the create, in one line."""
     shares = [f"{each['resource']} {_ids(each)} ({each['source']})" for each in kind["allocated"]]
     known = [*shares] or [kind["evidence"]]
     cards = f"card{'s' if len(kind['cards']) > 1 else ''} {', '.join(kind['cards']) or 'unknown'}"
@@ -125,7 +125,7 @@ def _section(title: str, lines: list[str]) -> list[RenderableType]:
 
 
 def _indented(columns: int) -> Table:
-    """A table without lines, two blanks from the left."""
+    """Return a table without lines, indented by two blanks."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(width=0)
     for _ in range(columns):
@@ -133,14 +133,14 @@ def _indented(columns: int) -> Table:
     return table
 
 
-def _story(events: list[Values]) -> Iterator[RenderableType]:
+def _history(events: list[Values]) -> Iterator[RenderableType]:
     if not events:
         yield from _section("What happened", ["its history was not kept"])
-    for day, told in groupby(events, key=lambda each: each["time"][:10]):
+    for day, events_of_day in groupby(events, key=lambda each: each["time"][:10]):
         yield Text()
         yield Text(f"What happened on {day} (UTC)", style=HEADING)
         table = _indented(3)
-        for each in told:
+        for each in events_of_day:
             at = Text(each["time"][11:23], style=QUIET)
             table.add_row("", at, each["kind"], _event(each), style=TROUBLE if each["kind"] in BAD else "")
         yield table
@@ -154,9 +154,9 @@ def _event(event: Values) -> str:
 
 
 def _earlier(others: list[Values]) -> Iterator[str]:
-    """A line for each; those that the kubelet tried again and again, with the same result, in one."""
+    """Yield a line for each, with one line for repeated attempts with the same result."""
     for (state, text, _), same in groupby(others, key=lambda each: (each["state"], each["text"], each["id"])):
         newest, *rest = same
         times = f" ({len(rest) + 1} times since {rest[-1]['time'][:19]}Z)" if rest else ""
-        said = bounded_text(text, MAX_EARLIER_CHARS)
-        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {said}{times}"
+        shortened = bounded_text(text, MAX_EARLIER_CHARS)
+        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {shortened}{times}"

@@ -1,10 +1,10 @@
-"""Printing lines that have texts from outside in them."""
+"""Prints lines that contain untrusted text."""
 
 import click
 
 from criproxy.model.bounded import printable
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print *text*, whose lines are ours; what a terminal would act on in them is shown instead."""
+def print_lines(text: str, *, err: bool = False) -> None:
+    """Print the lines of *text*, with control characters made visible."""
     click.echo("\n".join(printable(line) for line in text.split("\n")), err=err)

@@ -1,4 +1,4 @@
-"""What ``simulate --load`` tells of each policy: the numbers, how people read them, and which of two is better."""
+"""The measures with which ``simulate --load`` compares policies: values, formats, and which value is better."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from criproxy.simulate.load_run import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number about an outcome."""
+    """One measure of an outcome."""
 
     key: str
-    """In JSON."""
+    """The key in JSON."""
     title: str
     value: Callable[[Outcome], float]
     shown: Callable[[float], str]
     best: Callable[[Sequence[float]], float] | None
-    """Which of several is best; None where none is."""
+    """Selects the best of several values; None: no value is better."""
     meaning: str
     wins: str = ""
-    """What the policy with the best number does, for those measures that decide which one to take."""
+    """What the policy with the best value achieves; only for measures that decide the recommendation."""
     digits: int = 0
-    """After the point; less is no difference to decide by."""
+    """The number of decimals; smaller differences do not count."""
 
     def decisive(self, outcome: Outcome) -> float:
-        """The number by which outcomes are put into order: the smaller, the better."""
+        """Return the value by which outcomes are sorted: the smaller, the better."""
         number = round(self.value(outcome), self.digits)
         return -number if self.best is max else number
 
@@ -84,7 +84,7 @@ DECIDING = (
         "it moves running containers least",
     ),
 )
-"""What decides which policy to take: the first of these in which two of them differ."""
+"""The measures that decide the recommendation: the first one in which two policies differ."""
 
 TELLING = (
     Measure(
@@ -106,19 +106,19 @@ TELLING = (
         "containers apart.",
     ),
 )
-"""What else is told."""
+"""The other measures."""
 
 MEASURES = (*DECIDING, *TELLING)
 
 
-def telling(measures: Sequence[Measure], outcomes: Sequence[Outcome]) -> list[Measure]:
-    """Those of *measures* that say something of these outcomes: without cards, nobody is next to some."""
+def informative(measures: Sequence[Measure], outcomes: Sequence[Outcome]) -> list[Measure]:
+    """Return the measures that are meaningful for these outcomes: without cards, those of cards are not."""
     cards = any(outcome.with_cards for outcome in outcomes)
     return [measure for measure in measures if cards or measure is not AT_CARDS]
 
 
 def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
-    """Which outcomes, by place, show the best number; none where they all show the same."""
+    """Return the indexes of the outcomes with the best value; none if all are equal."""
     if measure.best is None or len(outcomes) < 2:
         return set()
     values = [measure.value(outcome) for outcome in outcomes]
@@ -128,18 +128,18 @@ def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
-    """Which to take: by what is `DECIDING`; the first of those that do equally well."""
+    """Return the best outcome by the measures `DECIDING`; the first one of several."""
     return min(outcomes, key=_order)
 
 
 def as_good(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those with which nothing that decides is worse than with the `recommended` one, itself among them."""
+    """Return the outcomes that are no worse than the `recommended` one in any deciding measure, including itself."""
     top = _order(recommended(outcomes))
     return [outcome for outcome in outcomes if _order(outcome) == top]
 
 
 def decided(first: Outcome, other: Outcome) -> Measure | None:
-    """What makes the `recommended` one better than another; None where nothing does."""
+    """Return the measure in which the `recommended` outcome is better than another; None if there is none."""
     pairs = zip(DECIDING, _order(first), _order(other), strict=True)
     return next((measure for measure, one, two in pairs if one != two), None)
 
@@ -149,7 +149,7 @@ def _order(outcome: Outcome) -> tuple[float, ...]:
 
 
 def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Everything for programs; times in seconds, shares from 0 to 1."""
+    """Return all results as JSON values; times in seconds, shares from 0 to 1."""
     return {
         "load": load.name,
         "duration_s": load.duration_s,
@@ -163,7 +163,7 @@ def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _policy(outcome: Outcome) -> dict[str, Any]:
-    known = telling(MEASURES, [outcome])
+    known = informative(MEASURES, [outcome])
     numbers = {each.key: round(each.value(outcome), 4) if each in known else None for each in MEASURES}
     return {
         "policy": outcome.name,

@@ -1,9 +1,9 @@
-"""The page of ``simulate --load --html``: one file that needs no other, for any browser, on light and dark screens."""
+"""The page of ``simulate --load --html``: one self-contained file for any browser, with a light and a dark theme."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from criproxy.cli.render.load_measures import DECIDING, TELLING, Measure, best, telling
+from criproxy.cli.render.load_measures import DECIDING, TELLING, Measure, best, informative
 from criproxy.cli.render.load_pictures import LEGEND, LINES, STYLE, chart, clock, heatmap
 from criproxy.cli.render.load_verdict import heading, headline, reasons
 from criproxy.simulate.load import Load
@@ -42,11 +42,11 @@ CHARTS: tuple[tuple[str, str, float], ...] = (
     ("crowded", "Requested CPU that is missing (% of the requested CPU; lower is better)", 100),
     ("containers", "Containers that have a place (higher is better)", 1),
 )
-"""A score, what is shown of it, and the factor to its unit."""
+"""The scores with charts, their titles, and the factors to their units."""
 
 
 def render(load: Load, outcomes: Sequence[Outcome]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     title = "Which policy?" if len(outcomes) > 1 else "A policy under a load"
     return "\n".join(
         [
@@ -72,7 +72,7 @@ def render(load: Load, outcomes: Sequence[Outcome]) -> str:
 
 
 def _policies(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """What each does, for those who know none."""
+    """Describe the policies, for readers who do not know them."""
     yield "<h2>What each policy does</h2><dl>"
     for outcome in outcomes:
         kind = f" (<code>policy: {escape(outcome.policy)}</code>)" if outcome.policy not in ("", outcome.name) else ""
@@ -81,7 +81,7 @@ def _policies(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _verdict(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Which to take and why, for those who want no table."""
+    """Name the recommended policy and the reasons."""
     if len(outcomes) < 2:
         return
     yield f'<section class="verdict"><h2>{escape(headline(outcomes))}</h2>'
@@ -99,7 +99,7 @@ def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
     ):
         if several:
             yield f'<tr class="group"><th colspan="{1 + len(outcomes)}" scope="rowgroup">{title}</th></tr>'
-        for measure in telling(measures, outcomes):
+        for measure in informative(measures, outcomes):
             name = f"{escape(measure.title)}<small>{escape(measure.meaning)}</small>"
             yield f'<tr><th scope="row">{name}</th>{_cells(measure, outcomes)}</tr>'
     yield "</tbody></table></div>" + ("<p>★ marks the best where they differ.</p>" if several else "")
@@ -115,7 +115,7 @@ def _cells(measure: Measure, outcomes: Sequence[Outcome]) -> str:
 
 
 def _keys(keys: Iterable[tuple[str, str]]) -> str:
-    """A legend: names and how they look."""
+    """Return a legend of names and samples."""
     items = (
         f'<li><svg width="30" height="14" viewBox="0 0 30 14" aria-hidden="true">{look}</svg>{escape(name)}</li>'
         for name, look in keys
@@ -128,7 +128,7 @@ def _sample(place: int) -> str:
 
 
 def _charts(load: Load, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """A chart of each score, or a sentence where it would show nothing."""
+    """Yield a chart of each score, or a sentence if all values are equal."""
     for key, title, factor in CHARTS:
         lines = [[factor * getattr(sample.scores, key) for sample in outcome.samples] for outcome in outcomes]
         means = ", ".join(f"{o.name} {factor * getattr(o.mean, key):.1f}" for o in outcomes)
@@ -137,9 +137,9 @@ def _charts(load: Load, outcomes: Sequence[Outcome]) -> Iterator[str]:
             continue
         same = len(lines) > 1 and all(line == lines[0] for line in lines)
         note = " The lines coincide: all policies do the same." if same else ""
-        told = f"{title}, over {clock(load.duration_s)}. Means: {means}.{note}"
+        text = f"{title}, over {clock(load.duration_s)}. Means: {means}.{note}"
         caption = f"<figcaption>{escape(title)}<small>Means: {escape(means)}.{note}</small></figcaption>"
-        yield f'<figure>{caption}<div class="wide" tabindex="0">{chart(told, lines, load.duration_s)}</div></figure>'
+        yield f'<figure>{caption}<div class="wide" tabindex="0">{chart(text, lines, load.duration_s)}</div></figure>'
 
 
 def _picture(load: Load, outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""SVG pictures of a node over time: lines of scores, and how busy each CPU is. Colours are classes of `STYLE`."""
+"""SVG pictures of a node over time: charts of scores, and heat maps of CPUs. Colors are classes of `STYLE`."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -9,7 +9,7 @@ from criproxy.model.topology import Topology
 from criproxy.simulate.load_run import Outcome, Sample
 
 LINES = 6
-"""So many lines differ; dashes tell them apart without colours, and where one is over another."""
+"""The number of different lines; dashes distinguish them without colors, and where they overlap."""
 LEGEND = (
     ("nothing asked", "l0"),
     ("up to 25 %", "l1"),
@@ -19,7 +19,7 @@ LEGEND = (
     ("more than it has", "over"),
     ("exclusive to one container", "owned"),
 )
-"""What the classes in a `heatmap` mean."""
+"""The meanings of the classes in a `heatmap`."""
 STYLE = """
 :root { --ink: #1b1f24; --dim: #59636e; --line: #d0d7de; --paper: #ffffff; --good: #dff5e3; --box: #f6f8fa;
   --c0: #0072b2; --c1: #c2410c; --c2: #007a5a; --c3: #9b4f96; --c4: #8a6d00; --c5: #57606a;
@@ -38,7 +38,7 @@ svg .c { fill: none; stroke-width: 2 }
 .l0 { fill: var(--l0) } .l1 { fill: var(--l1) } .l2 { fill: var(--l2) } .l3 { fill: var(--l3) } .l4 { fill: var(--l4) }
 .over { fill: var(--over) } .owned { fill: var(--owned) }
 """
-"""The style sheet of a page with such pictures, on light and on dark screens."""
+"""The style sheet of a page with such pictures, with a light and a dark theme."""
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 900, 90, 14, 10, 38
 CHART_HEIGHT = 150
 MOST_ROWS = 96
@@ -46,8 +46,8 @@ NODE_GAP = 3
 _LEVELS = 4
 
 
-def chart(told: str, lines: Sequence[Sequence[float]], duration_s: float) -> str:
-    """Lines over the same time, one for each policy; *told* is for those who cannot see it."""
+def chart(description: str, lines: Sequence[Sequence[float]], duration_s: float) -> str:
+    """Return a chart with one line for each policy; *description* is for screen readers."""
     values = [value for line in lines for value in line]
     ticks = _ticks(min(values, default=0), max(values, default=1))
     low, high = ticks[0], ticks[-1]
@@ -64,11 +64,11 @@ def chart(told: str, lines: Sequence[Sequence[float]], duration_s: float) -> str
             for index, value in enumerate(line)
         )
         parts.append(f'<polyline class="c c{place % LINES}" points="{" ".join(points)}"/>')
-    return _svg(told, bottom + BOTTOM, [*parts, *_time(duration_s, bottom)])
+    return _svg(description, bottom + BOTTOM, [*parts, *_time(duration_s, bottom)])
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers around all values, three to six of them."""
+    """Return three to six round numbers that include all values."""
     rough = max(high - low, 1e-6) / 3
     unit = 10 ** floor(log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
@@ -77,8 +77,8 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(step * number, 9) for number in range(first, last + 1)]
 
 
-def heatmap(told: str, topology: Topology, outcome: Outcome) -> str:
-    """How much is asked of each CPU over time; of large machines, of a few CPUs together."""
+def heatmap(description: str, topology: Topology, outcome: Outcome) -> str:
+    """Return a heat map of the CPU time requested of each CPU; on large machines, of several CPUs together."""
     rows = list(_rows(topology))
     height = max(3, min(14, 288 // max(len(rows), 1)))
     width = (WIDTH - LEFT - RIGHT) / max(len(outcome.samples), 1)
@@ -98,11 +98,11 @@ def heatmap(told: str, topology: Topology, outcome: Outcome) -> str:
         y += height
     bars = [f'<path class="{shade}" d="{"".join(found)}"/>' for shade, found in sorted(paths.items())]
     duration_s = outcome.samples[-1].at_s if outcome.samples else 0.0
-    return _svg(told, y + BOTTOM, [*labels, *bars, *_time(duration_s, y)])
+    return _svg(description, y + BOTTOM, [*labels, *bars, *_time(duration_s, y)])
 
 
 def _rows(topology: Topology) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """NUMA node and CPUs of each row, threads of a core next to each other."""
+    """Yield the NUMA node and the CPUs of each row, with threads of a core next to each other."""
     total = len(topology.cpus)
     together = max(1, ceil(total / MOST_ROWS))
     for node in topology.nodes:
@@ -112,7 +112,7 @@ def _rows(topology: Topology) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _shade(cpus: Sequence[int], sample: Sample, asked: dict[int, float]) -> str:
-    """The class of a few CPUs at a moment."""
+    """Return the class of several CPUs at one moment."""
     owned = sum(1 for cpu in cpus if cpu in sample.owned)
     if 2 * owned > len(cpus):
         return "owned"
@@ -123,7 +123,7 @@ def _shade(cpus: Sequence[int], sample: Sample, asked: dict[int, float]) -> str:
 
 
 def _stretches(shades: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Each run of the same shade: where it begins, and how long it is."""
+    """Yield each run of the same shade, with its start and length."""
     start = 0
     for shade, run in groupby(shades):
         length = len(list(run))
@@ -140,7 +140,7 @@ def _time(duration_s: float, y: float) -> Iterator[str]:
 
 
 def clock(seconds: float) -> str:
-    """A time since the beginning, such as 1:30 h or 40 s."""
+    """Format a time since the start, such as 1:30 h or 40 s."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -151,7 +151,7 @@ def _text(x: float, y: float, content: str, *, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(content)}</text>'
 
 
-def _svg(told: str, height: float, parts: Sequence[str]) -> str:
+def _svg(description: str, height: float, parts: Sequence[str]) -> str:
     size = f'width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>'
-    return "\n".join([head, f"<title>{escape(told)}</title>", *parts, "</svg>"])
+    return "\n".join([head, f"<title>{escape(description)}</title>", *parts, "</svg>"])

@@ -1,14 +1,23 @@
-"""Which of several policies to take for a load, in sentences for those who know none of them."""
+"""The recommendation of a policy for a load, in sentences for readers who do not know the policies."""
 
 from collections.abc import Iterator, Sequence
 
-from criproxy.cli.render.load_measures import DECIDING, MEASURES, Measure, as_good, best, decided, recommended, telling
+from criproxy.cli.render.load_measures import (
+    DECIDING,
+    MEASURES,
+    Measure,
+    as_good,
+    best,
+    decided,
+    informative,
+    recommended,
+)
 from criproxy.simulate.load import Load
 from criproxy.simulate.load_run import Outcome
 
 
 def heading(load: Load, outcomes: Sequence[Outcome]) -> str:
-    """What was played, in a line."""
+    """Describe the load, in a line."""
     machine = load.topology
     parts = [
         f"{load.name}: {outcomes[0].asked:,} containers in {load.duration_s / 3600:.3g} h",
@@ -21,7 +30,7 @@ def heading(load: Load, outcomes: Sequence[Outcome]) -> str:
 
 
 def headline(outcomes: Sequence[Outcome]) -> str:
-    """What to do, in a line."""
+    """Return the recommendation, in a line."""
     equal = [outcome.name for outcome in as_good(outcomes)]
     if len(equal) > 1:
         return f"For this load, {_listed(equal)} do equally well"
@@ -29,11 +38,11 @@ def headline(outcomes: Sequence[Outcome]) -> str:
 
 
 def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Why, and what it costs, a sentence each."""
+    """Yield the reasons and the drawbacks, one sentence each."""
     first = recommended(outcomes)
-    rest = [(outcome, told) for outcome in outcomes if (told := decided(first, outcome))]
+    rest = [(outcome, measure) for outcome in outcomes if (measure := decided(first, outcome))]
     if not rest:
-        titles = [each.title for each in telling(DECIDING, outcomes)]
+        titles = [each.title for each in informative(DECIDING, outcomes)]
         yield f"They are equal in every measure that decides: {_listed(titles)}."
         return
     last = max((measure for _, measure in rest), key=DECIDING.index)
@@ -47,7 +56,7 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> str:
-    """By whom *first* is beaten in a measure, and how; empty where it is not."""
+    """Return which policies are better than *first* in a measure, and by how much; empty if there are none."""
     winners = [outcomes[place] for place in sorted(best(measure, outcomes))]
     if not winners or first in winners:
         return ""
@@ -56,7 +65,7 @@ def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> st
 
 
 def _lost(outcome: Outcome, measure: Measure, first: Outcome) -> str:
-    """At what another falls behind."""
+    """Return where another policy is worse."""
     lost, won = _value(measure, outcome), _value(measure, first)
     return f"With {outcome.name}, '{measure.title}' is {lost}, compared with {won}"
 
@@ -66,5 +75,5 @@ def _value(measure: Measure, outcome: Outcome) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Join words as in ``a, b and c``."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,4 +1,4 @@
-"""Where the CPUs and NUMA nodes of a machine are in a picture that has them side by side."""
+"""The horizontal positions of a machine's CPUs and NUMA nodes in a picture."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import NumaNode, Topology
 
 CPUS_PX = 640
-"""All CPUs together, if that leaves each its least width."""
+"""The width of all CPUs together, if each has its minimum width."""
 CPU_PX = (2, 24)
-"""Least and most width of a CPU."""
+"""The minimum and maximum width of a CPU."""
 NUMBERED_PX = 16
-"""CPUs that are as wide have their number above them."""
+"""CPUs of this width have their numbers above them."""
 CORE_GAP_PX, NODE_GAP_PX = 3, 12
 MEMORY_ONLY_PX = 70
 NAMED_PX = 85
-"""What the name of a NUMA node needs; narrower ones have their number only."""
+"""The width of the name of a NUMA node; narrower ones have only their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +30,29 @@ class Span:
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The right end of the span."""
         return self.x + self.width
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The parts of a machine from left to right."""
+    """The columns of a machine, from left to right."""
 
     cpus: tuple[Span, ...]
     """The CPUs of a core are side by side, and the cores of a NUMA node."""
     nodes: tuple[Span, ...]
-    """Those without CPUs are last."""
+    """The NUMA nodes; those without CPUs come last."""
     sockets: tuple[Span, ...]
-    """Empty if there is one only."""
+    """The sockets; empty if there is only one."""
     width: int
     numbered: bool
 
     def runs(self, cpus: CpuSet) -> Iterator[Span]:
-        """What *cpus* cover, those that are neighbours in one."""
+        """Yield the spans of *cpus*; adjacent CPUs are one span."""
         yield from _joined((span for span in self.cpus if span.id in cpus), self.cpus)
 
     def memory(self, mems: CpuSet) -> Iterator[Span]:
-        """What the NUMA nodes *mems* cover."""
+        """Yield the spans of the NUMA nodes *mems*."""
         yield from _joined((span for span in self.nodes if span.id in mems), self.nodes)
 
 
@@ -85,7 +85,7 @@ def _name(node: NumaNode, width: int) -> str:
 
 
 def _groups(topology: Topology) -> Iterator[tuple[NumaNode | None, Sequence[int]]]:
-    """The CPUs of each NUMA node, in the order of the sockets; then CPUs in none, then nodes without CPUs."""
+    """Yield the CPUs of each NUMA node, ordered by socket; then CPUs without a node, then nodes without CPUs."""
     socket_of = {cpu: package.id for package in topology.packages for cpu in package.cpus}
 
     def order(cpus: Iterable[int]) -> list[int]:
@@ -110,7 +110,7 @@ def _sockets(topology: Topology, cpus: Sequence[Span]) -> Iterator[Span]:
 
 
 def _joined(chosen: Iterable[Span], of: Sequence[Span]) -> Iterator[Span]:
-    """Those of *chosen* that are next to each other among *of*, in one."""
+    """Yield the *chosen* spans, merging those that are adjacent in *of*."""
     place = {span: number for number, span in enumerate(of)}
     spans = list(chosen)
     starts = [0, *(at for at, (one, two) in enumerate(pairwise(spans), 1) if place[two] != place[one] + 1)]

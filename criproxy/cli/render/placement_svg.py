@@ -1,6 +1,6 @@
-"""Who may run where, as a picture: a row for each container, a column for each CPU, and a panel for each moment.
+"""A picture of placements: a row for each container, a column for each CPU, and a panel for each moment.
 
-One element a line and whole pixels, so that two pictures can be compared line by line.
+Each element is on a line of its own and has whole pixels, so that two pictures can be compared line by line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ CSS = (
     ".node{fill:#eef1f5} .shared{fill:#6ba3dd} .own{fill:#f0b429;stroke:#7a5200} .memory{fill:#2f7d5b}"
 )
 SEVERAL = {"starts": "start", "ends": "end", "is refused": "are refused"}
-"""What happens to a pod, and how that is said of several."""
+"""What happens to a pod, in the singular and in the plural."""
 LEGEND = (
     ("own", "these CPUs are exclusive to it"),
     ("shared", "these CPUs are shared"),
@@ -41,11 +41,11 @@ def draw(title: str, topology: Topology, moments: Sequence[Moment]) -> str:
 
 
 def words(topology: Topology, moments: Sequence[Moment]) -> str:
-    """The same for those who cannot see it, a sentence for each moment."""
-    return " ".join(f"{_heading(moment)}: {_told(moment.placed, topology)}." for moment in moments)
+    """Describe the picture for screen readers, with a sentence for each moment."""
+    return " ".join(f"{_heading(moment)}: {_description(moment.placed, topology)}." for moment in moments)
 
 
-def _told(placed: Mapping[str, Placed], topology: Topology) -> str:
+def _description(placed: Mapping[str, Placed], topology: Topology) -> str:
     labels = _labels(placed)
     return (
         "; ".join(f"{labels[name]} {_place(each, topology)}" for name, each in placed.items())
@@ -64,34 +64,34 @@ def _place(placed: Placed, topology: Topology) -> str:
 
 
 def _labels(placed: Mapping[str, Placed]) -> dict[str, str]:
-    """What to call each container: its pod where that has no other, and in which pool it is if that has a name."""
+    """Return a label for each container: its pod, its name if there are others, and its pool if that has a name."""
     pods = [each.pod for each in placed.values()]
     found = {}
     for name, each in placed.items():
         alone = pods.count(each.pod) == 1
-        who = each.pod if alone and each.pod else f"{each.pod} {name.removeprefix(each.pod)}".strip()
-        found[name] = f"{who} in {each.pool}" if each.pool else who
+        label = each.pod if alone and each.pod else f"{each.pod} {name.removeprefix(each.pod)}".strip()
+        found[name] = f"{label} in {each.pool}" if each.pool else label
     return found
 
 
 def _heading(moment: Moment) -> str:
-    """Such as ``dns, web start; night ends``."""
+    """Return a heading such as ``dns, web start; night ends``."""
     groups: list[tuple[str, list[str]]] = []
     for each in moment.happened:
-        who, what = next(
+        pod, what = next(
             ((each.removesuffix(f" {one}"), one) for one in SEVERAL if each.endswith(f" {one}")), ("", each)
         )
         if not groups or groups[-1][0] != what:
             groups.append((what, []))
-        groups[-1][1].append(who)
+        groups[-1][1].append(pod)
     return "; ".join(
-        f"{', '.join(who)} {SEVERAL[what] if len(who) > 1 else what}" if what in SEVERAL else what
-        for what, who in groups
+        f"{', '.join(pods)} {SEVERAL[what] if len(pods) > 1 else what}" if what in SEVERAL else what
+        for what, pods in groups
     )
 
 
 def _header(columns: Columns, left: int) -> Shape:
-    """Sockets, NUMA nodes and CPUs."""
+    """Draw the names of sockets, NUMA nodes and CPUs."""
     rows = [columns.sockets, columns.nodes, columns.cpus if columns.numbered else ()]
     parts = []
     for line, spans in enumerate(row for row in rows if row):
@@ -102,7 +102,7 @@ def _header(columns: Columns, left: int) -> Shape:
 
 
 def _panel(moment: Moment, columns: Columns, left: int, *, same: bool) -> Shape:
-    """What has happened, and a row for each container; no rows where everybody is as in the panel before."""
+    """Draw what has happened, and a row for each container unless the placements are those of the previous panel."""
     labels = {} if same else _labels(moment.placed)
     heading = f"{_heading(moment)}: no container has moved" if same else _heading(moment)
     height = 20 + ROW_PX * len(labels)
@@ -117,7 +117,7 @@ def _panel(moment: Moment, columns: Columns, left: int, *, same: bool) -> Shape:
 
 
 def _bars(placed: Placed, columns: Columns, left: int, y: int) -> Iterator[str]:
-    """Where one container may run, with its memory below."""
+    """Draw the CPUs of one container, with its memory below."""
     for css, cpus in (("shared", placed.cpus - placed.exclusive), ("own", placed.exclusive)):
         for span in columns.runs(cpus):
             yield _rect(css, left + span.x, y, span.width, BAR_PX)

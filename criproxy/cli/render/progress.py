@@ -1,4 +1,4 @@
-"""A progress bar for what may take long, on standard error and only where somebody looks at it."""
+"""A progress bar for long operations, on standard error and only if it is a terminal."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def watched(items: Sequence[T], what: str) -> Iterable[T]:
-    """*items*, with a bar of those that are done; it vanishes at the end."""
+    """Yield *items*, with a progress bar that disappears at the end."""
     return _shown(items, what) if len(items) > 1 and sys.stderr.isatty() else items
 
 

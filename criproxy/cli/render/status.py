@@ -22,28 +22,28 @@ from criproxy.model.workload import SHORT_ID
 
 Values = dict[str, Any]
 WIDE = 120
-"""From so many columns on each container has one line, with its id and memory; on a smaller screen if that fits."""
+"""From this width on, each container has one line with its id and memory; on narrower screens if that fits."""
 MOST_FAILURES = 5
 _LIMITED = "criproxy keeps the reasons of a limited number for each pod and for the node"
 _GAP = 2
-"""Blanks between two columns of a table."""
+"""The number of blanks between two columns of a table."""
 MOST_NARROW = 24
-"""Columns of one column, where there is little room."""
+"""The width of a column if there is little room."""
 
 
 def render(
     values: Values, width: int, height: int | None = None, *, chosen: str = "", every_refusal: bool = False
 ) -> RenderableType:
-    """An answer of `Places.status`, for *width* columns and, where it matters, *height* lines.
+    """Render an answer of `DaemonQueries.status` for *width* columns and, if it matters, *height* lines.
 
-    What does not fit is left out, those in trouble last.
+    Containers that do not fit are left out; those with problems last.
 
     Args:
         values: the answer.
-        width: columns.
-        height: lines; None: as many as it takes.
-        chosen: which containers were asked for, such as ``of namespace shop``; empty: all.
-        every_refusal: show all containers that cannot be created, not the newest alone.
+        width: the number of columns.
+        height: the number of lines; None: unlimited.
+        chosen: the selected containers, such as ``of namespace shop``; empty: all.
+        every_refusal: show all containers that cannot be created, not only the newest.
     """
     values = bounded(values)
     if "error" in values:
@@ -63,7 +63,7 @@ def render(
     whole = _whole(rows, values["cpus"]["shared"], full=width == UNLIMITED)
     is_wide = width >= WIDE or _width(rows, whole) <= width
     room = 0 if height is None else height - _height(head, width) - 4
-    kept = rows if height is None else _most_interesting(rows, room if is_wide else room // 2)
+    kept = rows if height is None else _most_important(rows, room if is_wide else room // 2)
     parts: list[RenderableType] = [*head, _totals(values)]
     if kept:
         parts += [_table(kept, whole)] if is_wide else _narrow(kept, values["cpus"]["shared"])
@@ -75,21 +75,21 @@ def render(
 
 
 def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
-    """The containers that cannot be created, the newest first, as far as there is room."""
-    told = values["refusals"]
-    most = len(told) if every else MOST_FAILURES
-    for refusal in told if every else _of_each_namespace(told)[:most]:
+    """Render the containers that cannot be created, the newest first, as far as there is room."""
+    refusals = values["refusals"]
+    most = len(refusals) if every else MOST_FAILURES
+    for refusal in refusals if every else _of_each_namespace(refusals)[:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
-    shown_later = len(told[most:])
-    omitted = values.get("refusals_omitted", 0)  # a daemon of an earlier version does not say it
+    shown_later = len(refusals[most:])
+    omitted = values.get("refusals_omitted", 0)  # missing in answers of earlier versions
     if missing := shown_later + omitted:
         how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
         yield Text(f"REFUSED: {count(missing, 'more container')}; {how}", style=TROUBLE)
 
 
 def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
-    """The newest of each namespace first, then the second of each, and so on: none hides those of others."""
+    """Return the newest of each namespace first, then the second of each, and so on: none hides those of others."""
     seen, ranked = Counter[str](), list[tuple[int, Values]]()
     for refusal in refusals:
         namespace = refusal["container"].partition("/")[0]
@@ -124,15 +124,15 @@ _SETS = (
 
 
 def _sets(values: Values) -> Iterator[Text]:
-    for name, said in _SETS:
-        pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has its part of them
-        meaning = "not exclusive" if pooled else said
+    for name, text in _SETS:
+        pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has a part of these CPUs
+        meaning = "not exclusive" if pooled else text
         if cpus := values["cpus"][name]:
             yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
 
 
 def _kept(values: Values) -> Iterator[Text]:
-    """For which pods CPUs are kept whose containers have ended; nothing from a daemon that does not say."""
+    """Render the pods with kept CPUs; nothing if the answer lacks them."""
     for each in values.get("kept", ()):
         who = f"{each['pod']} ({', '.join(each['containers'])} ended)"
         yield Text(f"{words.cpus(each['cpus'])}: kept for {who}", style=QUIET)
@@ -152,7 +152,7 @@ def _totals(values: Values) -> Text:
 
 
 def _failures(values: Values) -> Iterator[Text]:
-    """The updates that do not go through, as far as there is room."""
+    """Render the failing updates, as far as there is room."""
     failed = [row for row in values["containers"] if row["error"]]
     for row in failed[:MOST_FAILURES]:
         yield Text(
@@ -162,12 +162,12 @@ def _failures(values: Values) -> Iterator[Text]:
         yield Text(f"WRONG: updates of {len(failed) - MOST_FAILURES} more containers failed", style=TROUBLE)
 
 
-def _most_interesting(rows: Sequence[Values], room: int) -> Sequence[Values]:
-    """As many as there is *room* for: those in trouble first, then owners; in their own order."""
+def _most_important(rows: Sequence[Values], room: int) -> Sequence[Values]:
+    """Select *room* rows: those with problems first, then those with exclusive CPUs; keep their order."""
     room = max(0, room)
     if len(rows) <= room:
         return rows
-    chosen = sorted(rows, key=lambda row: (not _in_trouble(row), not row["exclusive_cpus"]))[:room]
+    chosen = sorted(rows, key=lambda row: (not _has_problem(row), not row["exclusive_cpus"]))[:room]
     return sorted(chosen, key=words.title)
 
 
@@ -176,7 +176,7 @@ def _height(parts: Sequence[RenderableType], width: int) -> int:
     return sum(len(measure.render_lines(part, pad=False)) for part in parts)
 
 
-def _in_trouble(row: Values) -> bool:
+def _has_problem(row: Values) -> bool:
     return bool(not row["in_place"] or row["error"] or row["state"] == "unknown")
 
 
@@ -198,7 +198,7 @@ def _columns(shared: str, *, full: bool) -> list[_Column]:
 
 
 def _whole(rows: Sequence[Values], shared: str, *, full: bool) -> list[_Column]:
-    """The columns of one line for each container."""
+    """Return the columns of a table with one line for each container."""
     columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=full)]
     columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
     columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
@@ -208,13 +208,13 @@ def _whole(rows: Sequence[Values], shared: str, *, full: bool) -> list[_Column]:
 
 
 def _width(rows: Sequence[Values], columns: Sequence[_Column]) -> int:
-    """So many columns of a terminal a table of *rows* takes."""
+    """Return the width of a table of *rows*."""
     widths = (max([len(each.name), *(cell_len(each.cell(row)) for row in rows)]) for each in columns)
     return sum(widths) + _GAP * (len(columns) - 1)
 
 
 def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
-    """One line for each pod, then one for each of its containers."""
+    """Render one line for each pod, and one for each of its containers."""
     columns = [_Column("CONTAINER", lambda row: f"  {words.short(row['container'])}"), *_columns(shared, full=False)]
     widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
     widths = [min(width, MOST_NARROW) for width in widths]
@@ -232,7 +232,7 @@ def _table(
         justify: Literal["left", "right"] = "right" if column.right else "left"
         table.add_column(column.name, justify=justify, overflow="fold", width=width)
     for row in rows:
-        style = TROUBLE if _in_trouble(row) else QUIET if row["state"] == "exited" else ""
+        style = TROUBLE if _has_problem(row) else QUIET if row["state"] == "exited" else ""
         table.add_row(*(column.cell(row) for column in columns), style=style)
     return table
 
@@ -252,7 +252,7 @@ def _cpus(row: Values, shared: str, *, full: bool) -> str:
 
 
 def _state(row: Values) -> str:
-    """How far it is; and where it is, if that is not where it belongs."""
+    """Return the state of a container, and where it runs if that is not where it should."""
     if row["state"] == "unknown":
         parts = ["outcome unknown"]
     else:

@@ -1,4 +1,4 @@
-"""A little of SVG: boxes that lay out what is in them. Knows nothing of machines."""
+"""A small library for SVG: boxes that lay out their contents. It is independent of machines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,24 +7,24 @@ from math import ceil, log
 
 FONT_PX = 12
 CHARACTER_PX, BOLD_PX = 7.2, 8.0
-"""The mean width of a character in wide sans-serif fonts of that size: rather too much space than too little."""
+"""The mean width of a character in wide sans-serif fonts of this size, so that no text is too long."""
 LINE_PX = 17
 PAD_PX = 8
 RAGGED_WEIGHT = 1.5
-"""How much places left empty in the last row of a grid count against a good ratio of its sides."""
+"""The weight of empty cells in the last row of a grid, relative to a bad aspect ratio."""
 GAP_PX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Something to draw with its top left corner at 0, 0; sizes in pixels."""
+    """A drawing with its top left corner at 0, 0; sizes in pixels."""
 
     width: float
     height: float
     parts: tuple[str, ...] = ()
-    """SVG elements of its own."""
+    """Its own SVG elements."""
     inner: tuple[tuple[float, float, "Shape"], ...] = ()
-    """Shapes within, at x and y."""
+    """The shapes inside, at x and y."""
 
     def render(self, x: float = 0, y: float = 0) -> list[str]:
         """Return the SVG elements, one a line, moved by *x* and *y*."""
@@ -36,7 +36,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a box looks: the class of its rectangle, and its distances in pixels."""
+    """The style of a box: the class of its rectangle, and its distances in pixels."""
 
     css: str
     pad: float = PAD_PX
@@ -46,7 +46,7 @@ class Style:
 
 
 def text(content: str, css: str = "", *, font_px: float = FONT_PX, bold: bool = False) -> Shape:
-    """A line of text; *font_px* and *bold* say how the class *css* makes it look."""
+    """Return a line of text; *font_px* and *bold* describe the style of the class *css*."""
     attribute = f' class="{css}"' if css else ""
     width = len(content) * (BOLD_PX if bold else CHARACTER_PX) * font_px / FONT_PX
     height = LINE_PX * font_px / FONT_PX
@@ -54,7 +54,7 @@ def text(content: str, css: str = "", *, font_px: float = FONT_PX, bold: bool = 
 
 
 def cell(content: str, style: Style, width: float, height: float) -> Shape:
-    """A small rectangle with centred text and a tooltip."""
+    """Return a small rectangle with centered text and a tooltip."""
     parts = (
         _rect(style, width, height),
         f'<text class="cell" x="{width / 2:g}" y="{height / 2 + 4:g}">{escape(content)}</text>',
@@ -63,7 +63,7 @@ def cell(content: str, style: Style, width: float, height: float) -> Shape:
 
 
 def box(style: Style, lines: Sequence[Shape], body: Shape | None = None) -> Shape:
-    """A rectangle around lines of text and, below them, a body."""
+    """Return a rectangle around lines of text and, below them, a body."""
     stack = [*lines, *([body] if body else [])]
     inner, y = [], style.pad
     for number, shape in enumerate(stack):
@@ -81,12 +81,12 @@ def _rect(style: Style, width: float, height: float) -> str:
 
 
 def stack(shapes: Sequence[Shape], gap: float = GAP_PX) -> Shape:
-    """Shapes below each other."""
+    """Arrange shapes below each other."""
     return grid(shapes, 1, gap)
 
 
 def wrap(shapes: Sequence[Shape], width: float, gap: float = GAP_PX) -> Shape:
-    """Shapes side by side, in as many lines as *width* asks for."""
+    """Arrange shapes side by side, in as many lines as *width* requires."""
     inner: list[tuple[float, float, Shape]] = []
     x = y = height = widest = 0.0
     for shape in shapes:
@@ -99,7 +99,7 @@ def wrap(shapes: Sequence[Shape], width: float, gap: float = GAP_PX) -> Shape:
 
 
 def grid(shapes: Sequence[Shape], columns: int, gap: float = GAP_PX, row_gap: float | None = None) -> Shape:
-    """Shapes in rows of *columns*, each column as wide as its widest."""
+    """Arrange shapes in rows of *columns*, each column as wide as its widest shape."""
     row_gap = gap if row_gap is None else row_gap
     rows = [shapes[start : start + columns] for start in range(0, len(shapes), columns)]
     widths = [max(shape.width for shape in shapes[column::columns]) for column in range(min(columns, len(shapes)))]
@@ -114,7 +114,7 @@ def grid(shapes: Sequence[Shape], columns: int, gap: float = GAP_PX, row_gap: fl
 
 
 def flow(shapes: Sequence[Shape], gap: float = GAP_PX, ratio: float = 1.6) -> Shape:
-    """Shapes in the grid that comes closest to *ratio* of width to height, and has no ragged end where possible."""
+    """Arrange shapes in the grid that is closest to *ratio* of width to height, preferably with a full last row."""
     grids = [grid(shapes, columns, gap) for columns in range(1, len(shapes) + 1)]
     if not grids:
         return Shape(0, 0)
@@ -127,7 +127,7 @@ def flow(shapes: Sequence[Shape], gap: float = GAP_PX, ratio: float = 1.6) -> Sh
 
 
 def document(content: Shape, css: str, definitions: str, title: str) -> str:
-    """A whole SVG file, which needs nothing else."""
+    """Return a self-contained SVG file."""
     width, height = content.width + 2 * PAD_PX, content.height + 2 * PAD_PX
     sizes = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
     font = f'font-family="Helvetica, Arial, sans-serif" font-size="{FONT_PX}"'

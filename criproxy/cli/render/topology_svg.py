@@ -1,4 +1,4 @@
-"""The machine as a picture: boxes within boxes down to threads, in one SVG file that needs nothing else."""
+"""A picture of the machine: nested boxes down to threads, in one self-contained SVG file."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ CORE_PAD_PX = 3
 LEGEND_PX = 480
 DEVICES_PX = 520
 MANY = 256
-"""So many offline CPUs are drawn one by one; of more, the list alone is shown."""
+"""The maximum number of offline CPUs that are drawn individually; more are shown as a list."""
 
 LEVEL_COLOURS = {
     Level.PACKAGE: ("#f3f4f6", "#6b7280"),
@@ -24,10 +24,10 @@ LEVEL_COLOURS = {
     Level.L3: ("#fff7e0", "#d9a406"),
     Level.L2: ("#fdeee4", "#dd7f3b"),
 }
-"""Fill and border of each level."""
+"""The fill and border color of each level."""
 
 KIND_COLOURS = ("#eaf2fd", "#cfe2fb", "#a9cbf5", "#7fb0ee", "#5a98e6", "#3f80d4")
-"""Fills of CPUs from slow to fast."""
+"""The fill colors of CPUs, from slow to fast."""
 ALIKE_COLOUR = KIND_COLOURS[1]
 
 MARK_CSS = {"isolated": "isolated", "forbidden to pods": "forbidden", "offline": "offline"}
@@ -177,7 +177,7 @@ def _walk(outer: Box) -> Iterable[Box]:
 
 
 def _shade(kind: int, kinds: int) -> int:
-    """Spread *kinds* over the colours there are, slowest lightest."""
+    """Return the index of the color for *kind*, with *kinds* spread over all colors."""
     return round(kind * (len(KIND_COLOURS) - 2) / max(kinds - 1, 1))
 
 

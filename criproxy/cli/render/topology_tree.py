@@ -1,4 +1,4 @@
-"""The machine as a tree on a terminal."""
+"""A tree of the machine on a terminal."""
 
 import sys
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ MARK_STYLES = {"isolated": "yellow", "forbidden to pods": "red", "offline": "dim
 
 
 def show(hardware: Hardware) -> None:
-    """Print *hardware* to standard output, with colours where that is a terminal."""
-    # Into a pipe or file, a line is a line however long it is.
+    """Print *hardware* to standard output, with colors if it is a terminal."""
+    # In a pipe or file, lines may have any length.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else UNLIMITED)
     topology = hardware.topology
     root = nest(topology)
@@ -51,7 +51,7 @@ def _grow(tree: Tree, box: Box, hardware: Hardware, extras: Extras) -> None:
 
 
 def _add_extras(tree: Tree, box: Box, hardware: Hardware, extras: Extras) -> None:
-    """Add what has no CPUs of its own."""
+    """Add the memory-only nodes and devices of *box*."""
     for pages in hardware.hugepages:
         if box.level is Level.NODE and pages.node == box.id and pages.total:
             tree.add(words.pages(pages))
@@ -65,7 +65,7 @@ def _add_extras(tree: Tree, box: Box, hardware: Hardware, extras: Extras) -> Non
 
 
 def _line(chain: Sequence[Box], topology: Topology) -> str:
-    """One line for boxes that have the same CPUs."""
+    """Return one line for boxes with the same CPUs."""
     names = []
     for box in chain:
         memory = f" {words.memory(topology.node_by_id[box.id])}" if box.level is Level.NODE else ""

@@ -1,4 +1,4 @@
-"""What the tree and the picture of a machine call its parts."""
+"""The names of the parts of a machine, in the tree and in the picture."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -42,11 +42,11 @@ PCI_CLASSES = {
 """The base classes of the PCI specification, by their two hexadecimal digits."""
 
 MINOR_CLASSES = frozenset({"00", "05", "06", "07", "08", "09", "0a", "0c", "11", "13"})
-"""Those that no workload cares to be close to: bridges, host controllers, sensors. They are counted, not listed."""
+"""Devices whose locality does not matter: bridges, host controllers, sensors. They are counted, not listed."""
 
 
 def size(count_bytes: int) -> str:
-    """A size in the largest binary unit of which there is at least one."""
+    """Format a size in the largest binary unit that does not exceed it."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB")):
         if count_bytes >= 1 << power:
             return f"{count_bytes / (1 << power):.1f}".removesuffix(".0") + f" {unit}"
@@ -54,13 +54,13 @@ def size(count_bytes: int) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """A number and its thing in the plural where that is right."""
+    """Return a number with its noun, in the plural if necessary."""
     plural = thing.removesuffix("y") + "ies" if thing.endswith("ry") else thing + "s"
     return f"{number:,} {thing if number == 1 else plural}"
 
 
 def title(topology: Topology) -> str:
-    """The machine in a line."""
+    """Describe the machine in a line."""
     memory_bytes = sum(node.memory_bytes for node in topology.nodes)
     parts = [
         count(len(topology.packages), "package"),
@@ -74,7 +74,7 @@ def title(topology: Topology) -> str:
 
 
 def name(box: Box) -> str:
-    """What *box* is, without what is in it."""
+    """Return the name of *box*, without its contents."""
     if box.level is Level.PACKAGE and box.id < 0:
         return "package"
     part = "" if box.whole else " (part)"
@@ -82,7 +82,7 @@ def name(box: Box) -> str:
 
 
 def same(box: Box) -> list[Box]:
-    """The box and those within it that have the same CPUs: a package that is one NUMA node with one L3."""
+    """Return the box and those inside with the same CPUs, as in a package with one NUMA node and one L3 cache."""
     chain = [box]
     while len(chain[-1].inside) == 1 and chain[-1].inside[0].cpus == box.cpus:
         chain.append(chain[-1].inside[0])
@@ -90,7 +90,7 @@ def same(box: Box) -> list[Box]:
 
 
 def memory(node: NumaNode) -> str:
-    """Its memory and of which kind."""
+    """Describe the amount and kind of the memory of *node*."""
     if not node.memory_bytes:
         return "memory unknown" if node.normal_memory else "no memory"
     movable = "" if node.normal_memory else ", movable only"
@@ -98,7 +98,7 @@ def memory(node: NumaNode) -> str:
 
 
 def near(topology: Topology, node: NumaNode) -> str:
-    """Which nodes a memory-only *node* is close to; empty where that is not known."""
+    """Return the nodes closest to a memory-only *node*; empty if unknown."""
     close = [other.id for other in topology.nodes if other.cpus and other.cpus <= nearest_cpus(topology, node)]
     if not topology.distances or not close:
         return ""
@@ -106,12 +106,12 @@ def near(topology: Topology, node: NumaNode) -> str:
 
 
 def pages(pages: HugePages) -> str:
-    """The huge pages of one size."""
+    """Describe the huge pages of one size."""
     return f"{pages.total:,} huge pages of {size(pages.size_bytes)}, {pages.free:,} free"
 
 
 def kind(kind: CpuKind) -> str:
-    """One kind of CPUs of a hybrid machine."""
+    """Describe one kind of CPUs of a hybrid machine."""
     speeds = [
         f"{kind.base_khz / 1e6:.1f} GHz base" if kind.base_khz else "",
         f"{kind.max_khz / 1e6:.1f} GHz max" if kind.max_khz else "",
@@ -121,23 +121,23 @@ def kind(kind: CpuKind) -> str:
 
 
 def base_class(device: PciDevice) -> str:
-    """The two digits that say what it is."""
+    """Return the two digits of the base class."""
     return device.class_id.removeprefix("0x").zfill(6)[:2].lower()
 
 
 def pci(device: PciDevice) -> str:
-    """A device in a line."""
+    """Describe a device in a line."""
     ids = f"{device.vendor.removeprefix('0x')}:{device.device.removeprefix('0x')}"
     return f"{PCI_CLASSES.get(base_class(device), 'device')} {device.address} [{ids}]"
 
 
 def major(devices: Iterable[PciDevice]) -> list[PciDevice]:
-    """Devices that workloads use: GPUs, NICs, disks, accelerators."""
+    """Return the devices that workloads use: GPUs, NICs, disks, accelerators."""
     return [device for device in devices if base_class(device) not in MINOR_CLASSES]
 
 
 def minor(devices: Iterable[PciDevice]) -> str:
-    """How many others there are; empty where there are none."""
+    """Return the number of the other devices, in words; empty if there are none."""
     classes = Counter(
         PCI_CLASSES.get(base_class(device), "device") for device in devices if base_class(device) in MINOR_CLASSES
     )
@@ -147,7 +147,7 @@ def minor(devices: Iterable[PciDevice]) -> str:
 
 
 class Extras:
-    """Where under a root box the things without CPUs of their own belong: memory-only nodes and PCI devices."""
+    """The boxes to which memory-only nodes and PCI devices belong, below a root box."""
 
     def __init__(self, root: Box, hardware: Hardware) -> None:
         self._nodes: dict[Box, list[NumaNode]] = {}
@@ -160,16 +160,16 @@ class Extras:
             self._devices.setdefault(home(root, device.local_cpus), []).append(device)
 
     def nodes(self, box: Box) -> list[NumaNode]:
-        """Memory-only nodes closest to all of *box*."""
+        """Return the memory-only nodes closest to all of *box*."""
         return self._nodes.get(box, [])
 
     def devices(self, box: Box) -> list[PciDevice]:
-        """Devices local to all of *box*."""
+        """Return the devices local to all of *box*."""
         return self._devices.get(box, [])
 
 
 def marks(topology: Topology) -> Mapping[str, CpuSet]:
-    """The CPUs that are not like all others, by the word for it; only words that hold for any."""
+    """Return the CPUs with a special property, by its name; only properties that some CPUs have."""
     named = {
         "isolated": topology.isolated_cpus,
         "forbidden to pods": topology.forbidden_cpus,

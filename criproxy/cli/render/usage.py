@@ -17,7 +17,7 @@ from criproxy.usage.history import MINUTE_S, POINTS
 
 Values = dict[str, Any]
 WIDE = 120
-"""From so many columns on there is room for whole ids of cards."""
+"""The minimum width for complete ids of cards."""
 BARS = "▁▂▃▄▅▆▇█"
 MOST_UNKNOWN = 5
 UNGUARDED = "the policy file has no devices section: criproxy does not know which container has which card"
@@ -28,7 +28,7 @@ NO_WATCHER = (
 
 
 def render(values: Values, width: int, height: int | None = None) -> RenderableType:
-    """An answer of the control socket's `usage`, for *width* columns."""
+    """Render an answer to `usage` for *width* columns."""
     values = bounded(values)
     if "error" in values:
         return no_answer(values)
@@ -56,7 +56,7 @@ def _node(values: Values) -> str:
 
 
 def _state(values: Values) -> Iterator[Text]:
-    """Whether what is shown is current, and what is not known."""
+    """Render whether the data is current, and what is unknown."""
     watcher = values["watcher"]
     if not values["guarded"]:
         yield Text(UNGUARDED, style=NOTE)
@@ -111,7 +111,7 @@ def _containers(containers: Sequence[Values], *, wide: bool) -> Table:
 
 
 def _over(containers: Sequence[Values]) -> Iterator[str]:
-    """A line for each container that is over its quota."""
+    """Yield a line for each container that is over its quota."""
     for each in containers:
         for quantity, since in sorted(each["over_since"].items()):
             quota = _QUOTAS.get(quantity, quantity)
@@ -119,7 +119,7 @@ def _over(containers: Sequence[Values]) -> Iterator[str]:
 
 
 _QUOTAS = {"cores": "compute"}
-"""Names of quotas in texts, where they differ from the name of the quantity."""
+"""The names of quotas in texts, if they differ from the name of the quantity."""
 
 
 def _done(each: Values) -> str:
@@ -128,7 +128,7 @@ def _done(each: Values) -> str:
 
 
 def _unknown(found: Sequence[Values]) -> Iterator[str]:
-    """Containers that only the watcher has seen."""
+    """Yield a line about containers that only the watcher knows."""
     for each in found[:MOST_UNKNOWN]:
         text = f"container {each['id'][:SHORT_ID]}, which criproxy does not know, uses {each['memory_mib']} MiB"
         yield f"{text} of {each['card']}"
@@ -137,13 +137,13 @@ def _unknown(found: Sequence[Values]) -> Iterator[str]:
 
 
 def _profiles(profiles: Sequence[Values]) -> Iterator[str]:
-    """A line for each profile."""
+    """Yield a line for each profile."""
     for each in profiles:
         yield f"{each['profile']}: {counted(each['vgpus'], 'vGPU')}, {each['given']} given, {each['free']} free"
 
 
 def _history(values: Values) -> Iterator[RenderableType]:
-    """Two lines for each series: how much memory was used, minute by minute."""
+    """Render two lines for each series: the used memory, minute by minute."""
     totals = {(card["class"], card["id"]): card["total_mib"] for card in values["cards"]}
     granted = {(each["id"], each["card"]): each["memory_granted_mib"] for each in values["containers"]}
     for series in values["history"]:
@@ -158,7 +158,7 @@ def _history(values: Values) -> Iterator[RenderableType]:
 
 
 def _bars(points: dict[int, int], whole: int, now: int) -> str:
-    """A character for each minute of the last hour; a blank where nothing was reported."""
+    """Return a character for each minute of the last hour; a blank without a report."""
     minutes = [points.get(minute) for minute in range(now - POINTS + 1, now + 1)]
     return "".join(" " if each is None else BARS[min(each * len(BARS) // max(whole, 1), 7)] for each in minutes)
 
@@ -168,7 +168,7 @@ def _id(text: str, *, wide: bool) -> str:
 
 
 def _pair(used: float | None, granted: float | None) -> str:
-    """Used of granted."""
+    """Format a used and a granted amount."""
     return _number(used) if granted is None else f"{_number(used)} of {_number(granted)}"
 
 

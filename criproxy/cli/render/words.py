@@ -1,4 +1,4 @@
-"""Words that `status` and `explain` have in common: values of an answer → short texts for people."""
+"""The texts that `status` and `explain` have in common, from the values of an answer."""
 
 import time
 from calendar import timegm
@@ -8,24 +8,24 @@ from criproxy.model.amounts import format_bytes, format_milli
 
 Values = dict[str, Any]
 MOST_NAME = 63
-"""Characters of a name in a cell: no name of a namespace or container that Kubernetes takes is longer."""
+"""The maximum length of a name in a cell: Kubernetes allows no longer names of namespaces and containers."""
 _NAMES = ("namespace", "pod", "container")
 QOS = {"Guaranteed": "Guar", "Burstable": "Burst", "BestEffort": "Best"}
 
 
 def title(row: Values) -> str:
-    """NAMESPACE/POD/CONTAINER, without the parts that nobody sent."""
+    """Return NAMESPACE/POD/CONTAINER, without missing parts."""
     parts = (row["namespace"], row["pod"], row["container"])
     return "/".join(part for part in parts if part) or row["id"]
 
 
 def short_title(row: Values) -> str:
-    """The same for a cell of a table, each part of it cut: as many columns as the longest name make all lines long."""
+    """Return the title for a cell of a table, with each part shortened: the longest name determines the width."""
     return title({key: short(value) if key in _NAMES else value for key, value in row.items()})
 
 
 def short(name: str) -> str:
-    """*name*, without its middle where it is too long for a cell: names of one owner often differ at the end alone."""
+    """Return *name*, without its middle if it is too long for a cell: related names often differ only at the end."""
     if len(name) <= MOST_NAME:
         return name
     begin = MOST_NAME * 2 // 3
@@ -33,8 +33,8 @@ def short(name: str) -> str:
 
 
 def cpu(row: Values) -> str:
-    """Request and limit of CPU, such as ``250m/1`` or ``2``; ``-`` for none; or the total that its pod shares."""
-    if total := row.get("pod_cpu_milli"):  # a daemon of an earlier version does not say it
+    """Return request and limit of CPU, such as ``250m/1`` or ``2``; ``-`` for none; or the total of the pod."""
+    if total := row.get("pod_cpu_milli"):  # missing in answers of earlier versions
         return f"{format_milli(total)} by pod"
     request = _request(row)
     limit = format_milli(row["cpu_limit_milli"]) if row["cpu_limit_milli"] is not None else "-"
@@ -42,25 +42,25 @@ def cpu(row: Values) -> str:
 
 
 def memory(row: Values) -> str:
-    """Limit of memory; ``-`` for none."""
+    """Return the memory limit; ``-`` for none."""
     limit = row["memory_limit_bytes"]
     return format_bytes(limit) if limit else "-"
 
 
 def cpus(text: str) -> str:
-    """``CPU 3`` or ``CPUs 0-3``."""
+    """Return ``CPU 3`` or ``CPUs 0-3``."""
     return f"CPU {text}" if text.isdigit() else f"CPUs {text}"
 
 
 def _request(row: Values) -> str:
     low, high = row["cpu_request_milli"]
-    if not low:  # 0, 1 and 2 milli-CPU look the same, and are as good as nothing
+    if not low:  # 0, 1 and 2 milli-CPU have the same shares, and are almost nothing
         return "-"
     return format_milli(low) if low == high else f"≥{format_milli(low)}"
 
 
 def ago(stamp: str, now_s: float | None = None) -> str:
-    """How long ago a time of an answer was, such as ``3 h 12 min``."""
+    """Return how long ago a time in an answer was, such as ``3 h 12 min``."""
     passed_s = max(0, int((time.time() if now_s is None else now_s) - seconds(stamp)))
     for size_s, unit, small_s, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if passed_s >= size_s:
@@ -70,5 +70,5 @@ def ago(stamp: str, now_s: float | None = None) -> str:
 
 
 def seconds(stamp: str) -> float:
-    """A time of an answer in seconds since the epoch."""
+    """Convert a time in an answer to seconds since the epoch."""
     return timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) + float(f"0{stamp[19:].rstrip('Z') or '.0'}")

@@ -1,4 +1,4 @@
-"""CreateContainer: a place is reserved before the runtime gets the call, and confirmed or given back by its answer."""
+"""CreateContainer: reserve a place before the runtime receives the call, and confirm or release it after the answer."""
 
 import os
 from collections.abc import Callable
@@ -31,25 +31,25 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Ver
 
 @dataclass(slots=True)
 class HeldCreate:
-    """What a held create remembers until its end."""
+    """The state of a held create."""
 
     sandbox_id: str
     place: str
-    """The reservation under which its place is held: its own, or that of the create that it repeats."""
+    """The reservation that holds its place: its own, or that of the create that it repeats."""
     guarding: bool = False
-    """The rule about devices is at it, or has not come to an end."""
+    """Whether the device rules are being applied, or have not returned."""
 
 
 @dataclass(slots=True)
 class Creates:
     """The handlers of CreateContainer.
 
-    `hold` reserves the place; `done` confirms it, or gives it back. It is not reserved earlier: only the create says
-    what the container asks for. Nor later, with the runtime's reply: the cpuset has to be in the message that the
-    runtime gets, and meanwhile other creates are decided, which must not get the same CPUs. It is not confirmed at
-    once, because the id comes with the reply, and a reply that never comes leaves both outcomes open: until lists show
-    which (`Outcomes.create_unknown`), the reservation keeps the CPUs from others. And a create that fails gives the
-    place back only if the kubelet does not repeat it at that moment: both hold one place, and the last one decides.
+    `hold` reserves the place; `done` confirms or releases it. It is not reserved earlier: only the create contains the
+    requests of the container. Nor later, with the runtime's reply: the cpuset has to be in the message that the runtime
+    receives, and other creates that are decided meanwhile must not get the same CPUs. It is not confirmed at once,
+    because the id comes with the reply, and without a reply the outcome is unknown: until lists show it
+    (`Outcomes.create_unknown`), no other container gets the CPUs of the reservation. And a failed create releases the
+    place only if the kubelet does not repeat it at that moment: both share one place, and the last one to end decides.
     """
 
     context: Context
@@ -57,17 +57,17 @@ class Creates:
     outcomes: Outcomes
     devices: DeviceGuard
     inheritance: Inheritance
-    see: Callable[[str, str], None] = lambda _title, _cpus: None
-    """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
+    on_create: Callable[[str, str], None] = lambda _title, _cpus: None
+    """Called for each create with the container's name and the cpuset that the kubelet sent, which may be empty."""
     _sandboxes: NamedSandboxes = field(default_factory=NamedSandboxes)
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
-        """Reserve a place and write it into the message; refuse what does not fit."""
+        """Reserve a place and write it into the message; refuse the call if the container does not fit."""
         request = translate.read(api.CreateContainerRequest, message)
         request.pod_sandbox_id = self.context.state.resolve_pod(request.pod_sandbox_id)
         capacity_bytes = self.context.state.node.topology.capacity_bytes
         container = translate.container(request, _new_reservation(), capacity_bytes)
-        self.see(container.title, request.config.linux.resources.cpuset_cpus)
+        self.on_create(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = HeldCreate(container.pod, container.key)
         self.context.in_flight.create(creating.place)
         self._sandboxes.begin(creating.sandbox_id)
@@ -77,7 +77,7 @@ class Creates:
             creating.guarding = True
             guarded = await self.devices.guard(request, container)
             creating.guarding = False
-            await self._introduce(request, creating)
+            await self._update_pod(request, creating)
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
@@ -90,8 +90,8 @@ class Creates:
             self.context.in_flight.end_create(creating.place)
             creating.place = decision.key
             self.context.in_flight.create(creating.place)
-        if _takes_something(container, decision):
-            await self.context.persister.durable(creating.place)  # else nothing comes of it: see `_give_back`
+        if _must_be_durable(container, decision):
+            await self.context.persister.durable(creating.place)  # if this fails, `_release` undoes the create
         grant = decision.grant
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)
@@ -101,76 +101,76 @@ class Creates:
         return Proceed(rewrite.place(request, cpus, mems, stamp, lift=lift))
 
     def done(self, call: Call, outcome: Outcome) -> bool:
-        """Confirm or give back the place; False if this create had none and may have made a container."""
+        """Confirm or release the place; False if this create had none and may have created a container."""
         if not isinstance(call.context, HeldCreate):
             return outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT)
         place, sandbox_id = call.context.place, call.context.sandbox_id
         self.context.in_flight.end_create(place)
         is_last = self._sandboxes.end(sandbox_id)
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
-            self._sandboxes.made(sandbox_id)
+            self._sandboxes.created(sandbox_id)
         container_id = _created_id(outcome)
         if container_id:
             confirmed = self.context.state.submit(ContainerCreated(place, container_id))
-            # What its message said may be outdated: others were placed while it had no id.
+            # The cpuset in its message may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
         elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._is_made(place):
             self.outcomes.create_unknown(place, sandbox_id)
         elif self._only_reserved(place):
-            self._give_back(call.context, is_last=is_last)
+            self._release(call.context, is_last=is_last)
         else:
-            # The create repeated one of a container that exists: no answer to it, nor a missing one, ends that
-            # container, and what this message said is not in force.
+            # The create repeated one of a container that exists: its outcome does not end that container, and the
+            # cpuset in its message is not in force.
             self.reconciler.enqueue([place], read=True)
         return True
 
     async def without_place(self, call: Call, message: bytes | None, *, shared: bool) -> Verdict:
-        """The create without a place of its own, after its handler failed; the rules about devices hold.
+        """Answer a create whose handler failed, without a place for its container; the device rules still apply.
 
         Args:
-            call: of which nothing is reserved any more afterwards.
-            message: its request; None where it cannot be read.
-            shared: put it on the CPUs that are not exclusive, instead of leaving its cpuset as the kubelet sent it.
+            call: the create; its reservation is released.
+            message: its request; None if it cannot be read.
+            shared: whether to use the CPUs that are not exclusive instead of the cpuset that the kubelet sent.
         """
         container = self.container_of(call, message)
-        hung = isinstance(call.context, HeldCreate) and call.context.guarding  # what the rule raises, it catches
+        hung = isinstance(call.context, HeldCreate) and call.context.guarding  # the device rules catch their own errors
         self.abandon(call)
         if message is None:
             return Proceed()
         request = translate.read(api.CreateContainerRequest, message)
         try:
-            if hung:  # it does not run again: every card is hidden
+            if hung:  # the rules do not run again: every card is hidden
                 self.devices.hide(request, container, TimeoutError("it did not come to an end"))
             else:
                 await self.devices.guard(request, container)
         except Refused as error:
             return Refuse(error.code, str(error))
-        cpus = self.context.state.node.shared_cpus  # now: the rule may have taken seconds
-        if shared and not cpus:  # an empty set would mean all that its pod may use, exclusive CPUs included
+        cpus = self.context.state.node.shared_cpus  # read now: the rules may have taken seconds
+        if shared and not cpus:  # an empty set would mean all CPUs that its pod may use, including exclusive ones
             return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node is exclusive")
         if shared:
             request.config.linux.resources.cpuset_cpus = format_cpuset(cpus)
-        # When it is adopted, this says that criproxy failed at its create: it is placed later.
+        # When the container is adopted, this annotation shows that criproxy failed at its create: it is placed later.
         request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
         return Proceed(request.SerializeToString())
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
-        """The container that a create asks for, at which our own code failed; None for other calls and messages."""
+        """Return the container of a create whose handler failed; None for other calls and unreadable messages."""
         if message is None or BY_PATH[call.method].name != "CreateContainer":
             return None
         place = call.context.place if isinstance(call.context, HeldCreate) else _new_reservation()
-        with suppress(Exception):  # reading it may be what failed: that is reported already
+        with suppress(Exception):  # the read may be the failure itself, which is reported already
             return translate.container(translate.read(api.CreateContainerRequest, message), place)
         return None
 
     def abandon(self, call: Call) -> None:
-        """Give back what a create that we failed at had reserved; at its end its container is adopted."""
+        """Release the reservation of a create whose handler failed; when it ends, its container is adopted."""
         if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None
             self.context.in_flight.end_create(creating.place)
             is_last = self._sandboxes.end(creating.sandbox_id)
             if self._only_reserved(creating.place):
-                self._give_back(creating, is_last=is_last)
+                self._release(creating, is_last=is_last)
 
     def _note_asked(self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int) -> None:
         sent = api.LinuxContainerResources()
@@ -183,15 +183,15 @@ class Creates:
 
         self.context.state.note_later(container, Kind.ASKED, words)
 
-    def _give_back(self, creating: HeldCreate, *, is_last: bool) -> None:
-        """Nothing came of a create: nor, where it *is_last*, of all others in a sandbox that only they have named."""
+    def _release(self, creating: HeldCreate, *, is_last: bool) -> None:
+        """Release the place of a create without a container; if it *is_last* in its sandbox, also the sandbox."""
         others = {one.key for one in self.context.state.node.containers_of(creating.sandbox_id)} - {creating.place}
         gone = PodGone(creating.sandbox_id) if is_last and not others else ContainerGone(creating.place)
         self.context.state.submit(gone)
 
-    async def _introduce(self, request: api.CreateContainerRequest, creating: HeldCreate) -> None:
-        """Add the sandbox to the node if it is unknown, or its new size."""
-        await self.context.state.settled()  # it may be on its way to be forgotten
+    async def _update_pod(self, request: api.CreateContainerRequest, creating: HeldCreate) -> None:
+        """Add the sandbox to the node if it is unknown, or update its size."""
+        await self.context.state.settled()  # the sandbox's removal may be queued
         known = self.context.state.node.pods.get(creating.sandbox_id)
         if known is None:
             self._sandboxes.name(creating.sandbox_id)
@@ -203,7 +203,7 @@ class Creates:
                 await self.context.state.apply(PodResized(known.key, total))
 
     async def _place(self, container: Container) -> Decision:
-        """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
+        """Ask the policy; before it refuses, release the places of containers that have ended meanwhile."""
         state, creating = self.context.state, ContainerCreating(container)
         if state.bypassed:  # no place changes, so the policy need not be asked
             return await state.apply(creating)
@@ -218,39 +218,40 @@ class Creates:
             smaller = as_before(state.node, container, time())
             if smaller is None:
                 raise
-        # The size was refused while it ran; what ran must not be down because of that.
+        # A resize to this size was refused while the container ran; its next attempt must not fail because of that.
         return await state.apply(ContainerCreating(smaller))
 
     def _is_made(self, place: str) -> bool:
-        """Whether *place* is that of a container which the runtime has made."""
+        """Whether *place* belongs to a container that the runtime has created."""
         container = self.context.state.node.containers.get(place)
         return container is not None and container.has_id
 
     def _only_reserved(self, place: str) -> bool:
-        """Whether only the ended create held the place: it has no id, and no other create nor its outcome is open."""
+        """Whether only the create that ended held the place: it has no id, and no create for it is in flight."""
         container, in_flight = self.context.state.node.containers.get(place), self.context.in_flight
         reserved = container is None or container.state is ContainerState.CREATING
         return reserved and not in_flight.is_creating(place) and not in_flight.is_asked(place)
 
 
-def _takes_something(container: Container, decision: Decision) -> bool:
-    """Whether others lose CPUs by a create, or it repeats one: then the runtime must not hear of it unstored.
+def _must_be_durable(container: Container, decision: Decision) -> bool:
+    """Whether the decision must be on disk before the runtime receives the create.
 
-    Who only shares is known again by its stamp, and adopted where it runs: docs/decisions/0038.
+    It must if the create takes CPUs of others, gets exclusive CPUs, or repeats another create. A shared container is
+    recognised by its stamp, and adopted where it runs: docs/decisions/0038.
     """
-    if decision.in_bypass:  # then nobody newly gets exclusive CPUs, and the disk may be what fails
+    if decision.in_bypass:  # no container newly gets exclusive CPUs, and the disk may be what failed
         return False
     grant = decision.grant
     return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
 
 
 def _new_reservation() -> str:
-    """An id that no container has had: 128 random bits."""
+    """Return an unused reservation ID: 128 random bits."""
     return f"r-{os.urandom(16).hex()}"
 
 
 def _created_id(outcome: Outcome) -> str:
-    """The id in the reply of a create that succeeded; empty where there is none or it cannot be read."""
+    """Return the id in the reply of a successful create; empty if there is none or it cannot be read."""
     if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
         with suppress(translate.UnreadableMessage):
             return translate.read(api.CreateContainerResponse, outcome.reply).container_id

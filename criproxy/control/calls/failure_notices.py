@@ -1,4 +1,4 @@
-"""Which calls failed in our handlers, and of which container or pod: in `status` and ``--check`` for an hour."""
+"""Reports calls that failed in our handlers, and their container or pod, in `status` and ``--check`` for an hour."""
 
 from criproxy.control.context import Context
 from criproxy.control.node.state import NodeState
@@ -10,14 +10,14 @@ from criproxy.wire.calls import Call
 def note_failed(
     context: Context, call: Call, error: Exception, outcome: str = "", message: bytes | None = None
 ) -> None:
-    """Remember that our handler of *call* failed; that fails itself without consequences.
+    """Remember that our handler of *call* failed; an error here has no consequences.
 
     Args:
-        context: of the handler.
-        call: whose request names its container or pod.
-        error: why.
-        outcome: what became of it.
-        message: its reply, where only that names it.
+        context: the context of the handler.
+        call: the call; its request names the container or pod.
+        error: why the handler failed.
+        outcome: how the call continued.
+        message: the reply, if only that names the container or pod.
     """
     with context.failures.harmless("a failure"):
         of = f" of {title}" if (title := _title(context.state, call, message)) else ""
@@ -27,7 +27,7 @@ def note_failed(
 
 
 def _title(state: NodeState, call: Call, reply: bytes | None) -> str:
-    """The name of the container or pod of *call*; empty where that cannot be known."""
+    """Return the name of the container or pod of *call*; empty if it is unknown."""
     is_reply = call.request is None
     named = about(call.method, (reply or b"") if is_reply else call.request or b"", is_reply=is_reply)
     container = state.node.containers.get(state.resolve(named.container_id))

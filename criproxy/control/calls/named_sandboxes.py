@@ -1,4 +1,4 @@
-"""Sandboxes that criproxy did not see being made: all that it knows of them is what creates say."""
+"""Sandboxes whose RunPodSandbox criproxy did not see: it knows them only from the creates of their containers."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,33 +6,33 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class NamedSandboxes:
-    """How many creates are under way in each sandbox, and which sandboxes only creates have named.
+    """How many creates are in flight in each sandbox, and which sandboxes only creates have named.
 
-    If no container comes of these creates, the last one that ends lets the sandbox be forgotten. Not the one that named
-    it: others, which may not be decided yet, would lose their places and the annotations of their pod.
+    If none of these creates leads to a container, the sandbox is forgotten when the last of them ends, and not when the
+    one that named it ends: others, which may not be decided yet, would lose their places and their pod's annotations.
     """
 
-    _under_way: Counter[str] = field(default_factory=Counter)
+    _in_flight: Counter[str] = field(default_factory=Counter)
     _only_named: set[str] = field(default_factory=set)
 
     def begin(self, sandbox_id: str) -> None:
-        """A create begins."""
-        self._under_way[sandbox_id] += 1
+        """Record that a create begins."""
+        self._in_flight[sandbox_id] += 1
 
     def name(self, sandbox_id: str) -> None:
-        """It is the first that is heard of the sandbox."""
+        """Record that a create is the first call that names the sandbox."""
         self._only_named.add(sandbox_id)
 
-    def made(self, sandbox_id: str) -> None:
-        """A container was made, or may have been: the runtime has that sandbox."""
+    def created(self, sandbox_id: str) -> None:
+        """Record that a container was created, or may have been: the runtime has that sandbox."""
         self._only_named.discard(sandbox_id)
 
     def end(self, sandbox_id: str) -> bool:
-        """A create has ended; whether it was the last one in a sandbox that only creates have named."""
-        self._under_way[sandbox_id] -= 1
-        if self._under_way[sandbox_id]:
+        """Record the end of a create; return whether it was the last one in a sandbox that only creates have named."""
+        self._in_flight[sandbox_id] -= 1
+        if self._in_flight[sandbox_id]:
             return False
-        del self._under_way[sandbox_id]
+        del self._in_flight[sandbox_id]
         is_only_named = sandbox_id in self._only_named
         self._only_named.discard(sandbox_id)
         return is_only_named

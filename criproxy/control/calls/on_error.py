@@ -1,4 +1,4 @@
-"""What becomes of a held call whose handler failed: our own code never makes the kubelet see an exception's text."""
+"""How held calls continue after their handler failed; the kubelet never gets the text of an unexpected exception."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from criproxy.wire.calls import Call, Proceed, Refuse, Verdict
 
 @dataclass(frozen=True, slots=True)
 class CallFallback:
-    """Decides it as `OnError` says, and nothing of what failed runs again."""
+    """Answers such calls according to `OnError`; the code that failed does not run again."""
 
     context: Context
     creates: Creates
@@ -28,23 +28,23 @@ class CallFallback:
     is_ready: Callable[[], bool]
 
     async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
-        """What becomes of a held call whose handler failed, or whose message cannot be read (None).
+        """Decide about a held call whose handler failed, or whose message cannot be read (None).
 
-        No container starts on exclusive CPUs of another, whatever `OnError` says: StartContainer goes on only where
-        nothing has to be done before it, else the kubelet repeats it; and whose create goes on is adopted before its
-        start.
+        With every setting of `OnError`, no container starts on exclusive CPUs of another: StartContainer continues only
+        if nothing has to be done before it, otherwise the kubelet repeats it; and a container whose create continues is
+        adopted before its start.
         """
         container = self.creates.container_of(call, message)
         try:
             verdict: Verdict = await self._verdict(call, message, error)
-        except Exception as second:  # noqa: BLE001 (whatever it was: the call gets an answer of ours)
+        except Exception as second:  # noqa: BLE001 (after any error, the call needs an answer from criproxy)
             verdict = self._without_verdict(call, error, second)
         with self.context.failures.harmless("what became of a call"):
             self._report(call, container, error, verdict)
         return verdict
 
     def _without_verdict(self, call: Call, error: Exception, second: Exception) -> Refuse:
-        """The answer where what decides after *error* has failed as well; nothing of the call stays reserved."""
+        """Refuse the call if the decision after *error* has failed as well, and release its reservation."""
         note_failed(self.context, call, second, "it was refused")
         self.context.log.error("call not handled after a failure", method=call.method, exc_info=second)
         self.creates.abandon(call)
@@ -78,12 +78,12 @@ class CallFallback:
         if readable is None:
             return _refusal(error)
         if method == "StartContainer":
-            goes_on = await self.starts.anyway(call, readable)
+            continues = await self.starts.may_skip_barrier(call, readable)
         else:
-            goes_on = way is OnError.PASS and method == "UpdateContainerResources" and not has_cpuset(readable)
-        return Proceed() if goes_on else _refusal(error)
+            continues = way is OnError.PASS and method == "UpdateContainerResources" and not has_cpuset(readable)
+        return Proceed() if continues else _refusal(error)
 
 
 def _refusal(error: Exception) -> Refuse:
-    """The status of a call that cannot go on because of *error*; the kubelet retries."""
+    """Return the status of a call that cannot continue because of *error*; the kubelet retries."""
     return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, for_kubelet(error))

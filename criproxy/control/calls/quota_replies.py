@@ -1,7 +1,7 @@
-"""Replies about containers: a CFS quota that was lifted as the kubelet asked for it, and why criproxy stopped one.
+"""Edits of replies about containers: show the CFS quota that the kubelet requested, and why criproxy stopped one.
 
-The kubelet compares the quota with what it wants, and shows why a container has ended. Edits are synchronous and ask
-nothing: all that they need is in the node, or in the container's stamp.
+The kubelet compares the quota with the one that it wants, and shows why a container has ended. Edits are synchronous:
+they use only the node and the container's stamp.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ class Replies:
     incidents: Incidents
 
     def table(self, *, streams_only: bool = False) -> Table:
-        """The rules of the methods that report statuses of containers, in both packages of CRI.
+        """Return the rules of the methods that report statuses of containers, in both packages of CRI.
 
         Args:
-            streams_only: nothing is to be edited now; but a stream that begins now may last until something is.
+            streams_only: only streams, because there is nothing to edit now; a stream may last until there is.
         """
         names = [name for name in STATUSES if METHODS[name].server_streaming or not streams_only]
         return {path: Rule(edit=self._editor(name)) for name in names for path in paths(name)}
@@ -38,16 +38,16 @@ class Replies:
         def edit(call: Call, message: bytes) -> bytes | None:
             try:
                 asked = as_asked(name, message, self._asked)
-                told = changed(name, asked or message, self.incidents.marks(), self.incidents.edit)
+                edited = changed(name, asked or message, self.incidents.marks(), self.incidents.edit)
             except Exception as error:
                 note_failed(self.context, call, error, message=message)
                 raise  # the data plane counts and logs it
-            return told or asked
+            return edited or asked
 
         return edit
 
     def _asked(self, status: api.ContainerStatus) -> CfsQuota | None:
-        """The quota that the kubelet asked for, if the container is ours: only then may we have lifted it."""
+        """Return the quota that the kubelet requested, if criproxy placed the container and so may have lifted it."""
         if known := self.context.state.node.containers.get(status.id):
             return known.asked_quota if known.reservation else None
         stamp = read_stamp(status.annotations)

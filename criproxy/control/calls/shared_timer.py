@@ -1,6 +1,6 @@
 """Time limits of held calls, all on one timer.
 
-`asyncio.timeout` sets up one for each call, which took 30 µs of the 1,100 that a create was delayed.
+`asyncio.timeout` creates one timer for each call, which took 30 µs of the 1,100 µs by which a create was delayed.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Limit:
-    """That of one call."""
+    """The time limit of one call."""
 
     task: asyncio.Task[object]
     due_s: float
@@ -19,12 +19,12 @@ class Limit:
 
 @dataclass(slots=True)
 class Limits:
-    """Cancels the tasks whose limit is over."""
+    """Cancels tasks at their limits."""
 
     _open: dict[Limit, None] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
     _next_s: float = 0.0
-    """When the timer is due, where there is one: it may be earlier than needed, and never later."""
+    """When the timer is due, if there is one: maybe earlier than necessary, but never later."""
 
     def begin(self, limit_s: float) -> Limit:
         """Cancel the current task in *limit_s* seconds, unless `end` comes before."""
@@ -37,7 +37,7 @@ class Limits:
         return limit
 
     def end(self, limit: Limit) -> bool:
-        """Forget *limit*; True if it was over, and nothing else has cancelled the task."""
+        """Remove *limit*; True if it had expired and nothing else has cancelled the task."""
         del self._open[limit]
         return limit.expired and not limit.task.uncancel()
 

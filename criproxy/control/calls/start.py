@@ -1,14 +1,14 @@
 """StartContainer, and the barrier: a start waits until no other container can be running on the CPUs that it gets.
 
-Why not earlier: a container that must give up CPUs runs on them until its cgroup says otherwise, whatever the runtime
-has answered; and an update that gives CPUs counts from before it is sent. So the start waits for both, takes the
-container's lock, in which nothing of ours is sent any more, brings the container into its place, and looks for blockers
-once more.
+Why not earlier: a container that must give up CPUs runs on them until its cgroup shows otherwise, even if the runtime
+has answered OK; and an update that grants CPUs counts from before it is sent. So the start waits for both, takes the
+container's lock, under which criproxy sends no other update, brings the container into its place, and checks for
+blockers again.
 
-Why not later: the container is created, and the kubelet waits. So the start waits for no grow of its own, no memory
-node and no container that shares nothing with it; it goes on with the node's next change after which no blocker is
-left; and after ``barrier_timeout_s``, which all its waits share, the kubelet gets UNAVAILABLE with the blockers' names,
-and repeats the start.
+Why not later: the container is created, and the kubelet waits. So the start does not wait for its own container to get
+more CPUs, for memory nodes, or for containers without CPUs in common; it continues with the node's next change after
+which no blocker is left; and after ``barrier_timeout_s``, the limit of all its waits together, the kubelet gets
+UNAVAILABLE with the blockers' names, and repeats the start.
 
 Which containers block it, and why, is in `reconcile.start_blockers`.
 """
@@ -21,7 +21,7 @@ from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.containers.locks import Busy
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.reconcile.start_blockers import is_in_the_way
+from criproxy.control.reconcile.start_blockers import is_blocking
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
@@ -38,7 +38,7 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Ver
 
 _START = "the kubelet's StartContainer"
 _NAMED = 3
-"""How many blockers the history and a refused start name; the status of a call has little room."""
+"""How many blockers the history and the status of a refused start name; the length of a status is limited."""
 
 
 class Blocked(Exception):
@@ -51,7 +51,7 @@ class Locked:
 
     key: str
     before: Sizes | None = None
-    """For a resize: what the container asked for until then, as it does again if the runtime refuses."""
+    """For a resize: the sizes before it, which count again if the runtime refuses."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Starts:
                 if await self._enter(key, until_s):
                     call.context = Locked(key)
                     return Proceed()
-            if given_up := await self._given_up(key):  # maybe while it waited
+            if given_up := await self._given_up(key):  # it may have happened during the wait
                 return Refuse(StatusCode.FAILED_PRECONDITION, given_up)
         except Blocked as error:
             return self._refused(key, error, str(error))
@@ -89,15 +89,15 @@ class Starts:
         return Proceed()
 
     def _refused(self, key: str, error: Exception, said: str) -> Refuse:
-        """The start of *key* is refused because of *error*, which the kubelet hears as *said*."""
+        """Refuse the start of *key* because of *error*, with the message *said* for the kubelet."""
         self.context.log.warning("start refused", container=key, error=str(error))
         self.context.state.note(key, Kind.WAITED, f"its start was refused: {said}")
         return Refuse(StatusCode.UNAVAILABLE, said)
 
     async def _given_up(self, key: str) -> str:
-        """Why *key* may not start: its place is others' since it was stopped, or another attempt came; else empty.
+        """Return why *key* may not start, if it lost its place when it was stopped or replaced by another attempt.
 
-        No kubelet starts such a container. One that the runtime knows to have ended, it refuses itself.
+        No kubelet starts such a container. If the runtime knows that it has ended, it refuses the start itself.
         """
         container = self.context.state.node.containers.get(key)
         if container is None or container.state is not ContainerState.EXITED:
@@ -109,23 +109,23 @@ class Starts:
             f"container {container.title} was given up before it ran, and has no place any more: make another attempt"
         )
 
-    async def anyway(self, call: Call, message: bytes) -> bool:
-        """Whether the start may go on although `hold` failed: nothing has to be done or waited for before it."""
+    async def may_skip_barrier(self, call: Call, message: bytes) -> bool:
+        """Take the lock if the start may continue although `hold` failed, because nothing has to happen before it."""
         context = self.context
         key = self._key(message)
         grant, applied = context.state.node.grants.get(key), context.state.node.applied.get(key)
         if grant is None or not in_place(grant, applied) or context.locks.busy(key) or self.reconciler.blockers(key):
             return False
-        await context.locks.enter(key, _START)  # at once: it is not busy
-        call.context = Locked(key)  # whatever fails from here on, the call's end gives the lock back
+        await context.locks.enter(key, _START)  # returns at once: the lock is free
+        call.context = Locked(key)  # from here on, the call's end releases the lock even after a failure
         context.in_flight.start(key, StartEvent.SEND)
         return True
 
     async def _wait_for_cpus(self, key: str, until_s: float) -> None:
-        """Return when no other container can be running on CPUs that it must give up and *key* gets.
+        """Wait until no other container can be running on CPUs that it must give up and *key* gets.
 
         Raises:
-            Blocked: not by *until_s*, on the event loop's clock.
+            Blocked: there are blockers left at *until_s*, on the event loop's clock.
         """
         begun_s, waited_for, enqueued = monotonic(), self._named(self.reconciler.blockers(key)), set[str]()
         try:
@@ -134,18 +134,18 @@ class Starts:
                     for blocker in set(blockers) - enqueued:
                         self.reconciler.enqueue([blocker], read=self.context.in_flight.is_unread(blocker))
                     enqueued.update(blockers)
-                    await self._gives_way(blockers[-1], key)
+                    await self._wait_for(blockers[-1], key)
         except TimeoutError:
-            if key in self.context.state.node.grants:  # else it has gone in that moment
+            if key in self.context.state.node.grants:  # otherwise it was removed at that moment
                 raise Blocked(self._refusal(key)) from None
         if waited_for:
             waited_ms = round((monotonic() - begun_s) * 1000, 1)
             text = f"its start waited {waited_ms:g} ms until its CPUs were left by {waited_for}"
             self.context.state.note(key, Kind.WAITED, text, waited_ms=waited_ms)
 
-    async def _gives_way(self, other: str, key: str) -> None:
-        """Return when *other* blocks *key* no longer: so long the rest need not be compared, and they may be many."""
-        while is_in_the_way(self.context.state.node, key, self.reconciler.excess(), other):
+    async def _wait_for(self, other: str, key: str) -> None:
+        """Wait until *other* no longer blocks *key*: until then the others, maybe many, need not be checked."""
+        while is_blocking(self.context.state.node, key, self.reconciler.excess(), other):
             await self.context.state.changed()
 
     def _refusal(self, key: str) -> str:
@@ -164,16 +164,16 @@ class Starts:
         return ", ".join(names) + (f" and {rest} others" if rest > 0 else "")
 
     async def _enter(self, key: str, until_s: float) -> bool:
-        """Take the lock with everything in order; False (without the lock) if something changed meanwhile.
+        """Take the lock, and bring the container into its place; False (without the lock) if it cannot start yet.
 
         Raises:
-            Blocked: it is not free by *until_s*, on the event loop's clock.
+            Blocked: the lock is not free by *until_s*, on the event loop's clock.
         """
         context, is_sent = self.context, False
         try:
             await context.locks.enter(key, _START, until_s)
         except Busy as error:
-            if (container := context.state.node.containers.get(key)) is None:  # it has gone meanwhile
+            if (container := context.state.node.containers.get(key)) is None:  # it was removed meanwhile
                 return False
             after = f"after {context.settings.barrier_timeout_s:g} s {error} has not ended in the runtime"
             raise Blocked(f"container {container.title} cannot start yet: {after}") from None
@@ -188,23 +188,23 @@ class Starts:
         return is_sent
 
     def done(self, call: Call, outcome: Outcome) -> None:
-        """Apply what came of the start, and give the lock back when that is decided."""
+        """Apply the outcome of the start, and release the lock when that is decided."""
         if isinstance(call.context, Locked):
             self._ended(call.context.key, outcome.kind)
         if call.request is None:
             return
         key = self._key(call.request)
-        self.resync.touch(key)  # lists from before it say nothing of the container
+        self.resync.touch(key)  # lists from before the start are outdated for this container
         known = self.context.state.node.containers.get(key)
         if outcome.kind is OutcomeKind.OK and known and known.state is ContainerState.EXITED:
-            self.resync.soon()  # it was given up for a later attempt meanwhile, and runs
+            self.resync.soon()  # a later attempt has replaced it meanwhile, but it runs
         had_no_place = not isinstance(call.context, Locked)  # it had no place when the start began
         may_run = outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN)
         if had_no_place and may_run and key in self.context.state.node.containers:  # it may have been adopted since
             self.outcomes.ask(key)
 
     def _ended(self, key: str, outcome: OutcomeKind) -> None:
-        """Apply *outcome*; whatever fails at that, the lock is given back afterwards."""
+        """Apply *outcome*, and release the lock afterwards even if that fails."""
         decided: asyncio.Future[Decision] | None = None
         try:
             decided = self._apply(key, outcome)
@@ -215,7 +215,7 @@ class Starts:
                 self._leave(key)
 
     def _apply(self, key: str, outcome: OutcomeKind) -> "asyncio.Future[Decision] | None":
-        """Submit what came of the start; None where nothing has to be decided."""
+        """Submit the outcome of the start; None if it needs no decision."""
         state, in_flight = self.context.state, self.context.in_flight
         if outcome is OutcomeKind.OK:
             started = state.submit(ContainerStarted(key))
@@ -226,13 +226,13 @@ class Starts:
             self.outcomes.start_unknown(key)
             return state.submit(UnknownOutcome(key))
         in_flight.start(key, StartEvent.ANSWER)
-        if outcome is OutcomeKind.FAILED:  # it has exited then: the runtime says so
+        if outcome is OutcomeKind.FAILED:  # it has probably exited: ask the runtime
             self.outcomes.ask(key)
         return None
 
     def _leave(self, key: str) -> None:
-        self.context.locks.leave(key)  # first: whatever fails here, nobody waits for it for ever
-        self.context.state.stir()
+        self.context.locks.leave(key)  # first: a failure below must not leave the lock held
+        self.context.state.notify()
         self.reconciler.enqueue([key], read=True)
 
     def _key(self, message: bytes) -> str:

@@ -32,14 +32,14 @@ from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, Outcome
 
 
 class Overdue(Fault):
-    """A handler of ours took too long; what it had done for the call is undone at the call's end."""
+    """A handler took too long; its effects are undone when the call ends."""
 
     hung = True
 
 
 @dataclass(slots=True)
 class Handlers:
-    """One function per watched method; held ones wait until the node is known."""
+    """One function for each watched method; handlers of held calls wait until the node is known."""
 
     context: Context
     outcomes: Outcomes
@@ -52,7 +52,7 @@ class Handlers:
     limits: Limits = field(default_factory=Limits)
 
     def table(self) -> Table:
-        """The rules of all calls that the controller holds or watches; `quota_replies` has those of edited replies."""
+        """Return the rules of all calls that are held or watched; `quota_replies` has the rules for edited replies."""
         known, watch = self._known, self._watch
         rules = {
             "RunPodSandbox": watch(api.RunPodSandboxRequest, self.sandbox_run),
@@ -69,7 +69,7 @@ class Handlers:
         return {path: rule for name, rule in rules.items() for path in paths(name)}
 
     def sandbox_run(self, run: api.RunPodSandboxRequest, outcome: Outcome) -> None:
-        """A sandbox was made; criproxy learns of one of unknown outcome from its first container."""
+        """Add a sandbox that was created; if the outcome is unknown, its first container adds it."""
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
             pod = translate.pod(run.config, sandbox_id)
@@ -77,28 +77,28 @@ class Handlers:
             self.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, stop: api.StopPodSandboxRequest, outcome: Outcome) -> None:
-        """All containers of a sandbox have ended."""
+        """Apply that all containers of a sandbox have ended."""
         self._sandbox(stop.pod_sandbox_id, outcome, PodStopped)
 
     def sandbox_removed(self, remove: api.RemovePodSandboxRequest, outcome: Outcome) -> None:
-        """A sandbox is gone with all its containers."""
-        if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will show it
+        """Apply that a sandbox is gone with all its containers."""
+        if outcome.kind is OutcomeKind.OK:  # otherwise it may still run, with its cards; a list will show that
             key = self.context.state.resolve_pod(remove.pod_sandbox_id)
             self.devices.sandbox_removed(key)
             self.context.state.forget_refused({key, remove.pod_sandbox_id})
         self._sandbox(remove.pod_sandbox_id, outcome, PodGone)
 
     def sandbox_resized(self, update: api.UpdatePodSandboxResourcesRequest, outcome: Outcome) -> None:
-        """The pod has another size, and the runtime may have changed its containers."""
+        """Apply the new size of a pod, and check its containers, which the runtime may have changed."""
         key = self.context.state.resolve_pod(update.pod_sandbox_id)
         if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
-            # Whatever the runtime says (containerd does not know this call before 2.3), the kubelet goes on with it.
+            # The kubelet continues with this size even after an error (containerd before 2.3 does not know this call).
             self.context.state.submit(PodResized(key, sizes.pod_total(update.resources)))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
             self.context.tasks.spawn(f"resync {key}", self.resync.of_sandbox(key))
 
     def sandbox_restored(self, call: Call, outcome: Outcome) -> None:
-        """A pod came back from a checkpoint: its containers run without a create or a start of theirs."""
+        """List the containers of a pod that was restored from a checkpoint: they run without a create or a start."""
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             key = translate.read(api.RestorePodResponse, outcome.reply).pod_sandbox_id
             self.context.tasks.spawn(f"resync {key}", self.resync.of_sandbox(key))
@@ -106,12 +106,12 @@ class Handlers:
             self.resync.soon()
 
     def container_created(self, call: Call, outcome: Outcome) -> None:
-        """A create ended; a container that we did not place is adopted."""
+        """Handle the end of a create; if criproxy did not place the container, adopt it."""
         if not self.creates.done(call, outcome):
             self.resync.soon()
 
     def container_stopped(self, stop: api.StopContainerRequest, outcome: Outcome) -> None:
-        """A container has ended and gives up its place; one that never ran may still be started."""
+        """Apply that a container has ended and loses its place; one that never ran may still be started."""
         key = self.context.state.resolve(stop.container_id)
         self.resync.touch(key)
         container = self.context.state.node.containers.get(key)
@@ -123,14 +123,14 @@ class Handlers:
             self.context.state.submit(ContainerExited(key))
 
     def container_removed(self, remove: api.RemoveContainerRequest, outcome: Outcome) -> None:
-        """A container is gone."""
+        """Apply that a container is gone."""
         key = self.context.state.resolve(remove.container_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
             self.context.state.submit(ContainerGone(key))
         else:
             self._ask(key, outcome)
-            self._may_go_on(outcome)
+            self._check_removal(outcome)
 
     def _sandbox(self, sandbox_id: str, outcome: Outcome, event: type[PodStopped | PodGone]) -> None:
         key = self.context.state.resolve_pod(sandbox_id)
@@ -145,15 +145,15 @@ class Handlers:
             self._ask(container.key, outcome)
         pod = self.context.state.node.pods.get(key)
         if event is PodGone or (pod and pod.uid in self.context.state.node.kept):
-            self._may_go_on(outcome)
+            self._check_removal(outcome)
 
-    def _may_go_on(self, outcome: Outcome) -> None:
-        """Compare again when a removal that may be in flight after its call has ended."""
+    def _check_removal(self, outcome: Outcome) -> None:
+        """Resync again later after a failed removal, which may continue in the runtime after its call."""
         if outcome.kind is not OutcomeKind.NOT_SENT:
-            self.resync.unsettled()
+            self.resync.check_removals()
 
     def _keep_starts(self, sandbox: str) -> None:
-        """Containers that are just being started keep their places: the stop of their sandbox does not end them."""
+        """Keep the places of containers whose start is in flight: the stop of their sandbox does not end them."""
         in_flight = self.context.in_flight
         for container in self.context.state.node.containers_of(sandbox):
             key, is_unknown = container.key, container.state is ContainerState.UNKNOWN
@@ -166,13 +166,13 @@ class Handlers:
                 self.outcomes.ask(key)
 
     def _ask(self, key: str, outcome: Outcome) -> None:
-        """Ask for the state of a container after a call that should have ended it did not say so."""
+        """Query the state of a container after a call that should have ended it, but did not report that."""
         container = self.context.state.node.containers.get(key)
         if container and container.has_id and outcome.kind is not OutcomeKind.NOT_SENT:
             self.outcomes.ask(key)
 
     def _watch(self, kind: type[translate.M], handler: Callable[[translate.M, Outcome], None]) -> Rule:
-        """A rule for calls that pass; the runtime refuses those without a request here: too large or malformed."""
+        """Return a rule for watched calls; the runtime refuses those without a request: too large or malformed."""
 
         def done(call: Call, outcome: Outcome) -> None:
             if call.request is not None:
@@ -181,7 +181,7 @@ class Handlers:
         return self._rule(done)
 
     def _rule(self, done: DoneHandler, hold: HoldHandler | None = None) -> Rule:
-        """A rule; where applying a call's end fails, the runtime is asked what is true."""
+        """Return a rule that resyncs with the runtime if applying the end of a call fails."""
 
         def checked(call: Call, outcome: Outcome) -> None:
             try:
@@ -194,7 +194,10 @@ class Handlers:
         return Rule(hold=hold, done=checked)
 
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
-        """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
+        """Return a handler that waits until the node is known and then calls *hold*, all within a time limit.
+
+        With *hurry*, the limit is shorter during an automatic bypass.
+        """
         state, settings, limits = self.context.state, self.context.settings, self.limits
 
         async def when_known(call: Call, message: bytes) -> Verdict:

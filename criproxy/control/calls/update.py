@@ -1,7 +1,7 @@
-"""The kubelet's UpdateContainerResources: a new size is placed, and our cpuset goes with the call.
+"""The kubelet's UpdateContainerResources: place the new size, and write our cpuset into the call.
 
-Both kinds come here: a resize comes without a cpuset; the kubelet's CPU manager (static) sends one of its own, which is
-replaced with ours, and a notice says so.
+There are two kinds of calls: a resize has no cpuset; the kubelet's static CPU manager sends its own cpuset, which
+criproxy replaces and reports in a notice.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Ver
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
-    """Cpusets that the kubelet sends, which are replaced with ours."""
+class KubeletCpusets:
+    """Cpusets that the kubelet sends, which criproxy replaces with its own."""
 
     title: str
-    """Of the container of the last one."""
+    """The container of the last one."""
     cpus: str
     times: int
     """How many there were since the start."""
     at_s: float
-    """When the last one came, in seconds since the epoch."""
+    """When the last one arrived, in seconds since the epoch."""
 
     def sentence(self) -> str:
-        """What is wrong, and what would be right."""
+        """Return the notice: the problem, and how to correct it."""
         when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
         return (
             "the kubelet's CPU manager, or another criproxy on this runtime, also sets cpusets "
@@ -60,14 +60,14 @@ class Updates:
     reconciler: Reconciler
     outcomes: Outcomes
     refused: RefusedResizes
-    foreign: Foreign | None = None
-    """The last cpuset that the kubelet sent; None if it never did, or sets none any more."""
+    kubelet_cpusets: KubeletCpusets | None = None
+    """The last cpuset that the kubelet sent; None if it never sent one, or no longer does."""
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
-        """Place a new size, and send the call on with our cpuset.
+        """Place a new size, and forward the call with our cpuset.
 
-        It carries what the container may have at this moment: the container shrinks with the call, and grows after it,
-        as soon as others have made room.
+        The cpuset is what the container may have at this moment: the container shrinks with the call, and grows after
+        it, as soon as others have left the CPUs.
         """
         request = translate.read(api.UpdateContainerResourcesRequest, message)
         context = self.context
@@ -86,13 +86,13 @@ class Updates:
             return Proceed()
         if cpus := request.linux.cpuset_cpus:
             container = context.state.node.containers.get(key)
-            self._note_foreign(container.title if container else key, cpus)
+            self._note_cpuset(container.title if container else key, cpus)
         context.in_flight.send(key, ours.cpus)
         quota = quota_for(context.state.node, key, ours)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
 
     def _busy(self, key: str, error: Busy) -> Refuse:
-        """The answer to a resize of *key* beside something else that hangs in the runtime; the kubelet repeats it."""
+        """Refuse a resize of *key* while another call about it hangs in the runtime; the kubelet repeats the resize."""
         context, after_s = self.context, self.context.settings.barrier_timeout_s
         container = context.state.node.containers.get(key)
         title = container.title if container else key[:SHORT_ID]
@@ -102,7 +102,7 @@ class Updates:
         return Refuse(StatusCode.UNAVAILABLE, said)
 
     async def _refuse(self, call: Call, request: api.UpdateContainerResourcesRequest, error: Exception) -> None:
-        """Remember the size that was refused; note it unless the kubelet only repeats it."""
+        """Remember the size that was refused, and record it unless the kubelet only repeats it."""
         context = self.context
         context.counters.resizes_refused += 1
         if not isinstance(call.context, Locked) or call.context.before is None:
@@ -117,18 +117,18 @@ class Updates:
                 await context.state.apply(ResizeRefused(key, sizes, time()))
 
     async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
-        """Take the lock of *key* and place it anew if it asks for another size.
+        """Take the lock of *key*, and place it again if its size changes.
 
         Raises:
-            Busy: something else about the container has not ended for ``barrier_timeout_s``.
-            NotEnough: it does not fit, even with the places of containers that have ended meanwhile.
+            Busy: another call about the container has not ended for ``barrier_timeout_s``.
+            NotEnough: it does not fit, even after the places of ended containers were released.
             Fault: the policy failed.
         """
         until_s = asyncio.get_running_loop().time() + self.context.settings.barrier_timeout_s
         try:
             await self._place(call, key, request, until_s, is_first=True)
         except NotEnough:
-            # Without the lock: this container itself may have ended, and that is found out there.
+            # Release the lock first: this container itself may have ended, and `release_exited` reads it.
             call.context = None
             self.context.locks.leave(key)
             await self.outcomes.release_exited()
@@ -145,40 +145,40 @@ class Updates:
         sizes, call.context = self._sizes(container, request), Locked(key, container.sizes)
         if sizes == container.sizes and not container.desired:
             return
-        if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was noted already
+        if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was recorded already
             with self.context.failures.harmless("what a resize asks for"):
                 wishes = asked_anew(request.linux, container.resized(sizes))
                 state.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
         await state.apply(ContainerResized(key, sizes))
-        with suppress(StoreError, CannotBeStored):  # it goes on in memory, and `--check` says so
+        with suppress(StoreError, CannotBeStored):  # the state stays in memory, and `--check` reports that
             await self.context.persister.durable(key)
 
     def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
         return sizes_after(request.linux, container, self.context.state.node.topology.capacity_bytes)
 
     def done(self, call: Call, outcome: Outcome) -> None:
-        """Give the lock back, then read what the container has; a resize that did not happen is undone."""
+        """Release the lock, then read what the container has; undo a resize that was not applied."""
         if not isinstance(call.context, Locked):
             return
         key, before = call.context.key, call.context.before
-        self.context.locks.leave(key)  # first: whatever fails here, nobody waits for it for ever
+        self.context.locks.leave(key)  # first: a failure below must not leave the lock held
         if before and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
             believe(self.context, key, before)
         if before and outcome.kind is OutcomeKind.UNKNOWN:
             self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, before))
         self.reconciler.enqueue([key], read=True)
 
-    def see_create(self, title: str, cpus: str) -> None:
-        """A create of the container *title* came with that cpuset: with a CPU manager each has one, without it none."""
+    def on_create(self, title: str, cpus: str) -> None:
+        """Note the cpuset in the create of the container *title*: every create has one if a CPU manager is active."""
         if cpus:
-            self._note_foreign(title, cpus)
-        elif self.foreign is not None:
-            self.foreign = None
+            self._note_cpuset(title, cpus)
+        elif self.kubelet_cpusets is not None:
+            self.kubelet_cpusets = None
             self.context.log.info("the kubelet no longer sets cpusets", container=title)
 
-    def _note_foreign(self, title: str, cpus: str) -> None:
-        times = self.foreign.times + 1 if self.foreign else 1
-        self.foreign = Foreign(title, cpus, times, time())
+    def _note_cpuset(self, title: str, cpus: str) -> None:
+        times = self.kubelet_cpusets.times + 1 if self.kubelet_cpusets else 1
+        self.kubelet_cpusets = KubeletCpusets(title, cpus, times, time())
         if times == 1:
             self.context.log.warning(
                 "the kubelet also sets cpusets: switch its CPU manager off (cpuManagerPolicy: none)",

@@ -1,4 +1,4 @@
-"""Keeping the last policy file that was in force, for as long as the daemon runs."""
+"""Saves the last good policy file while the daemon runs."""
 
 import asyncio
 from contextlib import suppress
@@ -9,34 +9,34 @@ from criproxy.observe.logger import Log
 from criproxy.store.last_good import NAME, GoodFile, write_good
 
 RETRY_S = 10.0
-"""Pause before a disk that failed is tried again."""
-LOOK_S = 60.0
-"""How often it is looked whether what was kept is still there: somebody may have removed the state directory."""
+"""Pause before a failed write is retried."""
+CHECK_S = 60.0
+"""How often to check that the saved file still exists: an administrator may have removed the state directory."""
 CLOSE_S = 1.0
-"""How long an end waits for the disk."""
+"""How long `close` waits for the disk."""
 
 
 @dataclass(slots=True, repr=False)
 class PolicyFileKeeper:
-    """Writes the last good file in the background, again and again while the disk fails, and anew where it was lost."""
+    """Writes the last good file in the background; retries while the disk fails, and writes it again if it is lost."""
 
     state_dir: Path
     log: Log
     problem: str = ""
-    """Why the file in force is not the one that a start with a bad file would go on with; empty where it is."""
+    """Why the saved file is not the one in force; empty if it is."""
     _wanted: GoodFile | None = None
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _closing: bool = False
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def keep(self, good: GoodFile) -> None:
-        """Keep *good* soon, if it says anything, in place of what was asked for before."""
+        """Save *good* soon, unless it is empty, in place of the former one."""
         if good.text:
             self._wanted = good
             self._news.set()
 
     async def run(self) -> None:
-        """Write what is to be kept whenever it is not there, until `close`."""
+        """Write the file whenever it is missing or outdated, until `close`."""
         while True:
             self._news.clear()
             if self._wanted is not None:
@@ -44,12 +44,12 @@ class PolicyFileKeeper:
             if self._closing and not self._news.is_set():
                 break
             with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_S if self.problem else LOOK_S):
+                async with asyncio.timeout(RETRY_S if self.problem else CHECK_S):
                     await self._news.wait()
         self._ended.set()
 
     async def close(self) -> None:
-        """Give what is not kept yet a last chance, for `CLOSE_S` at most."""
+        """Try once more to write a file that is not saved yet, for `CLOSE_S` at most."""
         self._closing = True
         self._news.set()
         with suppress(TimeoutError):

@@ -1,7 +1,7 @@
-"""The configuration of this node as the controller wants it: a policy, and what its file says beside that.
+"""The configuration of this node for the controller: the policy, and the settings in its file.
 
-Nothing comes into force that `criproxy check` refuses: start and reload ask the same judge (`config.load.judge`) about
-the same machine. The only file that may ask for what the machine has not is one that was good before.
+No file comes into force that `criproxy check` rejects: start and reload use the same function (`config.load.judge`)
+with the same machine. Only a file that was good before may require CPUs or devices that the machine does not have.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from criproxy.control.settings import Adopt, OnError, Promote, Settings
-from criproxy.discovery.named import host_reader
+from criproxy.discovery.host_paths import host_reader
 from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.fallback import Fallback
 from criproxy.errors import ConfigError
@@ -38,23 +38,23 @@ _LOGGED = 10
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What one policy file says."""
+    """The content of one policy file."""
 
     policy: Policy
     settings: Settings
     source: Path | None
-    """None: there is no file, and so no container is placed."""
+    """None: there is no file, so that no container is placed."""
     misfits: tuple[str, ...] = ()
-    """What the file asks for and the machine has not any more, and where it says so."""
+    """What the file requires but the machine no longer has, with the location in the file."""
     good: GoodFile = field(default_factory=GoodFile)
-    """The same to be kept for the next start; empty unless all of it is in force."""
+    """The file to save for the next start; empty unless all of it is in force."""
     problem: str = ""
-    """Why the file of this node is not in force, a line for each mistake; empty where it is."""
+    """Why the file of this node is not in force, one line for each mistake; empty if it is."""
     instead: str = ""
-    """What is in force in its place, in a sentence for people."""
+    """Which configuration is in force instead, in a sentence for people."""
 
     def log_to(self, log: Log) -> None:
-        """Log what is in force now, and loudly what is not as its file says."""
+        """Log the configuration in force, and as errors what differs from the file."""
         log_mistakes(log, self.problem, self.instead)
         if self.source is None and not self.problem:
             log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
@@ -66,18 +66,18 @@ class Configuration:
 
 
 def log_mistakes(log: Log, problem: str, instead: str) -> None:
-    """Log why a policy file is not in force, a line for each mistake, and what is in force *instead*."""
+    """Log why a policy file is not in force, one line for each mistake, and what is in force *instead*."""
     for mistake in problem.splitlines()[:_LOGGED]:
         log.error("the policy file cannot be used", instead=instead, mistake=mistake)
 
 
 class BadFile(ConfigError):
-    """The policy file of this node cannot be used; a line for each mistake."""
+    """The policy file of this node cannot be used; the text has one line for each mistake."""
 
     def __init__(self, text: str, report: "Report | None" = None) -> None:
         super().__init__(text)
         self.report = report
-        """What came of reading it; None where it was not found."""
+        """The report about the file; None if it was not found."""
 
 
 def load_configuration(
@@ -88,18 +88,18 @@ def load_configuration(
     required: bool = False,
     good: Collection[str] = (),
 ) -> Configuration:
-    """Read the policy file of this node and judge it; may block, and imports what only files need.
+    """Read the policy file of this node and check it. May block; imports modules that only files need.
 
     Args:
         config: a file or directory; None: `DEFAULT_CONFIG`, which may be absent.
         topology: the machine.
-        base: settings that no file has a say in.
-        required: the file may not be absent: there was one.
-        good: `Settings.configuration` of files that were good: of such a one what the machine has not any more is left
-            out, as long as there is a rest.
+        base: settings that files do not set.
+        required: whether a missing file is an error, because there was one before.
+        good: `Settings.configuration` of files that were good: from such a file, CPUs and devices that the machine no
+            longer has are omitted, as long as some remain.
 
     Raises:
-        BadFile: it is wrong, or absent though it may not be.
+        BadFile: the file is invalid, or missing although *required*.
     """
     if config is None and not required and not os.path.lexists(DEFAULT_CONFIG):
         none = replace(base, policy_name="none", configuration="", apply_all=False, devices=None)
@@ -116,13 +116,13 @@ def load_configuration(
 
 
 def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topology, base: Settings) -> Configuration:
-    """What is in force at a start with a *bad* file: the last *good* one, else the fallback; may block.
+    """Return the configuration for a start with a *bad* file: the last *good* one or the fallback. May block.
 
     Args:
-        bad: what is wrong with the file.
-        good: the last file that was in force; None where none is known.
+        bad: the mistakes in the file.
+        good: the last file that was in force; None if none is known.
         topology: the machine.
-        base: settings that no file has a say in, and with `configuration` the node's: the fallback changes nothing.
+        base: settings that files do not set, with the node's `configuration`: the fallback does not change it.
     """
     if bad.report is not None:
         with suppress(BadFile):  # a node that lost a CPU over a reboot must come up
@@ -160,7 +160,7 @@ def _rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuratio
 
 
 def _made(report: "Report", topology: Topology, base: Settings, good: Collection[str]) -> Configuration:
-    """The configuration of a judged file; raises BadFile."""
+    """Return the configuration of a checked file; raise BadFile."""
     file, policy = report.settings, report.policy
     misfits: tuple[str, ...] = ()
     if report.unfit is not None and report.unfit.digest() in good and report.unfit.options.rest(topology):
@@ -180,7 +180,7 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
         configuration=file.digest(),
     )
     policy = CheckedPolicy(policy, common.policy, file.options) if file.external else policy
-    kept = GoodFile() if misfits else _kept(file, report.text or "")  # what is kept was good on all of the machine
+    kept = GoodFile() if misfits else _kept(file, report.text or "")  # save only what fits the whole machine
     return Configuration(policy, settings, file.source, misfits, kept)
 
 

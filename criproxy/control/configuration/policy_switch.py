@@ -1,7 +1,7 @@
-"""Whether containers are placed: the policy in force, another one at any time, and the release of all containers.
+"""Switches the policy at run time, and releases all containers.
 
-With the policy none nothing is held or watched, unless there are rules about devices, or places from before that have
-to be given back. Containers that came unseen are found before another policy decides anything.
+With the policy none, no call is held or watched, unless there are device rules, or grants from before that have to be
+released. Containers that were created unseen are discovered before another policy decides.
 """
 
 import asyncio
@@ -29,86 +29,86 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 
-LEARN_S = 5.0
-"""How long a change of the policy waits for a list of the containers that came unseen."""
-SETTLE_S = 20.0
-"""How long the command waits for its updates; they go on after that."""
+DISCOVER_S = 5.0
+"""How long a change of the policy waits for a list of the containers that were created unseen."""
+UPDATES_S = 20.0
+"""How long the command waits for its updates, which continue after that."""
 GIVEN_UP = 2
-"""An update that failed so often is not waited for; it is tried again all the same."""
+"""The number of failures after which the command no longer waits for an update, which is still retried."""
 
 
 @dataclass(slots=True)
 class PolicySwitch:
-    """Switches policies; `changed` is called whenever what is held, or `Node.released`, may differ."""
+    """Switches policies; `changed` is called whenever the table of held calls, or `Node.released`, may change."""
 
     context: Context
     reconciler: Reconciler
     resync: Resync
     begin: Callable[[], None]
-    """Called when something is held for the first time: find out what runs."""
+    """Called when calls are held for the first time, to find out what runs."""
     changed: Callable[[], None] = lambda: None
     active: bool = False
     """Whether calls are held and watched."""
     edits: bool = False
     """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
-    """Which reserved CPUs were exclusive to pods when the policy in force, with ``apply: new``, reserved them."""
+    """By pod: CPUs that were exclusive to it when the policy in force, with ``apply: new``, reserved them."""
     _lifted: LiftedQuotas = field(default_factory=LiftedQuotas)
     _begun: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One change after the other."""
+    """Serialises changes."""
 
     @property
     def places(self) -> bool:
-        """Whether the policy is another than none."""
+        """Whether the policy is not none."""
         return not isinstance(self.context.state.policy, NonePolicy)
 
     @property
     def _is_needed(self) -> bool:
-        """Whether there is anything to hold or watch calls for."""
+        """Whether calls have to be held or watched."""
         return self.places or bool(self.context.settings.devices) or bool(self._node.grants)
 
     def start(self) -> None:
-        """Begin to find out what runs, and go on as the node was left; returns at once."""
-        self._see_reserved(self._node, apply_all=self.context.settings.apply_all)
+        """Begin to find out what runs, and continue with the stored node. Return at once."""
+        self._update_reserved(self._node, apply_all=self.context.settings.apply_all)
         if self._is_needed:
-            self.context.tasks.forever("go on as the node was left", self._go_on_when_known)
+            self.context.tasks.forever("go on as the node was left", self._resume_when_known)
             self._activate()
         else:
-            self._go_on()
+            self._resume()
 
     async def change(self, policy: Policy, settings: Settings) -> Decision:
-        """Go on with another *policy* and other *settings*; ends a release, unless the configuration is that of before.
+        """Switch to another *policy* and other *settings*; end a release, unless the configuration is unchanged.
 
-        Where no calls were held before, they are from now on, and the runtime is asked what runs; only then the policy
-        decides. Not earlier: it would place containers on CPUs on which unknown ones run. But not later than `LEARN_S`
-        either: a runtime that is away would keep the new file out of force, and held calls wait for its answer anyway,
-        so that no new container is placed before it. Calls that are held at this moment are decided by the policy that
-        is in force when their event has its turn: events keep their order, so no call is decided by a mixture of both.
+        If no calls were held before, they are from now on, and the runtime is asked what runs; only then the policy
+        decides. Not earlier: it would place containers on CPUs on which unknown ones run. And not later than
+        `DISCOVER_S`: a runtime that is away would keep the new file out of force, and held calls wait for its answer in
+        any case, so that no new container is placed before it. Calls that are held at this moment are decided by the
+        policy that is in force when their event is applied: events keep their order, so no call is decided by both.
 
         Raises:
-            PolicyFailed: the policy failed at the containers that run; everything is as before.
+            PolicyFailed: the policy failed at the running containers; everything is unchanged.
         """
         async with self._one:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
-                await self._learn()
-            await self._see_disk()
+                await self._discover()
+            await self._check_disk()
             before = LastConfiguration.parse(self._node.configuration)
             apply_all = settings.apply_all or before.is_undone
-            same = before.keeps_release(settings.configuration)  # it was away for as long as its file was bad
+            same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
-            self._see_reserved(decision.node, apply_all=apply_all)
-            self.context.state.stir()  # what waits for a node without holds may go on
+            self._update_reserved(decision.node, apply_all=apply_all)
+            self.context.state.notify()  # `_idle` may have to deactivate
             if self.active:
-                self.resync.soon()  # what becomes of others' containers may be another thing now
+                self.resync.soon()  # the option `adopt` may have changed
             self.changed()
             await self._stored()
             return decision
 
     async def use_devices(self, settings: Settings) -> None:
-        """Go on with other *settings* for devices, which concern no container's place: also during a release."""
+        """Switch to other *settings* for devices, which do not affect placement; possible during a release, too."""
         async with self._one:
             self.context.in_force.settings = settings
             if self.active:
@@ -119,17 +119,17 @@ class PolicySwitch:
         """Answer ``criproxy release``: argument ``undo``.
 
         Raises:
-            UsageError: the policy is none, so that there is nothing to go back to.
+            UsageError: the policy is none, so that there is no policy to return to.
         """
-        return await (self.undo() if arguments.get("undo") else self.release(asked_for()))
+        return await (self.undo() if arguments.get("undo") else self.release(reason_now()))
 
     async def release(self, reason: str) -> dict[str, Any]:
-        """Release all containers; returns what became of each, as plain data, after `SETTLE_S` at the latest."""
+        """Release all containers; return the outcome for each, as plain data, after `UPDATES_S` at the latest."""
         async with self._one:
-            self.reconciler.holds = not self.active  # nobody is moved for what is found now: all are released next
+            self.reconciler.holds = not self.active  # discovered containers move no others: all are released next
             try:
                 if not self.active:
-                    await self._learn()
+                    await self._discover()
                 before = self._node
                 decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
             finally:
@@ -146,7 +146,7 @@ class PolicySwitch:
         return answer
 
     async def undo(self) -> dict[str, Any]:
-        """Place all containers again; returns what became of each, as plain data.
+        """Place all containers again; return the outcome for each, as plain data.
 
         Raises:
             UsageError: the policy is none.
@@ -157,7 +157,7 @@ class PolicySwitch:
             before = self._node
             if not before.released:
                 return await self._answer(before)
-            await self._see_disk()
+            await self._check_disk()
             event = PolicyChanged(apply_all=True, configuration=self.context.settings.configuration)
             self.reserved_later = {}
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
@@ -167,10 +167,10 @@ class PolicySwitch:
         return await self._answer(before, decision.node)
 
     async def undo_later(self) -> dict[str, Any]:
-        """Let the next daemon place all containers: for when none runs.
+        """Store that the next daemon places all containers; for use when no daemon runs.
 
         Raises:
-            StoreError: that cannot be stored, so that the release goes on.
+            StoreError: that cannot be stored, so that the release continues.
         """
         before = self._node
         if before.released:
@@ -186,32 +186,32 @@ class PolicySwitch:
     def _node(self) -> Node:
         return self.context.state.node
 
-    async def _go_on_when_known(self) -> None:
+    async def _resume_when_known(self) -> None:
         while not self.resync.is_ready:
             with suppress(NotReady):
-                # First in line: what is submitted right after this comes before all calls that wait for it, too.
+                # This waits first, so that its event comes before those of all calls that also wait.
                 await self.resync.ready()
-        async with self._one:  # a release that is on its way to the disk would be ended by what we saw before it
-            await self._see_disk()
-            self._go_on()
+        async with self._one:  # the lock prevents that an event from before a release ends that release
+            await self._check_disk()
+            self._resume()
         self.changed()
 
-    async def _see_disk(self) -> None:
-        """Know whether the disk works before a release ends: where it does not, nobody newly owns CPUs."""
+    async def _check_disk(self) -> None:
+        """Check the disk before a release ends: if it fails, no container newly gets exclusive CPUs."""
         if self._node.released:
             await self.context.persister.check()
 
     async def _stored(self) -> None:
-        """Return when what was decided is on disk; where it cannot be, it counts in memory, and `_answer` says so."""
+        """Wait until the decision is on disk; if that fails, it stays in memory, and `_answer` reports that."""
         with suppress(StoreError):
             await self.context.persister.durable()
 
-    def _go_on(self) -> None:
-        """Notice a configuration that was changed while we were away, and containers without a place since then."""
+    def _resume(self) -> None:
+        """Apply a configuration that has changed since the last run, and place containers that have no grant."""
         node, settings = self._node, self.context.settings
-        self._see_reserved(node, apply_all=settings.apply_all)
+        self._update_reserved(node, apply_all=settings.apply_all)
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
-            # Where nothing is known of the last one, the state is new or was lost: that moves no container.
+            # If the last configuration is unknown, the state is new or was lost: then no container moves.
             known = node.configuration not in ("", settings.configuration)
             before = LastConfiguration.parse(node.configuration)
             apply_all = known and (settings.apply_all or before.is_undone)
@@ -219,22 +219,22 @@ class PolicySwitch:
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
-    def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
-        """Note which pods stay on CPUs that the policy in force reserves; none, where it places all anew."""
+    def _update_reserved(self, node: Node, *, apply_all: bool) -> None:
+        """Update which pods stay on CPUs that the policy in force reserves; none if it places all containers again."""
         reserved = options_of(self.context.state.policy).reserved(node.topology)
         self.reserved_later = {} if apply_all else owned_by_pod(node, reserved)
 
-    async def _learn(self) -> None:
-        """Hold calls from now on, and find out what runs; a runtime that is away is asked in the background."""
+    async def _discover(self) -> None:
+        """Hold calls from now on, and find out what runs; if the runtime is away, that continues in the background."""
         self.resync.invalidate()
         self._activate()
         with suppress(TimeoutError, NotReady):
-            async with asyncio.timeout(LEARN_S):
-                await self.resync.ready()  # first in line, as above
+            async with asyncio.timeout(DISCOVER_S):
+                await self.resync.ready()  # before all calls, as in `_resume_when_known`
 
     def _activate(self) -> None:
         self.active = True
-        self._see_quotas()
+        self._update_edits()
         if not self._begun:
             self._begun = True
             self.begin()
@@ -242,7 +242,7 @@ class PolicySwitch:
             self.context.tasks.forever("hold calls until no container has a place", self._idle)
         self.changed()
 
-    def _see_quotas(self) -> None:
+    def _update_edits(self) -> None:
         edited, node = self.edits, self._node
         may_lift = options_of(self.context.state.policy).cpu_quota == "lift" and not node.released
         self.edits = self._lifted.any(node) or may_lift
@@ -250,32 +250,32 @@ class PolicySwitch:
             self.changed()
 
     async def _follow_quotas(self) -> None:
-        """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
+        """Edit replies from before the first update that lifts a quota until after the last one that restores it."""
         while True:
-            self._see_quotas()
+            self._update_edits()
             await self.context.state.changed()
 
     async def _idle(self) -> None:
-        """With the policy none, hold and watch calls for only as long as any container has a place."""
+        """Stop holding and watching calls when they are not needed: with the policy none and without grants."""
         while True:
             if self.active and not self._is_needed:
-                async with self._one:  # a change in progress holds calls for what is to come
+                async with self._one:  # a change in progress may need held calls
                     if not self._is_needed:
                         self.active = False
                         self.changed()
-                        self.context.state.stir()
+                        self.context.state.notify()
             await self.context.state.changed()
 
     async def _answer(self, before: Node, after: Node | None = None) -> dict[str, Any]:
-        """What became of each container with a place in *after*, a row each, once nothing more will happen soon.
+        """Return the outcome for each container with a grant in *after*, one row each, after its update.
 
-        Without *after*, nothing was to be done.
+        Without *after*, there was nothing to do.
         """
         placed = [after.containers[key] for key in after.grants] if after else []
         outcome = "released" if after and after.released else "placed"
         waiting = placed
-        with suppress(TimeoutError):  # what is not done by then is left
-            async with asyncio.timeout(SETTLE_S):
+        with suppress(TimeoutError):  # later updates are reported as left
+            async with asyncio.timeout(UPDATES_S):
                 while waiting := [each for each in waiting if self._moves(each)]:
                     await self.context.state.changed()
         node, troubles = self._node, self.reconciler.troubles()
@@ -288,19 +288,19 @@ class PolicySwitch:
         }
 
     def _moves(self, container: Container) -> bool:
-        """Whether an update to *container* is still to come and has not failed too often to wait for."""
+        """Whether an update of *container* is pending and has not failed too often to wait for it."""
         now = successor(self._node, container)
         if now is None or is_settled(self._node, now.key):
             return False
         return self.reconciler.trouble(now.key).failures < GIVEN_UP
 
 
-def asked_for() -> str:
-    """The reason of a release that is asked for now."""
+def reason_now() -> str:
+    """Return the reason of a release that is requested now."""
     return f"criproxy release, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
 
 
 def _has_unplaced(node: Node) -> bool:
-    """Whether a container that has not ended has no place, and is not only watched."""
+    """Whether any container that has not ended has no grant and is not only watched."""
     without = (container for key, container in node.containers.items() if key not in node.grants)
     return any(c.state is not ContainerState.EXITED and not node.is_watched(c.key) for c in without)

@@ -1,7 +1,7 @@
-"""Reading the policy file again while the daemon runs: because of SIGHUP, or because it has changed.
+"""Reloads the policy file while the daemon runs, after SIGHUP or when the file has changed.
 
-A file that cannot be used leaves everything as it is, loudly, until one that can be is there. Reading and checking
-happen in a thread; calls go on meanwhile.
+A file that cannot be used is logged and changes nothing. Reading and checking happen in a thread; calls continue
+meanwhile.
 """
 
 import asyncio
@@ -20,22 +20,21 @@ from criproxy.store.last_good import GoodFile
 
 @dataclass(slots=True, repr=False)
 class Reload:
-    """Keeps what the policy file says in force."""
+    """Brings changes of the policy file into force."""
 
     config: Path | None
     """As given to ``--config``."""
     had_file: bool
-    """Whether there was a file, good or bad: its absence is a mistake then, and no container is unpinned because of
-    it."""
+    """Whether there was a file, good or bad: then its absence is a mistake, and does not unpin containers."""
     context: Context
     policy_switch: PolicySwitch
-    """Gets what is new."""
+    """Brings the policy and the settings into force."""
     manager: Notifier
-    """Gets when a reload begins and ends."""
+    """Notified when a reload begins and ends."""
     status: Callable[[], str]
-    """One line for *manager*: how we are after it."""
+    """Returns the status line for *manager* after a reload."""
     keep: Callable[[GoodFile], None] = lambda _: None
-    """Gets what has come into force, for the next start."""
+    """Called with the file that has come into force, to save it for the next start."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: bool = False
 
@@ -45,11 +44,11 @@ class Reload:
         self._wanted.set()
 
     def file_changed(self) -> None:
-        """The file may have changed: reload if it says something else now."""
+        """Reload soon if the content of the file has changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Do what is asked for, one after the other, for ever."""
+        """Carry out the requested reloads, for ever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -59,7 +58,7 @@ class Reload:
             try:
                 ended = await self._once(asked=asked)
             except Exception as error:
-                self._wanted.set()  # who supervises this begins again, after a pause
+                self._wanted.set()  # the supervision restarts this task after a pause
                 self._failed(f"criproxy failed at the policy file: {error!r}", asked=asked)
                 self.manager.ready(self.status())
                 raise
@@ -67,7 +66,7 @@ class Reload:
                 self.manager.ready(self.status())
 
     async def _once(self, *, asked: bool) -> bool:
-        """Read the file and use what it says; whether anything is to be reported."""
+        """Read the file and bring it into force; return whether the result is to be reported."""
         try:
             new = await asyncio.to_thread(self._load)
         except CriproxyError as error:
@@ -98,7 +97,7 @@ class Reload:
         return True
 
     async def _use_devices(self, new: Configuration) -> bool:
-        """Use what only concerns devices: which of them are criproxy's own device plugin's."""
+        """Use settings that only concern devices: which resources belong to criproxy's own device plugin."""
         await self.policy_switch.use_devices(new.settings)
         self._now_in_force(new)
         self.context.counters.reloads_ok += 1
@@ -112,7 +111,7 @@ class Reload:
         self.keep(new.good)
 
     def _failed(self, error: str, *, asked: bool) -> bool:
-        """Log why the configuration stays as it was, once for each reason or whenever a reload was asked for."""
+        """Log why the configuration stays as it was: once for each reason, or whenever a reload was requested."""
         problem, in_force = first_of(error), self.context.in_force
         if not asked and problem == in_force.problem:
             return False
@@ -123,12 +122,12 @@ class Reload:
 
     def _load(self) -> Configuration:
         node, settings = self.context.state.node, self.context.settings
-        good = (settings.configuration,)  # what the machine has lost since then does not make it a bad one
+        good = (settings.configuration,)  # CPUs that the machine has lost since then do not make it a bad file
         return load_configuration(self.config, node.topology, settings, required=self.had_file, good=good)
 
 
 def first_of(error: str) -> str:
-    """The first of many mistakes, and how many more there are."""
+    """Return the first mistake, and how many more there are."""
     mistakes = error.splitlines() or [""]
     more = len(mistakes) - 1
     return mistakes[0] + (f" (and {counted(more, 'more mistake')})" if more else "")

@@ -1,7 +1,7 @@
-"""What a container really has: read from its cgroup, which is found through the pid that the runtime reports.
+"""What a container has applied: read from its cgroup, which is found through the pid that the runtime reports.
 
-A runtime whose containers are not on this machine (the embedded one), or that reports no pid, is believed through
-ContainerStatus.
+If the runtime's containers are not on this machine (the embedded one), or it reports no pid, its ContainerStatus is
+used instead.
 """
 
 from collections.abc import Set as AbstractSet
@@ -22,21 +22,21 @@ from criproxy.model.workload import ContainerState
 LEFT_RUNNING = (
     "the runtime has lost a container that still runs, and no longer moves it: restart the runtime, and remove the pod"
 )
-"""containerd 1.6 calls it exited and removes it never; after a restart it calls its state unknown, and does."""
+"""containerd 1.6 reports it as exited and never removes it; after a restart, as unknown, and can remove it."""
 _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
-"""What the runtime calls containers of which it has lost the processes, among others."""
+"""States that the runtime reports for containers whose processes it has lost, among others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was read of a container."""
+    """The state of a container as it was read."""
 
     state: ContainerState | None
-    """None: the runtime does not know it."""
+    """None: the runtime does not know the container."""
     applied: Applied | None = None
-    """Its sets, where it runs and they can be read."""
+    """Its sets, if it runs and they can be read."""
     lifted: bool | None = None
-    """Whether it runs without a CFS quota, as one without a CPU limit does; None where that cannot be read."""
+    """Whether it runs without a CFS quota, like a container without a CPU limit; None if that cannot be read."""
 
     @property
     def ended(self) -> bool:
@@ -46,22 +46,22 @@ class Seen:
 
 @dataclass
 class Cgroups:
-    """Reads containers; remembers where their cgroups are."""
+    """Reads containers, and remembers where their cgroups are."""
 
     runtime: RuntimeClient
     host_root: Path
     in_flight: InFlight = field(default_factory=InFlight)
     """Notified of processes that the runtime has lost."""
     groups: dict[str, CpusetGroup] = field(default_factory=dict)
-    """The cgroups that are known, by container id; for others to read."""
+    """The known cgroups, by container id; other parts may read them."""
     unreported: dict[str, str] = field(default_factory=dict)
-    """By container id: why the runtime, which answers otherwise, does not report how that one is."""
+    """By container id: why the runtime, although it answers other calls, does not report the state of the container."""
 
     async def read(self, container_id: str) -> Seen:
-        """State and sets of a container.
+        """Return state and sets of a container.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked.
+            RuntimeCallError: the runtime does not answer.
         """
         if (group := self.groups.get(container_id)) and (seen := _read(group)):
             self.unreported.pop(container_id, None)
@@ -69,10 +69,10 @@ class Cgroups:
         return (await self.ask(container_id))[0]  # if it is gone, the container has ended, or is about to
 
     async def ask(self, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
-        """The same by the runtime's own words, which come along; None: it does not know the container.
+        """Return the same from the runtime's status, together with that status; None: it does not know the container.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked, or what it says cannot be read.
+            RuntimeCallError: the runtime does not answer, or its answer cannot be read.
         """
         try:
             reply = await self.runtime.container_status(container_id, verbose=True)
@@ -85,7 +85,7 @@ class Cgroups:
         self.forget(container_id)
         try:
             seen = Seen(None) if reply is None else self._seen(container_id, reply)
-        except Exception as error:  # what this one says keeps no other from being asked
+        except Exception as error:  # an unreadable status of one container must not affect others
             text = "criproxy cannot read what the runtime reports about it"
             self.unreported[container_id] = f"{text}: {error!r}"
             raise RuntimeCallError("ContainerStatus", StatusCode.INTERNAL, text) from error
@@ -101,7 +101,8 @@ class Cgroups:
             own = group_at(self.host_root, translate.cgroup_in(reply.info))
             group = own if own and has_processes(own) else None
         seen = _read(group) if group else None
-        self.in_flight.leave(container_id, partial(has_processes, group) if group and seen and state in _LOST else None)
+        is_left = group and seen and state in _LOST
+        self.in_flight.set_left(container_id, partial(has_processes, group) if group and is_left else None)
         if group and seen:
             self.groups[container_id] = group
             return seen
@@ -110,7 +111,7 @@ class Cgroups:
         return Seen(state)
 
     def forget(self, container_id: str) -> None:
-        """Find the cgroup of that container anew, should it be asked for again."""
+        """Forget where the cgroup of that container is; the next read finds it again."""
         self.groups.pop(container_id, None)
 
     def keep(self, known: AbstractSet[str]) -> None:
@@ -121,7 +122,7 @@ class Cgroups:
 
 
 def _read(group: CpusetGroup) -> Seen | None:
-    """A running container by its cgroup; None if that is gone."""
+    """Return a running container as its cgroup shows it; None if the cgroup is gone."""
     try:
         return Seen(ContainerState.RUNNING, group.read(), group.lifted())
     except OSError:

@@ -1,14 +1,15 @@
-"""What is in flight at each container: creates, its start, our updates, its stop, and questions about their outcome.
+"""What is in flight at each container: creates, its start, our updates, its stop, and queries for their outcome.
 
-One record for each container of which criproxy does not know everything; at rest there is none. How far its start is
-follows from `TRANSITIONS`, which docs/in-flight.md prints. Other parts of criproxy ask the predicates.
+There is one record for each container with something in flight or an unknown outcome. The state of its start follows
+from `TRANSITIONS`, which docs/in-flight.md prints. Other parts of criproxy use the predicates.
 
-Why not earlier: CPUs count from the moment before an update that gives them is sent, because the runtime may apply it
+Why not earlier: CPUs count from the moment before an update that grants them is sent, because the runtime may apply it
 before it answers, and the start of another container must not get in between.
 
 Why not later: CPUs stop counting as soon as the cgroup was read after the answer. Without an answer to a start, the
-runtime may still be at it, so they count until it has denied that long enough and the cgroup was read after that. What
-the store remembers is from before our start: the runtime goes on with updates and starts that criproxy left behind.
+runtime may still be executing it, so the CPUs count until it has reported "not started" for long enough and the cgroup
+was read after that. The store has the node of the last run: the runtime continues updates and starts that criproxy sent
+before it stopped.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from criproxy.model.workload import MAY_RUN, ContainerState
 
 
 class Start(Enum):
-    """How far the start of a container is."""
+    """The state of a container's start."""
 
     NONE = "no start is in flight"
     SENT = "the runtime has received StartContainer and has not answered"
@@ -33,7 +34,7 @@ class Start(Enum):
 
 
 class StartEvent(Enum):
-    """What changes that."""
+    """What changes the state of a start."""
 
     SEND = "criproxy sends StartContainer to the runtime"
     ANSWER = "criproxy has applied the answer to the node"
@@ -53,38 +54,38 @@ TRANSITIONS: Mapping[Start, Mapping[StartEvent, Start]] = {
         Start.RETRIED: (_R, _U, _U, _S, _S),
     }.items()
 }
-"""State → event → next state. A start that criproxy still holds is not in flight: the runtime has nothing of it."""
+"""State → event → next state. A start that criproxy still holds is not in flight: the runtime has not received it."""
 
 _SENT, _UNKNOWN = {Start.SENT, Start.RETRIED}, {Start.UNKNOWN, Start.RETRIED}
 
 
 @dataclass(slots=True)
 class _Record:
-    """One container."""
+    """What is in flight at one container."""
 
     creates: int = 0
-    """Calls of CreateContainer for this place that the runtime may have got, and that have not ended."""
+    """CreateContainer calls for this place that the runtime may have received, and that have not ended."""
     start: Start = Start.NONE
     start_cpus: CpuSet = NO_CPUS
-    """Where it may come up by a start of unknown outcome."""
+    """CPUs on which a start of unknown outcome may start it."""
     until_s: float = 0.0
-    """On the loop's clock: before that, "not started" says nothing of the outcome."""
+    """Until when "not started" does not prove that the start has failed, on the loop's clock."""
     sent_cpus: CpuSet = NO_CPUS
-    """Where updates may have put it; its cgroup was not read since."""
+    """CPUs to which updates may have moved it; its cgroup was not read since."""
     stop_requested: bool = False
-    """The kubelet has ended it: if it does not run, it never will."""
+    """Whether the kubelet has stopped it: if it does not run now, it never will."""
     left: Callable[[], bool] | None = None
-    """It does not run by the runtime's words, and this says whether it still has processes, as containerd 1.6 leaves
-    them of a start that was cut."""
+    """Set if the runtime reports that it does not run: returns whether it still has processes, as containerd 1.6 leaves
+    them after a start that was cut."""
     left_s: float = 0.0
-    """Since when, on the monotonic clock; 0 where there are none."""
+    """When `left` was set, on the monotonic clock; 0 if it is not set."""
     reported: bool = False
-    """Whether that was reported."""
+    """Whether the lost processes were reported."""
     question: asyncio.Event | None = None
-    """There is a task that asks the runtime about it; set: something has happened that it has not asked about yet."""
+    """None unless a task queries the runtime for the outcome; set if the task has to query it again."""
 
 
-_AT_REST = _Record()
+_IDLE = _Record()
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class InFlight:
 
     Args:
         read: called whenever a container may run on fewer CPUs than before.
-        lost_after_s: how long processes may go on before the runtime has lost them.
+        lost_after_s: how long processes may continue to run before they count as lost by the runtime.
     """
 
     read: Callable[[], None] = lambda: None
@@ -102,60 +103,63 @@ class InFlight:
     _touched: set[str] = field(default_factory=set)
 
     def is_creating(self, key: str) -> bool:
-        """Whether the runtime may be at a create for the place *key*: a list says nothing of what comes of it."""
+        """Whether the runtime may be executing a create for the place *key*, so that no list shows its outcome."""
         return self._at(key).creates > 0
 
     def is_sent(self, key: str) -> bool:
-        """Whether the runtime has a StartContainer of *key* whose answer will come."""
+        """Whether the runtime has received a StartContainer of *key* and will answer it."""
         return self._at(key).start in _SENT
 
     def sent(self) -> frozenset[str]:
-        """The keys of which that is true."""
+        """Return the keys for which `is_sent` is true."""
         return frozenset(filter(self.is_sent, self._records))
 
     def is_start_unknown(self, key: str) -> bool:
-        """Whether a start of *key* may be in flight whose answer will not come."""
+        """Whether a start of *key* may be in flight that will not be answered."""
         return self._at(key).start in _UNKNOWN
 
     def may_come_up(self, key: str, now_s: float) -> bool:
-        """Whether that is so and a runtime that says "not started" at *now_s*, on the loop's clock, may still do it."""
+        """Whether such a start may still run, although the runtime reports "not started" at *now_s* (loop's clock)."""
         return self.is_start_unknown(key) and now_s < self._at(key).until_s
 
     def is_starting(self, key: str) -> bool:
-        """Whether a start of *key* may be in flight, whether or not its answer will come."""
+        """Whether a start of *key* may be in flight, whether or not it will be answered."""
         return self._at(key).start is not Start.NONE
 
     def is_exit_believed(self, key: str) -> bool:
-        """Whether *key* does not run if the runtime says so: its start was not cut, and has left nothing behind."""
+        """Whether *key* does not run if the runtime reports so: its start was not cut and has left no processes."""
         return not self.is_start_unknown(key) and not self.is_left(key)
 
     def outlasts_stop(self, key: str) -> bool:
-        """Whether the runtime ends nothing when *key* is stopped: it does not know that it runs, or will."""
+        """Whether *key* may survive a stop, because the runtime does not know that it runs or will run."""
         return self.is_starting(key) or self.is_left(key)
 
     def is_stopped(self, key: str) -> bool:
-        """Whether the kubelet has ended *key*, so that it never runs if it does not run now."""
+        """Whether the kubelet has stopped *key*, so that it never runs if it does not run now."""
         return self._at(key).stop_requested
 
     def is_left(self, key: str) -> bool:
-        """Whether *key* has processes though the runtime, when it was last asked, said that it does not run."""
+        """Whether *key* has processes although the runtime reported, when last asked, that it does not run."""
         left = self._at(key).left
         return left is not None and left()
 
     def is_lost(self, key: str) -> bool:
-        """Whether that has been so for so long that it will not end by itself."""
+        """Whether that has been so for too long for the processes to be still ending."""
         return self.is_left(key) and monotonic() - self._at(key).left_s >= self.lost_after_s
 
     def lost(self) -> list[str]:
-        """The keys of which that is true."""
+        """Return the keys for which `is_lost` is true."""
         return list(filter(self.is_lost, self._records))
 
     def is_unread(self, key: str) -> bool:
-        """Whether what an update did to *key* is not known: its cgroup says, or one more update if it has none."""
+        """Whether the effect of an update on *key* is unknown.
+
+        It is known when its cgroup was read or, without a cgroup, when another update was answered.
+        """
         return bool(self._at(key).sent_cpus)
 
     def cpus(self, node: Node, key: str) -> CpuSet:
-        """All CPUs on which *key*, one of the node's containers, may be running now."""
+        """Return all CPUs on which *key*, one of the node's containers, may be running now."""
         container, record, applied = node.containers[key], self._at(key), node.applied.get(key)
         in_flight = record.sent_cpus | record.start_cpus
         if record.start is Start.NONE and not (container.state in MAY_RUN and container.has_id):
@@ -164,15 +168,15 @@ class InFlight:
         return has | in_flight if in_flight else has
 
     def changed(self) -> Collection[str]:
-        """The keys of which `cpus` may have changed since this was last asked."""
+        """Return the keys whose `cpus` may have changed since the last call of this method."""
         touched, self._touched = self._touched, set()
         return touched
 
     def inherit(self, node: Node) -> list[str]:
-        """Take over what was in flight when *node*, just loaded, was stored: any container may be on any CPU.
+        """Assume that updates were in flight when *node*, just loaded, was stored: any container may be on any CPU.
 
         Returns:
-            The keys of those that may be being started.
+            The keys of the containers of which a start may be in flight.
         """
         for key in node.grants:
             if node.containers[key].has_id:
@@ -180,40 +184,40 @@ class InFlight:
         return unseen_starts(node)
 
     def create(self, key: str) -> None:
-        """A create for the place *key* is decided, and sent after that."""
+        """Record that a create for the place *key* is about to be decided and sent."""
         self._change(key).creates += 1
 
     def end_create(self, key: str) -> None:
-        """One of them has ended; who asks about the place has to begin anew."""
+        """Record that a create for the place *key* has ended; a query for its outcome has to begin again."""
         record = self._change(key)
         record.creates -= 1
         if record.question:
             record.question.set()
-        self._rest(key)
+        self._drop_if_idle(key)
 
     def send(self, key: str, cpus: CpuSet) -> None:
-        """An update with *cpus* is about to be sent."""
+        """Record that an update with *cpus* is about to be sent."""
         self._change(key).sent_cpus |= cpus
 
     def has_read(self, key: str) -> None:
-        """The cgroup of *key* was read, or an update was answered that has none yet."""
+        """Record that the cgroup of *key* was read or, if it has none yet, that an update was answered."""
         if self.is_unread(key):
             self._change(key).sent_cpus = NO_CPUS
-            self._rest(key)
+            self._drop_if_idle(key)
             self.read()
 
     def start(self, key: str, event: StartEvent) -> None:
-        """What `TRANSITIONS` says of *event*; use `lose_start` for one that is unanswered."""
+        """Apply *event* to the start of *key*, see `TRANSITIONS`; for an unanswered start, use `lose_start`."""
         record = self._change(key)
         record.start = TRANSITIONS[record.start][event]
-        if record.start not in _UNKNOWN:  # it has come up by now, or never will: its cgroup says where
+        if record.start not in _UNKNOWN:  # it runs by now, or never will: its cgroup shows where
             record.sent_cpus, record.start_cpus, record.until_s = record.sent_cpus | record.start_cpus, NO_CPUS, 0.0
-        self._rest(key)
+        self._drop_if_idle(key)
 
     def lose_start(self, node: Node, key: str, until_s: float) -> None:
-        """A start of *key* may be in flight of which no answer will come; "not started" is believed after *until_s*.
+        """Record a start of *key* without an answer; "not started" is believed only after *until_s*.
 
-        It comes up with what was applied before, as far as that is known: updates of ours may be lost meanwhile.
+        It starts with what was applied before, as far as that is known: updates of ours may be lost meanwhile.
         """
         applied, container, record = node.applied.get(key), node.containers.get(key), self._change(key)
         known = applied if container and container.state is ContainerState.CREATED else None
@@ -222,49 +226,49 @@ class InFlight:
         self.start(key, StartEvent.CUT)
 
     def stop(self, key: str) -> None:
-        """The kubelet has ended *key*, which may be being started."""
+        """Record that the kubelet has stopped *key*, of which a start may be in flight."""
         self._change(key).stop_requested = True
 
-    def leave(self, key: str, left: Callable[[], bool] | None) -> None:
-        """The runtime was asked for *key*: with *left*, as `_Record.left`, or without processes that it has lost."""
+    def set_left(self, key: str, left: Callable[[], bool] | None) -> None:
+        """Record whether the runtime has lost processes of *key*: *left* as in `_Record.left`, or None without any."""
         if not (left and self.is_left(key)):
             record = self._change(key)
             record.left, record.left_s, record.reported = left, monotonic() if left else 0.0, False
-            self._rest(key)
+            self._drop_if_idle(key)
 
     def report(self, key: str) -> bool:
-        """Whether *key* is left running and that was not reported yet; from now on it was."""
+        """Whether *key* is left running and that was not reported yet; mark it as reported."""
         is_new = self.is_left(key) and not self._at(key).reported
         if is_new:
             self._change(key).reported = True
         return is_new
 
     def ask(self, key: str) -> bool:
-        """Ask for the outcome of *key*; True if no task does so yet, and the caller has to begin one."""
+        """Request the outcome of *key*; True if no task queries it yet, so that the caller has to start one."""
         record = self._change(key)
         is_new = record.question is None
         self.question(key).set()
         return is_new
 
     def question(self, key: str) -> asyncio.Event:
-        """What wakes the task that asks for *key*."""
+        """Return the event that wakes the task which queries the outcome of *key*."""
         record = self._change(key)
         record.question = record.question or asyncio.Event()
         return record.question
 
     def is_asked(self, key: str) -> bool:
-        """Whether a task asks for the outcome of *key*."""
+        """Whether a task queries the outcome of *key*."""
         return self._at(key).question is not None
 
     def answered(self, key: str) -> None:
-        """That task has ended."""
+        """Record that the task which queried the outcome of *key* has ended."""
         self._change(key).question = None
-        self._rest(key)
+        self._drop_if_idle(key)
 
     def retain(self, node: Node) -> None:
-        """Forget what counts no more by *node*: the updates of a container without a grant, and all of one that ended.
+        """Drop the updates of containers that have no grant in *node*, and everything about containers that ended.
 
-        One that is only watched, or was released, has no grant either, and its start of unknown outcome goes on.
+        Watched and released containers have no grant either; their starts of unknown outcome remain.
         """
         for key in [key for key in self._records if key not in node.grants]:
             container = node.containers.get(key)
@@ -273,25 +277,25 @@ class InFlight:
             self.has_read(key)
             self._change(key).stop_requested &= key in node.containers
             if not self.is_left(key):
-                self.leave(key, None)
-        # What has neither has no CPUs, as when it was new; where nothing is placed, nobody calls `changed`.
+                self.set_left(key, None)
+        # A key with neither record nor grant has no CPUs, as before; if nothing is placed, `changed` is never called.
         self._touched = {key for key in self._touched if key in self._records or key in node.grants}
 
     def _at(self, key: str) -> _Record:
-        return self._records.get(key, _AT_REST)
+        return self._records.get(key, _IDLE)
 
     def _change(self, key: str) -> _Record:
         self._touched.add(key)
         return self._records.setdefault(key, _Record())
 
-    def _rest(self, key: str) -> None:
-        """Forget *key* if nothing is in flight there."""
-        if self._records.get(key) == _AT_REST:
+    def _drop_if_idle(self, key: str) -> None:
+        """Drop the record of *key* if nothing is in flight there."""
+        if self._records.get(key) == _IDLE:
             del self._records[key]
 
 
 def unseen_starts(node: Node) -> list[str]:
-    """The keys of the containers of *node* of which a start may be in flight that criproxy did not see.
+    """Return the keys of the containers of *node* of which a start may be in flight that criproxy did not see.
 
     They have a place and an id, and are not known to run or to have ended.
     """

@@ -1,7 +1,7 @@
-"""One lock for each container: the kubelet's start and update and our own updates take it one after the other.
+"""Per-container locks: the kubelet's starts and updates and our own updates take them one after the other.
 
 An update that runs while the container is being started is answered OK and lost in a third of the cases
-(measured with containerd 1.6), so nothing of ours is sent then.
+(measured with containerd 1.6), so criproxy sends no update then.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 
 class Busy(Exception):
-    """The lock of a container was not given back in time; the text says what its holder waits for."""
+    """The lock of a container was not released in time; the text names the call or work that holds it."""
 
 
 class Locks:
@@ -20,20 +20,20 @@ class Locks:
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: dict[str, int] = {}
         self._holders: dict[str, str] = {}
-        """What goes on under each lock, for those who wait for it in vain."""
+        """The call or work that holds each lock, for the error of those that wait in vain."""
 
     async def enter(self, key: str, what: str, until_s: float | None = None) -> None:
-        """Wait for the lock of *key* and take it; `leave` gives it back, from any task.
+        """Acquire the lock of *key*; `leave` releases it, from any task.
 
-        A call of the kubelet may hold it for minutes, while it hangs in the runtime.
+        A call of the kubelet may hold it for minutes while it hangs in the runtime.
 
         Args:
             key: the container.
-            what: the call or the work that takes it, as the subject of a sentence.
+            what: the call or work that takes the lock, as the subject of a sentence.
             until_s: when to give up, on the event loop's clock.
 
         Raises:
-            Busy: it is not free at *until_s*.
+            Busy: the lock is not free at *until_s*.
         """
         limit_s = until_s if self.busy(key) else None  # a timer costs more than a lock that is free
         lock = self._locks.setdefault(key, asyncio.Lock())
@@ -51,7 +51,7 @@ class Locks:
         self._holders[key] = what
 
     async def free(self, key: str) -> None:
-        """Return once the lock of *key* was free: for callers that take a scarce slot before the lock."""
+        """Wait until the lock of *key* was free: for callers that take a scarce slot before the lock."""
         if self.busy(key):
             async with self.of(key, "an update of criproxy"):
                 pass
@@ -61,7 +61,7 @@ class Locks:
         return key in self._locks
 
     def leave(self, key: str) -> None:
-        """Give back the lock of *key*, which the caller holds."""
+        """Release the lock of *key*, which the caller holds."""
         self._locks[key].release()
         self._forget(key)
 

@@ -1,7 +1,7 @@
-"""Resizes for which there is no room: said once, counted, and shown until the container has what it should have.
+"""Resizes for which there is no room: logged once, counted, and shown until the container has its desired size.
 
-The node remembers the sizes (`Container.desired`); what the kubelet was told, and how often, is known here only, so it
-begins anew with each start of criproxy.
+The node has the sizes (`Container.desired`); the answers to the kubelet and their number are only in memory here, so
+they start from zero with each start of criproxy.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,42 +16,42 @@ from criproxy.observe.logger import Log
 
 @dataclass(slots=True)
 class RefusedResizes:
-    """What the kubelet was told about the resizes of containers that are still there, by key."""
+    """The last refusal of a resize of each container, by key."""
 
-    _told: dict[str, Refusal] = field(default_factory=dict)
+    _refusals: dict[str, Refusal] = field(default_factory=dict)
     _since_s: float = field(default_factory=time)
-    """Since when the kubelet is listened to."""
+    """When criproxy began to hold resizes, in seconds since the epoch."""
 
     def add(self, node: Node, container: Container, sizes: Sizes, text: str) -> bool:
-        """Count one; whether it is another one than the kubelet has repeated so far, also before our start.
+        """Count a refused resize, and return whether it is new: the kubelet repeats them, also after our restart.
 
-        Those of containers that are not on *node* any more are forgotten.
+        Refusals of containers that are no longer on *node* are dropped.
         """
-        self._told = {key: self._told[key] for key in self._told.keys() & node.containers.keys()}
-        before = self._told.get(container.key)
+        self._refusals = {key: self._refusals[key] for key in self._refusals.keys() & node.containers.keys()}
+        before = self._refusals.get(container.key)
         is_new = container.desired is None or container.desired.sizes != sizes
         times = before.times + 1 if before and not is_new else 1
-        self._told[container.key] = Refusal(container.title, text, times, time())
+        self._refusals[container.key] = Refusal(container.title, text, times, time())
         return is_new
 
-    def told(self, node: Node) -> Mapping[str, Refusal]:
-        """By key of a container of *node* that has not got its size since."""
+    def pending(self, node: Node) -> Mapping[str, Refusal]:
+        """Return the refusals of containers of *node* that do not have their desired size yet, by container key."""
         there = node.containers
-        return {key: each for key, each in self._told.items() if key in there and there[key].desired}
+        return {key: each for key, each in self._refusals.items() if key in there and there[key].desired}
 
     def silent(self, containers: Iterable[Container], now_s: float, silence_s: float) -> list[str]:
-        """The keys of those whose resize the kubelet has not repeated for so long: somebody took it back.
+        """Return the keys of containers whose resize the kubelet has not repeated for *silence_s*: it was taken back.
 
-        It makes no call for a pod that asks again for what it has.
+        The kubelet sends no call for a pod that requests its present size again.
         """
-        told = self._told
+        refusals = self._refusals
         waiting = (one for one in containers if one.desired and not one.desired.told)
-        heard_s = {one.key: told[one.key].at_s if one.key in told else self._since_s for one in waiting}
-        return [key for key, at_s in heard_s.items() if now_s - at_s > silence_s]
+        last_s = {one.key: refusals[one.key].at_s if one.key in refusals else self._since_s for one in waiting}
+        return [key for key, at_s in last_s.items() if now_s - at_s > silence_s]
 
 
 def warn(log: Log, container: Container, sizes: Sizes, error: Exception) -> None:
-    """The one line of the log about a refused resize."""
+    """Log a refused resize."""
     log.warning("resize refused", container=container.key, title=container.title, error=str(error), **_asked(sizes))
 
 

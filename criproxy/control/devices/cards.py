@@ -1,4 +1,4 @@
-"""The machine's cards, read from the files of drivers. Such a file may hang: no create waits for it beyond a bound."""
+"""The machine's cards, read from the files of drivers. Such a file may hang: creates wait for it only up to a limit."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from functools import partial
 from criproxy.control.context import Context
 from criproxy.devices.cards import Stocks
 from criproxy.devices.classes import DeviceClass
-from criproxy.discovery.cards import DriverFiles, find_cards, names_seen
+from criproxy.discovery.cards import DriverFiles, card_names, find_cards
 from criproxy.discovery.patience import Hangs, Patience
 
 SCAN = "the scan for cards"
@@ -17,18 +17,18 @@ Classes = tuple[DeviceClass, ...]
 
 @dataclass(slots=True, repr=False)
 class MachineCards:
-    """Scans for cards, and keeps what was found."""
+    """Scans for cards, and keeps the result."""
 
     context: Context
     patience: Patience
     scanned: Classes = ()
     """The classes of the last scan."""
     found: Stocks = field(default_factory=dict)
-    """What it found."""
+    """The cards that it found, by class."""
     _names: frozenset[str] | None = None
-    """The names of files at that time; None where the scan has to be repeated."""
+    """The names of files at that time; None if the scan has to be repeated."""
     _hanging: frozenset[str] = frozenset()
-    """What the log says hangs."""
+    """The files that hang, as they were last logged."""
     _files: DriverFiles = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,28 +36,28 @@ class MachineCards:
 
     @property
     def _limit_s(self) -> float:
-        """For a scan; files of drivers have a shorter limit of their own."""
-        return self.context.settings.device_limits.look_s
+        """The limit of a scan; the files of drivers together have a shorter one."""
+        return self.context.settings.device_limits.scan_s
 
     async def scan(self, classes: Classes) -> None:
-        """Find the cards of *classes*; while something hangs, the cards known before stay."""
+        """Find the cards of *classes*; if a file hangs, the result of the last scan stays."""
         host_root, files, self._names = self.context.settings.host_root, self._files, None
 
         def work() -> tuple[Classes, frozenset[str], Stocks]:
-            return classes, names_seen(classes, host_root), find_cards(classes, host_root, files)
+            return classes, card_names(classes, host_root), find_cards(classes, host_root, files)
 
         with suppress(Hangs):  # `DeviceGuard.problem` names it
             while True:
                 self.scanned, names, self.found = await self.patience.wait(SCAN, work, self._limit_s)
-                if self.scanned == classes:  # else it was under way, for the classes before a reload
+                if self.scanned == classes:  # otherwise the scan was already running, for the classes before a reload
                     break
             self._names = None if self.patience.hanging else names
         self._log_hanging()
 
     async def rescan(self, classes: Classes) -> bool:
-        """Scan again if files came or went since the last scan, which costs milliseconds to find out."""
+        """Scan again if files were added or removed since the last scan; this check takes milliseconds."""
         if self._names is not None:
-            work = partial(names_seen, classes, self.context.settings.host_root)
+            work = partial(card_names, classes, self.context.settings.host_root)
             try:
                 if await self.patience.wait("the device directories", work, self._limit_s) == self._names:
                     return False
@@ -67,7 +67,7 @@ class MachineCards:
         return True
 
     async def now(self, classes: Classes) -> Stocks:
-        """The cards of *classes* at this moment, for a command; those of the last scan while something hangs."""
+        """Return the present cards of *classes*, for a command; if a file hangs, those of the last scan."""
         work = partial(find_cards, classes, self.context.settings.host_root, self._files)
         with suppress(Hangs):
             return await self.patience.wait(f"{SCAN} of a command", work, self._limit_s)

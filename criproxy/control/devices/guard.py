@@ -1,6 +1,6 @@
-"""The boundary around accelerators at CreateContainer: evidence is gathered, the rule asked, the message rewritten.
+"""The device rules at CreateContainer: gather evidence, apply the rules, rewrite the message.
 
-`evidence` gathers, `cards` scans the machine, `publishing` says what was found; here the rule is applied.
+`evidence` gathers, `cards` scans the machine, `publishing` reports the findings; this module applies the rules.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
 from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
-from criproxy.control.devices.vgpus import Vgpus
+from criproxy.control.devices.vgpu_checks import Vgpus
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
 from criproxy.cri.hide_all import hide_all
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.asked import Asked
+from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
+from criproxy.devices.card_locality import hints
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.device_request import DeviceRequest
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import without_nodes
 from criproxy.devices.holdings import Holdings, facts_of
-from criproxy.devices.may_see import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
-from criproxy.devices.nearness import hints
-from criproxy.devices.rules import DeviceRules
 from criproxy.devices.unhealthy import refusal, unhealthy_card
 from criproxy.discovery.patience import Patience
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
@@ -41,7 +41,7 @@ _REFUSED = "create is refused, and the kubelet retries (onError: refuse)"
 
 
 class DeviceRefused(Refused):
-    """A container that the rules about devices refuse."""
+    """The device rules refuse a container."""
 
     def __init__(self, refusal: Refusal, container: Container | None) -> None:
         title = f"container {container.title}" if container else "the container"
@@ -50,15 +50,15 @@ class DeviceRefused(Refused):
 
 
 class DeviceFault(Fault):
-    """The rule itself has failed, and ``onError`` is ``refuse``."""
+    """The device rules have failed, and ``onError`` is ``refuse``."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardResult:
-    """The result for one create."""
+    """The result of the device rules for one create."""
 
     changed: bool = False
-    """Whether its message is another one now."""
+    """Whether its message was changed."""
     hints: tuple[CpuSet, ...] = ()
     """For each card of the container, the NUMA nodes next to it; see `Container.hints`."""
     stays: bool = False
@@ -67,19 +67,19 @@ class GuardResult:
 
 @dataclass(slots=True)
 class DeviceGuard:
-    """Applies the rules in force; does nothing where the policy file has no section about devices."""
+    """Applies the device rules in force; does nothing if the policy file has no section about devices."""
 
     context: Context
     holdings: Holdings = field(default_factory=Holdings)
     _runtimes: dict[str, str] = field(default_factory=dict)
-    """Runtime handlers by sandbox, as far as they were seen."""
+    """Runtime handlers by sandbox, as far as they are known."""
     _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
     _asked_s: dict[str, float] = field(default_factory=dict)
-    """By container, when criproxy last tried to find out what it was given, after its create."""
+    """By container, when criproxy last queried its cards, after its create."""
     _begun: bool = False
-    """Whether the cards were found, and what the history knows has been recalled."""
+    """Whether the cards were scanned, and the holdings restored from the history."""
     _patience: Patience = field(default_factory=Patience)
-    """For all that may hang."""
+    """Limits waits for files and queries that may hang."""
     cards: MachineCards = field(init=False)
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
@@ -95,32 +95,32 @@ class DeviceGuard:
 
     @property
     def rules(self) -> DeviceRules | None:
-        """Those in force; a reload brings others."""
+        """The rules in force; a reload replaces them."""
         return self.context.settings.devices
 
     @property
     def stocks(self) -> Stocks:
-        """The machine's cards of the classes in force, as the last scan found them; empty before the first one."""
+        """The machine's cards of the classes in force, from the last scan; empty before the first one."""
         return self.cards.found if self.rules and self.cards.scanned == self.rules.classes else {}
 
     async def stocks_now(self, classes: tuple[DeviceClass, ...]) -> Stocks:
-        """The machine's cards of *classes* at this moment, unless finding them hangs."""
+        """Return the machine's present cards of *classes*; those of the last scan if a file hangs."""
         return await self.cards.now(classes)
 
     def cards_given(self) -> dict[str, int]:
-        """How many of the machine's cards containers have, by class."""
+        """Return how many of the machine's cards are allocated to containers, by class."""
         kinds = {kind.name: kind for kind in self.cards.scanned}
         node = self.context.state.node
         return {name: self.holdings.cards_given(node, kinds[name], stock) for name, stock in self.stocks.items()}
 
     def ids_given(self, known: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
-        """How many ids containers have, of those classes and resources that are *known*."""
+        """Return how many ids are allocated to containers, by class and resource, for those in *known*."""
         kinds, resources = {kind for kind, _ in known}, {resource for _, resource in known}
         return self.holdings.ids_given(self.context.state.node, kinds, resources)
 
     @property
     def problem(self) -> str | None:
-        """What hangs, in one sentence; None where nothing does, or where there are no rules."""
+        """Which files or queries hang, in one sentence; None if none does, or if there are no rules."""
         if self.rules is None or not (hanging := self._patience.hanging):
             return None
         named = ", ".join(f"{name} (for {since_s:.0f} s)" for name, since_s in sorted(hanging.items())[:4])
@@ -131,12 +131,12 @@ class DeviceGuard:
         )
 
     async def begin(self) -> None:
-        """Find the machine's cards, and recall which container had which when criproxy ended: once."""
+        """Scan the machine's cards, and restore from the history which container had which cards: once."""
         async with self._beginning:
             if self.rules is None or self._begun:
                 return
             await self.cards.scan(self.rules.classes)
-            self.evidence.look_at_pods()
+            self.evidence.update_pod_names()
             node = self.context.state.node
             lives = [container.life for container in node.containers.values()]
             try:
@@ -148,19 +148,19 @@ class DeviceGuard:
             self._begun = True
 
     async def unseen(self, items: Sequence[api.Container]) -> list[api.Container]:
-        """Those known containers of a list of the runtime of whose cards nothing is known yet."""
+        """Return those containers of a list of the runtime whose cards are not known yet."""
         await self.begin()  # the section may have come with a reload
         if self.rules is None:
             return []
         node, now_s = self.context.state.node, asyncio.get_running_loop().time()
         self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
-        untold = {key for key, container in node.containers.items() if self.holdings.is_untold(container)}
-        found = [item for item in items if item.id in untold and item.id not in self._asked_s]
+        unknown = {key for key, container in node.containers.items() if self.holdings.is_unknown(container)}
+        found = [item for item in items if item.id in unknown and item.id not in self._asked_s]
         self._asked_s |= dict.fromkeys((item.id for item in found), now_s)
         return found
 
     def sandbox_run(self, request: api.RunPodSandboxRequest, sandbox_id: str) -> None:
-        """A sandbox was made: find out in the background what its containers were given."""
+        """Query in the background which cards are allocated to the containers of a sandbox that was created."""
         if self.rules is None:
             return
         self._runtimes[sandbox_id] = request.runtime_handler
@@ -168,7 +168,7 @@ class DeviceGuard:
         self.context.tasks.spawn(f"find the devices of {sandbox_id}", self.evidence.of(self.rules).prefetch(pod))
 
     def sandboxes(self) -> set[str]:
-        """Those of which something is kept here."""
+        """Return the sandboxes of which this part has data."""
         return self.evidence.source.sandboxes() | self._runtimes.keys() | self.holdings.sandboxes()
 
     def sandbox_removed(self, sandbox_id: str) -> None:
@@ -178,19 +178,19 @@ class DeviceGuard:
         self.evidence.source.forget(sandbox_id)
 
     async def close(self) -> None:
-        """No create will come any more."""
+        """Close the source of evidence; no create may follow."""
         await self.evidence.source.close()
 
     async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> GuardResult:
-        """Let the container of *request* see what it may, and find out where its cards are.
+        """Change the create so that the container sees only the cards that it may see, and locate its cards.
 
         Args:
-            request: is changed in place.
-            container: whose history gets the findings; None: only count and change.
+            request: the create; changed in place.
+            container: the container whose history gets the findings; None: do not record them.
 
         Raises:
-            DeviceRefused: it must not be created.
-            DeviceFault: the rule itself failed, and ``onError`` is ``refuse``.
+            DeviceRefused: the container must not be created.
+            DeviceFault: the rules failed, and ``onError`` is ``refuse``.
         """
         rules = self.rules
         if rules is None:
@@ -206,20 +206,20 @@ class DeviceGuard:
             return self.hide(request, container, error)
 
     def hide(self, request: api.CreateContainerRequest, container: Container | None, error: Exception) -> GuardResult:
-        """Let the container of *request* see no card, after the rule has failed or hung: nothing of it runs here.
+        """Hide all cards from the container of *request* after the rules failed or hung; the rules do not run here.
 
         Args:
-            request: is changed in place.
+            request: the create; changed in place.
             container: as for `guard`.
-            error: why the rule has not come to an end.
+            error: why the rules did not return.
 
         Raises:
-            DeviceRefused: it is privileged, and such containers are denied.
+            DeviceRefused: the container is privileged, and the rules deny privileged containers.
         """
         self._failed("deciding what it may see", container, error)
         if (rules := self.rules) is None:
             return GuardResult()
-        who = devices.who(request, self._runtimes.get(request.pod_sandbox_id, ""))
+        who = devices.identity(request, self._runtimes.get(request.pod_sandbox_id, ""))
         exempt = rules.exempt(who)
         if who.privileged and rules.privileged == "deny" and not exempt:
             raise DeviceRefused(Refusal(StatusCode.PERMISSION_DENIED, DENIED), container)
@@ -227,7 +227,7 @@ class DeviceGuard:
         if not exempt:
             hide_all(request, rules, who.runtime)
         left = exempt or "it sees only the cards of the CDI devices and device nodes in its create"
-        done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
+        done = Boundary(DeviceRequest(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
         self._publisher.publish(rules, container, done, Gathered({}))
         return GuardResult(changed=request.SerializeToString(deterministic=True) != before)
 
@@ -235,7 +235,7 @@ class DeviceGuard:
         self, rules: DeviceRules, request: api.CreateContainerRequest, container: Container | None
     ) -> GuardResult:
         asked = devices.read(request)
-        who = devices.who(request, await self._runtime(request, rules))
+        who = devices.identity(request, await self._runtime(request, rules))
         subject = devices.subject_in(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
         try:
             given = await self.evidence.gather(rules, subject, asked)
@@ -244,7 +244,7 @@ class DeviceGuard:
                 raise
             self._failed("finding out what it was given", container, error)
             given = self.evidence.weighed(rules, asked)
-            if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
+            if rules.on_no_evidence == "keep":  # with keep, a tenant who makes criproxy fail would see every card
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
         if not done.refusal:
@@ -266,7 +266,7 @@ class DeviceGuard:
         return _guarded(rules, given, lacking=lacking, changed=done.asked != asked)
 
     def _checked_health(self, rules: DeviceRules, done: Boundary, given: Gathered) -> Boundary:
-        """What becomes of a create whose card may be unhealthy."""
+        """Refuse the create if its card is unhealthy and the action requires that."""
         if not (incidents := self.context.state.node.incidents):
             return done
         facts = facts_of((), given.evidence, given.cards, {})
@@ -276,16 +276,16 @@ class DeviceGuard:
         return done
 
     async def found(self, item: api.Container, info: Mapping[str, str]) -> GuardResult:
-        """Find out and remember the cards of a container whose create criproxy did not see.
+        """Find and remember the cards of a container whose create criproxy did not see.
 
         Args:
-            item: as the runtime lists it.
-            info: verbose information of the runtime: the device nodes that it made, and whether it is privileged.
+            item: the container as the runtime lists it.
+            info: verbose information of the runtime: the device nodes of the container, and whether it is privileged.
         """
         if (rules := self.rules) is None:
             return GuardResult()
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
-        words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
+        words = exceptions(rules, devices.listed_identity(item, privileged=translate.privileged_in(info)))
         if given.is_known or given.is_joined or words:
             facts = facts_of(words, given.evidence, given.cards, {}, given.quota)
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts)
@@ -296,14 +296,14 @@ class DeviceGuard:
         return _guarded(rules, given, lacking=bool(lacking))
 
     def users(self, device_class: str, card: str) -> list[Container]:
-        """The containers that use a card; none where the rules do not have its class."""
+        """Return the containers that use a card; none if the rules do not have its class."""
         rules, node = self.rules, self.context.state.node
         kinds = [kind for kind in rules.classes if kind.name == device_class] if rules else []
         stock = self.cards.found.get(device_class, Stock())
         return [container for kind in kinds for container in self.holdings.users(node, kind, stock, card)]
 
     def _failed(self, doing: str, container: Container | None, error: Exception) -> None:
-        """Count, remember and log that the rule failed while *doing* something; the log alone has the error's text."""
+        """Count, remember and log that the rules failed while *doing* something; only the log has the error's text."""
         context, title = self.context, container.title if container else "a container"
         context.counters.devices["", "failed"] += 1
         after = _REFUSED if context.settings.on_error is OnError.REFUSE else _HIDDEN
@@ -312,14 +312,14 @@ class DeviceGuard:
         context.log.error(_FAILED, doing=doing, container=title, exc_info=error)
 
     async def _runtime(self, request: api.CreateContainerRequest, rules: DeviceRules) -> str:
-        """The runtime handler of the container's pod; the runtime is asked only where it matters to a class."""
+        """Return the runtime handler of the container's pod; query the runtime only if a class depends on it."""
         if request.config.image.runtime_handler:
             return request.config.image.runtime_handler
         sandbox_id = request.pod_sandbox_id
         if sandbox_id not in self._runtimes and not all(kind.hides_in("") for kind in rules.classes if kind.hide_value):
             ask = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
             try:
-                limit_s = self.context.settings.device_limits.look_s
+                limit_s = self.context.settings.device_limits.scan_s
                 reply = await self.context.runtime.call("PodSandboxStatus", ask, api.PodSandboxStatusResponse, limit_s)
             except RuntimeCallError:
                 return ""
@@ -327,11 +327,11 @@ class DeviceGuard:
         return self._runtimes.get(sandbox_id, "")
 
 
-def _checked(done: Boundary, checked: Asked | Refusal) -> Boundary:
-    """What becomes of a create after it was *checked* beside the rule."""
+def _checked(done: Boundary, checked: DeviceRequest | Refusal) -> Boundary:
+    """Return *done* with the result of another check: a changed create or a refusal."""
     return replace(done, refusal=checked) if isinstance(checked, Refusal) else replace(done, asked=checked)
 
 
 def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> GuardResult:
-    """The result; a container whose cards lack nodes stays where it is unless the rules say otherwise."""
+    """Return the result; a container whose cards lack nodes stays where it is unless the rules allow updates."""
     return GuardResult(changed, hints(given.cards), lacking and not rules.update_without_nodes)

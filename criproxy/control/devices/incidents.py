@@ -1,7 +1,7 @@
-"""Unhealthy cards and containers over their quota, and what is done about them. The device plugin reports them.
+"""Incidents: unhealthy cards and containers over their quota, which the device plugin reports, and the actions.
 
-An incident is on disk before anything is done about it. The kubelet may read the status of a container once, right
-after its exit: by then it is known why the container ended, whichever side was restarted meanwhile.
+An incident is on disk before an action follows. The kubelet may read the status of a container only once, right after
+its exit: by then the reason why it ended is known, even if criproxy or the device plugin was restarted meanwhile.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from criproxy.control.context import Context
 from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.devices.stops import GRACE_S, Stops
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.incident_status import say
+from criproxy.cri.incident_status import mark
 from criproxy.devices.plan import STRENGTHS
 from criproxy.engine.events import CardReported
 from criproxy.engine.excesses import amounts, begun, followed, going_on, next_use
@@ -24,15 +24,15 @@ from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 
 MOST_OPEN = 256
-"""Of incidents of one kind at one time: a device plugin that reports more has another problem than its cards."""
+"""Open incidents of one kind: a device plugin that reports more has another problem than its cards."""
 ABANDONED_S = 3600.0
-"""A device plugin that is silent for so long is taken for removed: nobody would ever end its incidents."""
-LOOK_S = 60.0
-"""How often it is looked for."""
+"""When a silent device plugin counts as removed, so that its incidents must be ended for it."""
+CHECK_S = 60.0
+"""How often that is checked."""
 
 
 class NotStored(CriproxyError):
-    """A report that is not on disk: nothing is done about it until it is repeated."""
+    """A report could not be stored: no action follows until it is repeated."""
 
 
 @dataclass(slots=True, repr=False)
@@ -41,9 +41,9 @@ class Incidents:
 
     Args:
         context: has the node with its incidents.
-        users: the containers that use a card of a class.
-        plugin: the device plugin, which reports them.
-        changed: called when replies are to be edited, or are not any more.
+        users: returns the containers that use a card of a class.
+        plugin: the device plugin, which reports incidents.
+        changed: called when `edits` changes.
         passes_all: whether no reply is edited now, so that the kubelet could not see why a container ends.
     """
 
@@ -53,12 +53,12 @@ class Incidents:
     changed: Callable[[], None] = lambda: None
     passes_all: Callable[[], bool] = lambda: False
     edits: bool = False
-    """Whether replies are edited: while a container is stopped, killed or told of."""
+    """Whether replies are edited: while a container is stopped, killed or mentioned in its status."""
     _following: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Reports about quotas come one after the other."""
+    """Serialises reports about quotas."""
     _spared: set[str] = field(default_factory=set)
-    """Keys of incidents whose container is within its quota again, though that may not be on disk yet."""
+    """Keys of incidents whose container is within its quota again, although that may not be on disk yet."""
     _unconfirmed: set[str] = field(default_factory=set)
     """Keys of incidents from before a restart whose stop waits: the container may be within its quota by now."""
     _waiting: bool = False
@@ -72,10 +72,10 @@ class Incidents:
         }
 
     async def report(self, found: Incident) -> Incident:
-        """Remember that a card is unhealthy, then do what is to be done; a report that is repeated is the same one.
+        """Store that a card is unhealthy, then take the action. A repeated report is the same incident.
 
         Raises:
-            NotStored: the disk fails, so that nothing was done.
+            NotStored: the disk fails, so that no action was taken.
         """
         incidents = self.context.state.node.incidents
         known = incidents.get(found.key)
@@ -92,7 +92,7 @@ class Incidents:
         return incident
 
     async def end(self, device_class: str, card: str) -> int:
-        """Remember that a card is healthy again; how many incidents that ends.
+        """Store that a card is healthy again, and return how many incidents that ends.
 
         Raises:
             NotStored: the disk fails.
@@ -107,19 +107,19 @@ class Incidents:
     async def exceeded(
         self, found: Incident, container: Container, *, unanswered: bool = False
     ) -> tuple[Incident, bool]:
-        """Remember that a *container* is over a quota, then do what is to be done.
+        """Store that a *container* is over a quota, then take the action.
 
         Args:
-            found: has an excess.
-            container: the one that it is about, which runs.
-            unanswered: whoever reports it did so before, and got no answer.
+            found: the incident, which has an excess.
+            container: the running container that is over its quota.
+            unanswered: whether the same report was sent before and got no answer.
 
         Returns:
-            The incident, which is an older one if the report is repeated, unless that asks for more than was done; and
-            whether who reports it is to act, which is said once for an incident, unless the answer was lost.
+            The incident, which is the older one if the report is repeated and does not require a stronger action; and
+            whether the watcher is to act. The latter is true once for an incident, unless the answer was lost.
 
         Raises:
-            NotStored: the disk fails, so that nothing was done, and nothing is remembered.
+            NotStored: the disk fails, so that no action was taken, and the report is not remembered.
         """
         async with self._one:
             known = self._going_on(found)
@@ -134,12 +134,12 @@ class Incidents:
             incident = begun(same or found, container, time())
             await self._store_or_undo(incident, known)
             if known is None or is_more:
-                self._tell_of_excess(incident, container)
+                self._report_excess(incident, container)
             self.follow()
             return incident, incident.excess is not None and incident.excess.kills
 
     async def within(self, life: str, device_class: str, card: str, quantity: Quantity) -> int:
-        """Remember that a container is within a quota again; how many incidents that ends.
+        """Store that a container is within a quota again, and return how many incidents that ends.
 
         Raises:
             NotStored: the disk fails.
@@ -150,7 +150,7 @@ class Incidents:
             if known is None:
                 return 0
             await self._store_or_undo(self._ended(known), known)
-            self._tell(known, [life], f"{device_class}: it is within its quota of {quantity.value} again")
+            self._record(known, [life], f"{device_class}: it is within its quota of {quantity.value} again")
             self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
             self.follow()
             return 1
@@ -169,11 +169,11 @@ class Incidents:
         """The watcher says that a container still is over its quota."""
         if known and known.key in self._unconfirmed:
             self._unconfirmed.discard(known.key)
-            self.context.state.stir()
+            self.context.state.notify()
 
     def follow(self) -> None:
-        """Follow the containers of incidents, as long as there is one."""
-        self._see_edits()
+        """Follow the containers of incidents while there are any."""
+        self._update_edits()
         if self.context.state.node.incidents and not self._following:
             self._following = True
             self.context.tasks.forever("follow unhealthy cards", self._follow)
@@ -182,21 +182,21 @@ class Incidents:
             self.context.tasks.forever("wait for the device plugin", self._wait_for_plugin)
 
     def marks(self) -> list[bytes]:
-        """The ids of the containers whose statuses are edited."""
+        """Return the ids of the containers whose statuses are edited."""
         node = self.context.state.node
         lives = {life for each in node.incidents.values() if each.is_shown for life in each.containers}
         return [key.encode() for key, container in node.containers.items() if container.life in lives] if lives else []
 
     def edit(self, status: api.ContainerStatus) -> bool:
-        """Say in the *status* of a container what is the matter with its card or quota; whether it is another one now.
+        """Write incidents of the container's card or quota into its *status*, and return whether that changed it.
 
-        Why a container has ended is said of those that criproxy has stopped: the kubelet reads it only then.
+        The reason of the end is written only for containers that criproxy has stopped: the kubelet reads it only then.
         """
         node, before = self.context.state.node, status.SerializeToString(deterministic=True)
         container = node.containers.get(status.id)
         for incident in node.incidents.values() if container else ():
             if container and (use := incident.containers.get(container.life)):
-                say(status, incident, use)
+                mark(status, incident, use)
         return status.SerializeToString(deterministic=True) != before
 
     @property
@@ -208,11 +208,11 @@ class Incidents:
         return [each for each in self._open if not each.excess]
 
     async def _end(self, incident: Incident, sentence: str) -> None:
-        self._tell(incident, incident.containers, f"{incident.device_class}: {sentence}")
+        self._record(incident, incident.containers, f"{incident.device_class}: {sentence}")
         await self._store(self._ended(incident))
 
     def _ended(self, incident: Incident) -> Incident:
-        """The same when it is over; who is over its quota no more is stopped only if the runtime is at it already."""
+        """Return *incident* as ended; a container within its quota again is stopped only if that call is in flight."""
         if incident.excess is None:
             return replace(incident, ended=True)
         self._spared.add(incident.key)
@@ -221,36 +221,36 @@ class Incidents:
         return replace(incident, ended=True, containers=uses)
 
     async def _wait_for_plugin(self) -> None:
-        """Give incidents up of which nothing is heard any more."""
+        """Drop all incidents if the device plugin has been silent for too long."""
         while self._open:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
             if (silent_s := self.plugin.silent_s) > ABANDONED_S:
                 for each in self._open:
-                    await self._give_up(each, f"the device plugin has been silent for {silent_s:.0f} s")
+                    await self._drop(each, f"the device plugin has been silent for {silent_s:.0f} s")
         self._waiting = False
 
-    async def _give_up(self, incident: Incident, why: str) -> None:
+    async def _drop(self, incident: Incident, why: str) -> None:
         device_class, card, excess = incident.device_class, incident.card, incident.excess
         event, about, whose = "card no longer watched", {"device_class": device_class, "card": card}, ""
         if excess:
             event, whose = "quota incident dropped", "its use of "
             about |= {"id": excess.life, "quantity": excess.quantity.value}
         self.context.log.warning(event, **about, why=why)
-        with suppress(NotStored):  # what a restart brings back is given up again
+        with suppress(NotStored):  # an incident that a restart restores is dropped again
             await self._end(incident, f"{whose}card {card} is no longer watched: {why}")
 
     async def _store(self, incident: Incident) -> None:
         await self.context.state.apply(CardReported(incident.key, incident))
-        self._see_edits()  # from before the first container ends
+        self._update_edits()  # before the first container ends
         await self._durable()
 
     async def _store_or_undo(self, incident: Incident, before: Incident | None) -> None:
-        """Have it on disk; or, if that fails, have it as *before*, so that a report that is repeated is a new one."""
+        """Store *incident*; if that fails, restore *before*, so that a repeated report counts as a new one."""
         try:
             await self._store(incident)
         except BaseException:
             self.context.state.submit(CardReported(incident.key, before))
-            self._see_edits()
+            self._update_edits()
             raise
 
     async def _durable(self) -> None:
@@ -265,13 +265,13 @@ class Incidents:
             self._unconfirmed &= self.context.state.node.incidents.keys()
             for incident in list(self.context.state.node.incidents.values()):
                 self._update(incident)
-            self._see_edits()
+            self._update_edits()
             await self.context.state.changed()
         self._following = False
-        self._see_edits()
+        self._update_edits()
 
     def _update(self, incident: Incident) -> None:
-        """Add the containers that have come, take out those that are gone, and have those stopped that shall be."""
+        """Add new containers, remove those that are gone, and begin to stop those that are to be stopped."""
         now = self._with_users(incident)
         if now.ended and not now.containers:
             self.context.state.submit(CardReported(incident.key, None))
@@ -297,18 +297,18 @@ class Incidents:
         return going_on(incidents.values(), excess.life, card, excess.quantity)
 
     def _with_users(self, incident: Incident) -> Incident:
-        node, under_way = self.context.state.node, self._stops.under_way(incident.key)
+        node, in_flight = self.context.state.node, self._stops.in_flight(incident.key)
         if incident.excess:
-            goes_on = incident.excess.life in under_way or incident.key not in self._spared
+            goes_on = incident.excess.life in in_flight or incident.key not in self._spared
             return followed(incident, incident.excess, node, time(), goes_on=goes_on)
         lives = {container.life: container for container in node.containers.values()}
         now = {life: use for life, use in incident.containers.items() if life in lives}
         uses = {life: next_use(use, lives[life], Action.NONE) for life, use in now.items()}
-        if incident.ended:  # who was not stopped yet goes on
-            uses = {life: use for life, use in uses.items() if use is Use.STOPPED or life in under_way}
+        if incident.ended:  # containers that were not stopped yet continue to run
+            uses = {life: use for life, use in uses.items() if use is Use.STOPPED or life in in_flight}
         else:
             new = {each.life: Use.USES for each in self.users(incident.device_class, incident.card)}
-            self._tell(
+            self._record(
                 incident, new.keys() - uses.keys(), f"{incident.device_class}: card is unhealthy: {incident.sentence}"
             )
             uses = {**new, **uses}
@@ -317,18 +317,18 @@ class Incidents:
         return replace(incident, containers=uses)
 
     def _mark_stopped(self, key: str, life: str) -> None:
-        """The runtime has stopped a container."""
+        """Record that the runtime has stopped a container for an incident."""
         if (incident := self.context.state.node.incidents.get(key)) and life in incident.containers:
             option = "quota: stop" if incident.excess else "onUnhealthy: stop"
-            self._tell(incident, [life], f"criproxy has stopped it: {incident.sentence} ({option})")
+            self._record(incident, [life], f"criproxy has stopped it: {incident.sentence} ({option})")
             if incident.excess:
                 self.context.counters.quota_stops[incident.device_class, incident.excess.quantity.value] += 1
             else:
                 self.context.counters.device_stops[incident.device_class] += 1
             self.context.state.submit(CardReported(key, incident.with_uses({life: Use.STOPPED})))
 
-    def _tell_of_excess(self, incident: Incident, container: Container) -> None:
-        """Let counters, log and history say it."""
+    def _report_excess(self, incident: Incident, container: Container) -> None:
+        """Count, log and record that a container is over its quota."""
         quantity = incident.excess.quantity.value if incident.excess else ""
         kind, action = incident.device_class, incident.action_word
         self.context.counters.quota_incidents[kind, quantity, action] += 1
@@ -339,14 +339,14 @@ class Incidents:
             why=incident.sentence,
             action=action,
         )
-        self._tell(incident, [container.life], f"{kind}: it is over its quota: {incident.sentence} (quota: {action})")
+        self._record(incident, [container.life], f"{kind}: it is over its quota: {incident.sentence} (quota: {action})")
 
     def _containers(self, incident: Incident, use: Use) -> list[Container]:
         lives = {life for life, each in incident.containers.items() if each is use}
         return [each for each in self.context.state.node.containers.values() if each.life in lives] if lives else []
 
-    def _tell(self, incident: Incident, lives: Iterable[str], sentence: str) -> None:
-        """Let the history of containers say it; their log line is that of the card."""
+    def _record(self, incident: Incident, lives: Iterable[str], sentence: str) -> None:
+        """Write *sentence* to the history of the container instances *lives*; the log has one line for the card."""
         about = set(lives)
         facts: Mapping[str, str | int] = {
             "device_class": incident.device_class,
@@ -360,13 +360,13 @@ class Incidents:
             if container.life in about:
                 self.context.state.note(container, kind, sentence, **facts)
 
-    def _see_edits(self) -> None:
+    def _update_edits(self) -> None:
         before, self.edits = self.edits, bool(self.marks())
         if self.edits is not before:
             self.changed()
 
 
 def _is_stronger(found: Incident, known: Incident) -> bool:
-    """Whether a report asks for more than was done, because the policy file has changed."""
+    """Whether a report requires a stronger action than the known one, because the policy file has changed."""
     words = [str(each) for each in STRENGTHS]
     return words.index(found.action_word) > words.index(known.action_word)

@@ -1,8 +1,8 @@
-"""Evidence from the kubelet: its podresources, and the checkpoint of its device manager where that says more.
+"""Evidence from the kubelet: its podresources API, and the checkpoint of its device manager, which has more details.
 
-Podresources knows pods by their names, so that a pod made anew may be taken for the former one of its name; the
-checkpoint has UIDs. So both are asked at the same time, as soon as a pod's sandbox is there: by then the kubelet has
-allocated. What a pod was given stays for as long as it lives, and so does the answer.
+Podresources identifies pods by name, so that a recreated pod may be confused with the former pod of that name; the
+checkpoint has UIDs. Both are queried at the same time, as soon as a pod's sandbox exists: by then the kubelet has
+allocated. An allocation does not change while the pod exists, so the answer stays valid.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from criproxy.control.devices.pod_names import PodNames
 from criproxy.control.settings import DeviceLimits
 from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
 from criproxy.devices.checkpoint import Checkpoint
+from criproxy.devices.device_rules import KubeletFiles
 from criproxy.devices.evidence import Known, Subject
-from criproxy.devices.rules import KubeletFiles
 from criproxy.discovery.checkpoint import CheckpointFile, Reading
 from criproxy.discovery.patience import Patience
 from criproxy.errors import StatusCode
@@ -26,41 +26,41 @@ from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 
 ASK_TIMEOUT_S = 10.0
-"""How long an answer may take for which no create waits any more; that of the kubelet's own clients."""
+"""How long an answer may take if no create waits for it any more: the timeout of the kubelet's own clients."""
 SURELY_S = 3.0
-"""A kubelet that is silent for so long hangs; before, it may just be slow, as when all pods of a node come at once."""
+"""When a silent kubelet counts as hanging; before, it may be slow, for example if all pods of a node start at once."""
 HANGING_S = 0.05
-"""How long a create waits for what is known to hang: it may be back."""
+"""How long a create waits for a source that hangs: it may answer again."""
 RECHECK_S = 5.0
-"""How often a kubelet that hangs is asked whether it is back."""
+"""How often a kubelet that hangs is queried again."""
 RETRY_S = 1.0
-"""A kubelet that gave no answer is not asked again of the same pod before."""
+"""The shortest pause before a kubelet that did not answer is queried again about the same pod."""
 _HANGING = "hanging"
-"""The outcome for a source that does not come back: its sentence says for how long, and so is never the same."""
+"""The outcome for a source that hangs; its sentence contains the duration, and so always differs."""
 
 
 @dataclass(slots=True)
 class _Inquiry:
-    """What is being found out of one pod."""
+    """The queries about one pod, and their answers."""
 
     begun_s: float
     asking: "asyncio.Task[None]" = field(init=False)
-    """Asks podresources."""
+    """Queries podresources."""
     reading: "asyncio.Task[None]" = field(init=False)
     """Reads the checkpoint."""
     devices: Devices | None = None
-    """What podresources has answered so far; None also where it does not know which pod is meant."""
+    """The answer of podresources; None until it answers, and if it is unclear which pod is meant."""
     checkpoint: Reading = field(default_factory=Reading)
-    """What the checkpoint said, as far as it was read."""
+    """The content of the checkpoint, if it was read."""
     absent: bool = False
-    """The kubelet does not know the pod yet."""
+    """Whether the kubelet does not know the pod yet."""
     doubted: bool = False
-    """The answer of podresources may be about a former pod of that name."""
+    """Whether the answer of podresources may be about a former pod of that name."""
     waited: bool = False
-    """One create has waited as long as one may: no other one does."""
+    """Whether one create has waited until the limit, so that no other one waits."""
 
     def may_be_repeated(self, now_s: float) -> bool:
-        """Whether it is over and has found nothing that is certain."""
+        """Whether both queries have ended without a certain result."""
         if not (self.asking.done() and self.reading.done()) or self.checkpoint.current:
             return False
         if self.devices is not None and not self.doubted:
@@ -73,14 +73,14 @@ class Kubelet:
     """A `Source` of evidence.
 
     Args:
-        files: where the kubelet's are, and how long a create may wait for both together.
-        host_root: prefix of them.
-        counters: count what came of each question.
-        log: has when a source fails, and when it is there again.
-        tasks: run what asks, and what waits for podresources to come back.
-        patience: for what may hang.
-        names: of pods.
-        look_s: how long a look at one of the files may take.
+        files: paths of the kubelet's files, and how long a create may wait for both together.
+        host_root: prefix of these paths.
+        counters: count the outcome of each query.
+        log: receives a line when a source fails, and when it works again.
+        tasks: run the queries, and the task that waits for podresources to answer again.
+        patience: limits waits for files that may hang.
+        names: the names of pods.
+        scan_s: how long access to one of the files may take.
     """
 
     files: KubeletFiles
@@ -90,26 +90,26 @@ class Kubelet:
     tasks: Tasks
     patience: Patience = field(default_factory=Patience)
     names: PodNames = field(default_factory=PodNames)
-    look_s: float = DeviceLimits().look_s
+    scan_s: float = DeviceLimits().scan_s
     _client: PodresourcesClient = field(init=False)
     _checkpoint: CheckpointFile = field(init=False)
     _inquiries: dict[str, _Inquiry] = field(default_factory=dict)
     """By sandbox."""
     _troubles: dict[str, str] = field(default_factory=dict)
-    """By source, what the log has last."""
+    """By source, the last problem that was logged."""
     _closed: bool = False
 
     def __post_init__(self) -> None:
         socket, checkpoint = (self.host_root / path.lstrip("/") for path in (self.files.socket, self.files.checkpoint))
-        self._client = PodresourcesClient(socket, self.patience, self.look_s)
-        self._checkpoint = CheckpointFile(checkpoint, self.patience, self.look_s)
+        self._client = PodresourcesClient(socket, self.patience, self.scan_s)
+        self._checkpoint = CheckpointFile(checkpoint, self.patience, self.scan_s)
 
     async def prefetch(self, pod: Subject) -> None:
-        """Begin to find out what its containers were given."""
+        """Begin to query which cards are allocated to the containers of *pod*."""
         self._inquire(pod)
 
     async def known(self, container: Subject) -> Known | None:
-        """What *container* was given; the first to ask may wait, for no longer than `KubeletFiles.timeout_s`."""
+        """Return what is allocated to *container*; the first caller may wait, at most `KubeletFiles.timeout_s`."""
         if (inquiry := self._inquire(container)) is None:
             return None
         pending = {task for task in (inquiry.asking, inquiry.reading) if not task.done()}
@@ -117,27 +117,27 @@ class Kubelet:
             _, pending = await asyncio.wait(pending, timeout=self._patience_s(pending, inquiry))
             inquiry.waited |= bool(pending)
             if inquiry.asking in pending:
-                self._is_silent(container, inquiry)
+                self._handle_silence(container, inquiry)
         for name, task in (("podresources", inquiry.asking), ("checkpoint", inquiry.reading)):
             if task in pending:
                 self.counters.device_evidence[name, "late"] += 1
         return self._weigh(container, inquiry)
 
     def sandboxes(self) -> set[str]:
-        """Those that were asked for."""
+        """Return the sandboxes about which there were queries."""
         return set(self._inquiries)
 
     def forget(self, sandbox_id: str) -> None:
-        """Nothing will ask for it again."""
+        """Forget a sandbox about which no further query follows."""
         if inquiry := self._inquiries.pop(sandbox_id, None):
-            inquiry.asking.cancel()  # a thread that reads ends by itself
+            inquiry.asking.cancel()  # a thread that reads the file cannot be cancelled, and ends later
 
     async def close(self) -> None:
-        """End all questions and the connection; whatever still asks gets that nothing is known."""
+        """End all queries and the connection; callers that still wait get no result."""
         self._closed = True
         tasks = {task for each in self._inquiries.values() for task in (each.asking, each.reading)}
         for name in (self._name, str(self._client.socket), str(self._checkpoint.path)):
-            self.patience.back(name)  # nothing asks any more
+            self.patience.back(name)  # no query follows
         self._inquiries.clear()
         for task in tasks:
             task.cancel()
@@ -146,7 +146,7 @@ class Kubelet:
         await self._client.close()
 
     def _patience_s(self, pending: AbstractSet[object], inquiry: _Inquiry) -> float:
-        """How long to wait: hardly for a kubelet that is known to hang, and not at all for a file that does."""
+        """Return how long to wait: only briefly for a kubelet that is known to hang, and not at all for such a file."""
         hangs = self.patience.hanging
         if inquiry.asking in pending and hangs.get(self._name, 0.0) < SURELY_S:
             return self.files.timeout_s
@@ -158,8 +158,8 @@ class Kubelet:
     def _name(self) -> str:
         return f"the kubelet's podresources, {self.files.socket}"
 
-    def _is_silent(self, pod: Subject, inquiry: _Inquiry) -> None:
-        """A create has waited for podresources in vain: log it, and find out when it answers again."""
+    def _handle_silence(self, pod: Subject, inquiry: _Inquiry) -> None:
+        """Log that a create has waited for podresources in vain, and start to check when it answers again."""
         if self.patience.silent(self._name):
             self.counters.device_evidence["podresources", _HANGING] += 1
             text = f"{self._name} has not answered for {self.files.timeout_s:g} s"
@@ -174,11 +174,11 @@ class Kubelet:
             await self._ask(pod, inquiry)
 
     def _inquire(self, pod: Subject) -> _Inquiry | None:
-        """What is known or being asked of the pod's sandbox; asked anew where the last answer was of no use."""
+        """Return the queries about the pod's sandbox; begin new ones if the last answers were of no use."""
         if self._closed:
             return None
         now_s = asyncio.get_running_loop().time()
-        self.names.see(pod.namespace, pod.pod, pod.pod_uid)
+        self.names.add(pod.namespace, pod.pod, pod.pod_uid)
         inquiry = self._inquiries.get(pod.sandbox_id)
         if inquiry is None or inquiry.may_be_repeated(now_s):
             inquiry = self._inquiries[pod.sandbox_id] = _Inquiry(now_s)
@@ -187,16 +187,16 @@ class Kubelet:
             inquiry.reading = self.tasks.begin(f"read the checkpoint for {pod.sandbox_id}", reading)
         return inquiry
 
-    def _weigh(self, who: Subject, inquiry: _Inquiry) -> Known | None:
-        """What the answers say together: podresources first, unless the checkpoint knows that it means another pod.
+    def _weigh(self, subject: Subject, inquiry: _Inquiry) -> Known | None:
+        """Combine the answers: podresources takes precedence unless the checkpoint shows that it means another pod.
 
-        Where no checkpoint tells, the answer about a name that several pods had may mean any of them.
+        Without a checkpoint, an answer about a name that several pods have had may mean any of them.
         """
-        devices, reading, name = inquiry.devices, inquiry.checkpoint, who.container
+        devices, reading, name = inquiry.devices, inquiry.checkpoint, subject.container
         checkpoint = reading.checkpoint or Checkpoint()
         if devices is not None and name in devices:
-            inquiry.doubted = self._is_in_doubt(who, checkpoint, current=reading.current)
-            belied = checkpoint.belies(who.pod_uid, name, devices[name], current=reading.current)
+            inquiry.doubted = self._is_ambiguous(subject, checkpoint, current=reading.current)
+            belied = checkpoint.contradicts(subject.pod_uid, name, devices[name], current=reading.current)
             if inquiry.doubted:
                 self.counters.device_evidence["podresources", "doubtful"] += 1
             if not belied:
@@ -205,13 +205,13 @@ class Kubelet:
             self.counters.device_evidence["podresources", "another-pod"] += 1
         if reading.checkpoint is None:
             return None
-        known = checkpoint.of(who.pod_uid, name)
+        known = checkpoint.of(subject.pod_uid, name)
         return Known("checkpoint", known, complete=reading.current, near=checkpoint.near)
 
-    def _is_in_doubt(self, who: Subject, checkpoint: Checkpoint, *, current: bool) -> bool:
-        if current or checkpoint.of(who.pod_uid, who.container):
+    def _is_ambiguous(self, subject: Subject, checkpoint: Checkpoint, *, current: bool) -> bool:
+        if current or checkpoint.of(subject.pod_uid, subject.container):
             return False
-        return self.names.is_reused(who.namespace, who.pod, who.pod_uid)
+        return self.names.is_reused(subject.namespace, subject.pod, subject.pod_uid)
 
     async def _ask(self, pod: Subject, inquiry: _Inquiry) -> None:
         if not self.files.socket:
@@ -226,7 +226,7 @@ class Kubelet:
         self.patience.back(self._name)
         inquiry.absent = not found
         self._outcome("podresources", "answered" if found else "absent")
-        # Of two pods with this name, only the checkpoint can tell which is which.
+        # Of two pods with this name, only the checkpoint can distinguish them.
         inquiry.devices = found[0] if found and all(each == found[0] for each in found) else None
 
     async def _read(self, inquiry: _Inquiry) -> None:
@@ -238,12 +238,12 @@ class Kubelet:
         self._outcome("checkpoint", outcome, reading.problem)
 
     def _outcome(self, source: str, outcome: str, problem: str = "") -> None:
-        """Count, and log where it is news."""
+        """Count an outcome, and log it if it is new."""
         self.counters.device_evidence[source, outcome] += 1
         self._trouble(source, problem, news=outcome if outcome == _HANGING else problem)
 
     def _trouble(self, source: str, problem: str, *, news: str) -> None:
-        """Log a *problem* if *news*, which is the same for the same problem, is another than before."""
+        """Log a *problem* if *news*, which identifies it, differs from the last one of *source*."""
         before = self._troubles.get(source, "")
         self._troubles[source] = news
         if problem and news != before:

@@ -1,14 +1,14 @@
-"""Clients of MPS at a create: without the daemon's directory the runtime would make an empty one, and CUDA would fail.
+"""Clients of MPS at a create. Without the daemon's directory, the runtime would make an empty one, and CUDA would fail.
 
-So nothing is created then, and the kubelet tries again.
+Therefore the create is refused then, and the kubelet retries.
 """
 
 from dataclasses import dataclass
 
 from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
-from criproxy.devices.asked import Asked
-from criproxy.devices.may_see import Refusal
+from criproxy.devices.boundary import Refusal
+from criproxy.devices.device_request import DeviceRequest
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.nvidia.mps_client import mps_client, with_shared_memory
@@ -16,16 +16,16 @@ from criproxy.nvidia.mps_client import mps_client, with_shared_memory
 
 @dataclass(frozen=True, slots=True)
 class MpsClients:
-    """Checks what our device plugin wrote into a create; what others wrote stays as it is."""
+    """Checks what our device plugin wrote into a create; values from others are not checked."""
 
     context: Context
     patience: Patience
 
-    async def check(self, asked: Asked, given: Gathered) -> Asked | Refusal:
-        """The create as it goes on, or why it does not.
+    async def check(self, asked: DeviceRequest, given: Gathered) -> DeviceRequest | Refusal:
+        """Return the create as it continues, or why it is refused.
 
-        Not earlier: the daemon of a resource may start long after Allocate. Not later: the runtime makes every
-        directory that a mount lacks, and then the daemon's own start finds one that is not its own.
+        Not earlier: the daemon of a resource may start long after Allocate. Not later: the runtime creates every
+        missing directory of a mount, and the daemon would then find a directory that it did not create.
         """
         client = mps_client(asked) if given.is_joined else None
         if client is None:
@@ -33,7 +33,7 @@ class MpsClients:
         settings = self.context.settings
         path = settings.host_root / client.pipe.lstrip("/")
         try:
-            is_there = await self.patience.wait(client.pipe, path.is_dir, settings.device_limits.look_s)
+            is_there = await self.patience.wait(client.pipe, path.is_dir, settings.device_limits.scan_s)
         except Hangs as error:
             return _refused(str(error))
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The device plugin as the daemon knows it: its last report, and whether it still runs."""
+"""What the daemon knows about the device plugin: its last report, and whether it still runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,35 +9,35 @@ from criproxy.devices.published import Published
 
 @dataclass(slots=True)
 class DevicePlugin:
-    """Keeps the last report; a restart of the daemon forgets it, and the device plugin soon reports again."""
+    """The last report. It is lost when the daemon restarts, and the device plugin soon sends another one."""
 
     clock: Callable[[], float] = monotonic
     report: Published | None = None
-    """The last one; None: it has not reported since the daemon's start."""
+    """The last report; None if there was none since the daemon's start."""
     reported_s: float = 0.0
-    """When, in seconds since the epoch."""
+    """When it arrived, in seconds since the epoch."""
     _at_s: float = 0.0
-    _heard_s: float = field(init=False)
+    _seen_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._heard_s = self.clock()
+        self._seen_s = self.clock()
 
-    def heard(self) -> None:
-        """It has asked or told something."""
-        self._heard_s = self.clock()
+    def note_command(self) -> None:
+        """Record that the device plugin has sent a command."""
+        self._seen_s = self.clock()
 
     @property
     def silent_s(self) -> float:
-        """How long nothing has come from it: since the start of the daemon, if nothing ever has."""
-        return self.clock() - self._heard_s
+        """Seconds since its last command, or since the start of the daemon."""
+        return self.clock() - self._seen_s
 
     def publish(self, report: Published) -> None:
-        """Keep *report* in place of the last one."""
+        """Replace the last report with *report*."""
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
-        self.heard()
+        self.note_command()
 
     def ids(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """By class and resource, how many ids are healthy and how many are not; nothing where it does not run."""
+        """Return how many ids are healthy and unhealthy, by class and resource; empty if no device plugin runs."""
         resources = self.report.resources if self.report and self.runs else ()
         return {(each.device_class, each.name): (each.healthy, each.ids - each.healthy) for each in resources}
 

@@ -1,4 +1,4 @@
-"""Which names of pods stood for several pods, as far as criproxy has seen: an answer by name may mean any of them."""
+"""Names that several pods have had since criproxy started: an answer by name may be about any of them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -6,28 +6,28 @@ from dataclasses import dataclass, field
 from criproxy.model.workload import Pod
 
 MAX_NAMES = 20_000
-"""So many are remembered: those seen last."""
+"""Names that are remembered: the most recent ones."""
 
 
 @dataclass(slots=True)
 class PodNames:
-    """Remembers names and UIDs of pods since criproxy started.
+    """The names and UIDs of pods since criproxy started.
 
     Args:
-        pods: those on the node, also from before.
+        pods: returns the pods on the node, including those from before the start.
     """
 
     pods: Callable[[], Iterable[Pod]] = tuple
     _uids: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """At most two by namespace and name: one that is not the first is enough."""
+    """UIDs by namespace and name; two are enough to know that the name was reused."""
 
-    def look(self) -> None:
-        """Remember the pods on the node."""
+    def update(self) -> None:
+        """Add the pods on the node."""
         for pod in self.pods():
-            self.see(pod.namespace, pod.name, pod.uid)
+            self.add(pod.namespace, pod.name, pod.uid)
 
-    def see(self, namespace: str, name: str, uid: str) -> None:
-        """Remember one pod."""
+    def add(self, namespace: str, name: str, uid: str) -> None:
+        """Add one pod."""
         uids = self._uids.pop((namespace, name), set())
         self._uids[namespace, name] = uids
         if len(uids) < 2:
@@ -37,5 +37,5 @@ class PodNames:
 
     def is_reused(self, namespace: str, name: str, uid: str) -> bool:
         """Whether another pod than *uid* has, or had, this name."""
-        self.look()
+        self.update()
         return bool(self._uids.get((namespace, name), set()) - {uid})

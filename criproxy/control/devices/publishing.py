@@ -1,32 +1,32 @@
-"""Findings of the rule about devices: counted, logged, kept for `explain` and for `criproxy devices`."""
+"""Publishes the findings of the device rules: counters, log, and records for `explain` and `criproxy devices`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
-from criproxy.devices.asked import Asked
+from criproxy.devices.boundary import Boundary, Word
 from criproxy.devices.cards import SHOWN_IDS, ids_text
+from criproxy.devices.device_request import DeviceRequest
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import OWN, Evidence, Given
 from criproxy.devices.holdings import Holdings, by_kind, facts_of
-from criproxy.devices.may_see import Boundary, Word
-from criproxy.devices.rules import DeviceRules
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 
 _LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES, Word.FAILED})
-"""Findings that are worth a warning."""
+"""Findings that are logged as a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePublisher:
-    """Publishes what was found at creates; no create fails by that."""
+    """Publishes the findings at creates; an error here does not fail the create."""
 
     context: Context
     holdings: Holdings
 
     def publish(self, rules: DeviceRules, container: Container | None, done: Boundary, given: Gathered) -> None:
-        """Count, log and keep for `explain` what was found; no values of variables. Never fails."""
+        """Count, log and record the findings, without values of variables. Never raises."""
         with self.context.failures.harmless("what a create may see of devices"):
             self._count(done, given.evidence)
             if container is not None:
@@ -40,7 +40,7 @@ class DevicePublisher:
         for finding in done.findings:
             counted[finding.kind, finding.word.value] += finding.word is not Word.FAILED  # `DeviceGuard` counts these
         if done.refusal:
-            counted["", "refused"] += 1  # the log and the history have it as a refusal
+            counted["", "refused"] += 1  # the log and the history have the refusal
 
     def _record(self, rules: DeviceRules, container: Container, done: Boundary, given: Gathered) -> None:
         findings = done.findings
@@ -61,14 +61,14 @@ class DevicePublisher:
 
 
 def _chain(evidence: Evidence) -> Iterator[str]:
-    """What our device plugin has allocated, by the names that the kubelet uses."""
+    """Yield a sentence for each allocation by our device plugin, with the kubelet's names."""
     for kind, allocation in evidence.items():
         for share in allocation.shares[:SHOWN_IDS]:
             if share.source == OWN:
                 yield f"{kind}: the device plugin has allocated {share.resource} to it: {ids_text(share.ids)}"
 
 
-def _nodes_of(rules: DeviceRules, asked: Asked) -> Mapping[str, Sequence[str]]:
-    """By class, the nodes of single cards in a create; those that all cards need say nothing."""
+def _nodes_of(rules: DeviceRules, asked: DeviceRequest) -> Mapping[str, Sequence[str]]:
+    """Return the device nodes of single cards in a create, by class; nodes that all cards need are omitted."""
     paths = [node.host_path for node in asked.devices]
     return {kind.name: [path for path in paths if kind.is_card_node(path)] for kind in rules.classes} if paths else {}

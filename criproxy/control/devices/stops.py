@@ -1,4 +1,4 @@
-"""Stops containers: each once, after it is on disk that it shall be stopped, and again only if the runtime failed."""
+"""Stops containers: each once, after that decision is on disk, and again only if the runtime failed."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,44 +13,44 @@ from criproxy.errors import StoreError
 from criproxy.model.workload import Container, ContainerState
 
 GRACE_S = 10.0
-"""What the runtime gives a container to end by itself, where nothing else is said."""
+"""Default grace period: how long the runtime lets a container end before it kills it."""
 ANSWER_S = 20.0
-"""What it has after that to answer."""
+"""How long the runtime may take to answer after the grace period."""
 LOOK_S = 2.0
-"""What it has to answer whether the container has ended."""
+"""How long the runtime may take to report whether the container has ended."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""Before a stop that failed is tried again; the pause doubles each time."""
+"""Pause before a failed stop is retried; it doubles each time."""
 
 
 @dataclass(slots=True, repr=False)
 class Stops:
-    """The stops under way.
+    """The stops in flight.
 
     Args:
         context: has the runtime.
-        stopped: told of each that has been done: the key of the incident, and the life of the container.
-        wanted: whether that container is still to be stopped for that incident; asked before each call.
+        stopped: called after each stop with the key of the incident and the container instance.
+        wanted: returns whether that instance is still to be stopped for that incident; called before each attempt.
     """
 
     context: Context
     stopped: Callable[[str, str], None]
     wanted: Callable[[str, str], bool]
-    _under_way: set[tuple[str, str]] = field(default_factory=set)
+    _in_flight: set[tuple[str, str]] = field(default_factory=set)
     _sent: set[tuple[str, str]] = field(default_factory=set)
 
-    def under_way(self, incident: str) -> set[str]:
-        """The lives of the containers that are being stopped for an incident."""
-        return {life for key, life in self._under_way if key == incident}
+    def in_flight(self, incident: str) -> set[str]:
+        """Return the container instances that are being stopped for an incident."""
+        return {life for key, life in self._in_flight if key == incident}
 
     def is_sent(self, incident: str, life: str) -> bool:
-        """Whether the runtime is at stopping a container at this moment."""
+        """Whether a StopContainer for the container instance *life* is in flight."""
         return (incident, life) in self._sent
 
     def begin(self, incident: str, container: Container, grace_s: float = GRACE_S) -> None:
-        """Stop a container in the background, unless that is under way."""
+        """Stop a container in the background, unless its stop is in flight."""
         one = incident, container.life
-        if one not in self._under_way:
-            self._under_way.add(one)
+        if one not in self._in_flight:
+            self._in_flight.add(one)
             self.context.tasks.spawn(f"stop {container.title}", self._run(incident, container, grace_s))
 
     async def _run(self, incident: str, container: Container, grace_s: float) -> None:
@@ -63,11 +63,11 @@ class Stops:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
-            self._under_way.discard((incident, life))
-            self.context.state.stir()  # what is kept of it may go now
+            self._in_flight.discard((incident, life))
+            self.context.state.notify()  # the incident's data may be dropped now
 
     async def _stop(self, incident: str, container: Container, grace_s: float) -> bool:
-        """Whether it has ended."""
+        """Stop the container once, and return whether it has ended."""
         context, key = self.context, container.key
         known = context.state.node.containers.get(key)
         if known is None or known.state is ContainerState.EXITED:

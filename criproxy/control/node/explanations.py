@@ -1,8 +1,8 @@
-"""Works out what `criproxy explain` shows of a decision beside its reasons: candidates, and containers in the way.
+"""Compute what `criproxy explain` shows of a decision besides its reasons: the candidates, and blocking containers.
 
-Never on the way of a call: a node is a value that never changes, so the same question can be asked of the policy
-later, in a thread, when nothing has been decided for a moment. The answer goes into the history as a record of its own.
-What is lost where the process is killed before that is the table, not the decision or its reasons.
+This is never on the path of a call: a node is an immutable value, so the policy can be asked the same question later,
+in a thread, when nothing has been decided for a moment. The answer goes into the history as a separate record. If the
+process is killed before that, only the table is lost, not the decision or its reasons.
 """
 
 import asyncio
@@ -16,41 +16,41 @@ from criproxy.observe.logger import Log
 from criproxy.observe.tasks import OnDemand, Tasks
 
 QUIET_S, LATEST_S = 0.2, 2.0
-"""Decisions are looked at again when none has been made for so long, but not later than that."""
+"""Seconds without a new decision after which the waiting decisions are explained, and the longest wait for that."""
 MAX_WAITING = 256
-"""Decisions that wait here or in the outbox; of more the oldest wait no longer."""
+"""Decisions that wait here or in the outbox; if there are more, the oldest ones are dropped."""
 MAX_REMEMBERED = 32_000
-"""Containers in the nodes before these, each counted once for each of them: it takes 80 bytes in each."""
-TOGETHER = 16
-"""So many are looked at by one visit to a thread."""
+"""Containers in the nodes before these decisions, counted once for each node: each takes 80 bytes in each node."""
+BATCH = 16
+"""Decisions that are explained in one call to a thread."""
 PATIENCE_S = 2.0
 """How long a reader of the history waits until the last decisions have been explained."""
 
 
 class Explanations:
-    """The decisions that have not been looked at again so far. For the event loop's thread.
+    """The decisions that have not been explained yet. Use only in the event loop's thread.
 
     Args:
-        told: gets what was found out, as an entry of its own.
-        log: told of policies that fail at it, and of decisions that are not looked at.
-        tasks: run the task that looks.
+        publish: called with each explanation, as a separate entry.
+        log: receives failures of policies, and the number of decisions that were dropped.
+        tasks: run the task that explains.
     """
 
-    def __init__(self, told: Callable[[Entry], None], log: Log, tasks: Tasks) -> None:
-        self._told = told
+    def __init__(self, publish: Callable[[Entry], None], log: Log, tasks: Tasks) -> None:
+        self._publish = publish
         self._log = log
         self._waiting: dict[tuple[str, str], Step] = {}
-        """Of a create that is tried again at once, the last try counts."""
+        """By container; of a create that is retried at once, the last attempt counts."""
         self._lost = 0
-        """Decisions that were forgotten since the last look, since too many waited."""
+        """Decisions that were dropped since the last batch, because too many waited."""
         self._last_s = 0.0
-        """When the last of those that wait was heard of, on the loop's clock."""
-        self._worker = OnDemand(tasks, "explain decisions", self._consider)
+        """When the last waiting decision was added, on the loop's clock."""
+        self._worker = OnDemand(tasks, "explain decisions", self._run)
         self._hurried = asyncio.Event()
         self._closing = False
 
-    def hear(self, step: Step) -> None:
-        """Remember a decision that a policy made about one container; cheap, and nothing of other events."""
+    def add(self, step: Step) -> None:
+        """Enqueue *step* if a policy decided about one container; other events are ignored. This is cheap."""
         if (about := chosen_for(step)) is None:
             return
         self._waiting.pop(about, None)
@@ -63,7 +63,7 @@ class Explanations:
         self._worker.now()
 
     async def settled(self) -> None:
-        """Return when what has been heard so far is told, or after `PATIENCE_S`."""
+        """Return when the decisions added so far are explained and published, or after `PATIENCE_S`."""
         if self._worker.busy:
             self._hurried.set()
         with suppress(TimeoutError):
@@ -71,29 +71,29 @@ class Explanations:
                 await self._worker.ended()
 
     async def close(self) -> None:
-        """Publish what is found quickly: containers that would have to leave are not searched any more."""
+        """Publish what can be computed quickly: containers that would have to leave are no longer searched for."""
         self._closing = True
         self._hurried.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
                 await self._worker.ended()
 
-    async def _consider(self) -> None:
+    async def _run(self) -> None:
         while self._waiting:
             await self._quiet()
             if self._lost:
                 self._log.warning("decisions cannot be explained: too many were waiting", decisions=self._lost)
                 self._lost = 0
-            some = [self._waiting.pop(key) for key in list(self._waiting)[:TOGETHER]]
-            for answer in await asyncio.to_thread(self._answers, some):
+            some = [self._waiting.pop(key) for key in list(self._waiting)[:BATCH]]
+            for answer in await asyncio.to_thread(self._explain, some):
                 if isinstance(answer, Entry):
-                    self._told(answer)
+                    self._publish(answer)
                 else:
                     self._log.warning("a decision cannot be explained", exc_info=answer)
         self._hurried.clear()
 
     async def _quiet(self) -> None:
-        """Return when nothing has been decided for a moment, at once where somebody waits for it."""
+        """Return when nothing has been decided for a moment, or at once if a caller waits for the explanations."""
         loop = asyncio.get_running_loop()
         latest_s = loop.time() + LATEST_S
         while not self._hurried.is_set() and (due_s := min(self._last_s + QUIET_S, latest_s)) > loop.time():
@@ -101,12 +101,12 @@ class Explanations:
                 async with asyncio.timeout_at(due_s):
                     await self._hurried.wait()
 
-    def _answers(self, steps: Sequence[Step]) -> list[Entry | Exception]:
+    def _explain(self, steps: Sequence[Step]) -> list[Entry | Exception]:
         found = list[Entry | Exception]()
         for step in steps:
             try:
                 answer = considered(step, search=not self._closing)
-            except Exception as error:  # noqa: BLE001 (whatever a policy does here, it has decided before)
+            except Exception as error:  # noqa: BLE001 (the decision itself was made before)
                 found.append(error)
             else:
                 found += [answer] if answer else []

@@ -9,13 +9,13 @@ from criproxy.model.record import Fact, Kind, Record
 
 
 class History:
-    """Makes records of entries, and tells *refusals* who was refused; for the event loop's thread."""
+    """Convert entries to records, and pass refused containers to *refusals*. Use only in the event loop's thread."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
 
     def record(self, entry: Entry) -> Record:
-        """*entry* as it is written."""
+        """Return the record of *entry* that goes to the store."""
         about = entry.about
         if about and entry.kind is Kind.REFUSED:
             self._refusals.add(about, bounded_text(" ".join(bounded_texts(entry.sentences))))
@@ -28,5 +28,5 @@ class History:
 
 
 def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:
-    """*facts*, of which some have texts that tenants wrote, each cut."""
+    """Return *facts* with each text cut to a bounded length: tenants wrote some of the texts."""
     return {key: bounded_text(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}

@@ -1,6 +1,6 @@
-"""What is told of the steps of the node, in order, when the calls that led to them have been answered.
+"""Log, record and explain the steps of the node, in order, after the calls that led to them have been answered.
 
-The log, recordings, explanations and the history: none of it is on the way of a call, and none of it can fail one.
+The log, recordings, explanations and the history are never on the path of a call, and none of them can make one fail.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from criproxy.observe.logger import Log
 from criproxy.observe.tasks import OnDemand, Tasks
 
 LINGER_S = 0.02
-"""How long what happens waits to be told: until then runtime and kubelet are at work on a call, and have the CPUs."""
+"""Delay before steps are published: until then the runtime and the kubelet process a call, and need the CPUs."""
 
-Heard = Callable[[Event, Decision | Exception], None]
-"""Gets an event and what came of it; must not fail."""
+EventListener = Callable[[Event, Decision | Exception], None]
+"""Receives an event and its result; must not raise."""
 
 
 class Outbox:
-    """Steps and entries that have not been told so far; for the event loop's thread.
+    """A queue of steps and entries that have not been published yet. Use only in the event loop's thread.
 
     Args:
-        write: gets the records of the history.
-        history: makes records of entries.
-        log: gets a line for each decision.
-        failures: told of what cannot be told.
-        tasks: run the task that tells.
+        write: called with each record of the history.
+        history: converts entries to records.
+        log: receives a line for each decision.
+        failures: receives failures to log or record a step.
+        tasks: run the task that publishes.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class Outbox:
         failures: Failures,
         tasks: Tasks,
     ) -> None:
-        self.heard: Heard | None = None
-        """Told of every event when it has been applied or has failed, in their order."""
+        self.listener: EventListener | None = None
+        """Called with every event after it was applied or failed, in order."""
         self._history = history
         self._explanations = Explanations(self.put, log, tasks)
         self._write = write
@@ -56,25 +56,25 @@ class Outbox:
         self._worker = OnDemand(tasks, "tell of decisions", self._run, LINGER_S)
 
     def put(self, item: Step | Entry | Callable[[], Entry]) -> None:
-        """Tell of a step, or write an entry or what makes one into the history, soon, and after all before it."""
+        """Enqueue a step, an entry for the history, or a function that returns an entry; published soon, in order."""
         self._waiting.append(item)
         self._worker.soon()
         size = len(item.before.containers) + 1 if isinstance(item, Step) else 1
-        while len(self._waiting) > max(1, min(MAX_WAITING, MAX_REMEMBERED // size)):  # the oldest are told at once
+        while len(self._waiting) > max(1, min(MAX_WAITING, MAX_REMEMBERED // size)):  # the oldest are published at once
             self._next()
 
     def drain(self) -> None:
-        """Tell of all that waits, now."""
+        """Publish everything that is queued, now."""
         while self._waiting:
             self._next()
 
     async def settled(self) -> None:
-        """Return when all that waits is told, and what it was chosen from, too, unless that takes too long."""
+        """Publish everything that is queued, and wait for explanations unless they take too long."""
         self.drain()
         await self._explanations.settled()
 
     async def close(self) -> None:
-        """Tell of all that waits, and of what is found quickly of its explanations."""
+        """Publish everything that is queued, and those explanations that can be computed quickly."""
         self.drain()
         await self._explanations.close()
         self.drain()
@@ -88,18 +88,18 @@ class Outbox:
         item = self._waiting.popleft()
         with self._failures.harmless("an entry of the history"):
             if isinstance(item, Step):
-                self._tell(item)
+                self._publish(item)
             else:
                 self._write(self._history.record(item() if callable(item) else item))
 
-    def _tell(self, step: Step) -> None:
-        """Log, let those hear of it who want to, and write the history."""
+    def _publish(self, step: Step) -> None:
+        """Call the listener, log the decision, and write the history."""
         result, harmless = step.result, self._failures.harmless
-        if self.heard:
+        if self.listener:
             with harmless("an event to a recording"):
-                self.heard(step.event, result)
+                self.listener(step.event, result)
         with harmless("what a decision was chosen from"):
-            self._explanations.hear(step)
+            self._explanations.add(step)
         if isinstance(result, Decision):
             with harmless("a decision"):
                 if line := log_line(step.event, step.before, result):

@@ -1,14 +1,14 @@
-"""Keeps the newest node on disk, and goes on in memory while the disk fails.
+"""Keeps the newest node on disk, and continues in memory while the disk fails.
 
-There is one slot: the node as it is now, and the records since the last write. One task writes it, at once where
-somebody waits for that, else a little later, together with what comes until then. Every wait for the disk has a limit.
-While it fails, only that task tries it, from time to time.
+There is one slot: the current node, and the records since the last write. One task writes it: at once if a caller waits
+for that, otherwise a little later, together with the changes until then. Every wait for the disk has a limit. While the
+disk fails, only that task retries, from time to time.
 
-Why not earlier: a change is visible before it is on disk, so that a create that only shares does not wait for the disk
-and changes that come at once cost one write. What a crash loses by that, the runtime still shows at the next start.
+Why not earlier: a change is visible before it is on disk, so that a create of a shared container does not wait for the
+disk, and concurrent changes cost one write. What a crash loses by that, the runtime still reports at the next start.
 
-Why not later: a create that takes exclusive CPUs, or makes others give up theirs, goes to the runtime only when its
-place is on disk. After a crash the runtime may have the container, and nothing else would say whose CPUs those are.
+Why not later: a create that takes exclusive CPUs, or CPUs of other containers, goes to the runtime only when its place
+is on disk. After a crash the runtime may have the container, and nothing else would record whose CPUs those are.
 """
 
 import asyncio
@@ -29,32 +29,32 @@ from criproxy.store.store import NodeStore
 from criproxy.store.writing import LeftOut
 
 FLUSH_S = 0.1
-"""How long a change that nobody waits for may wait for more, to be written together."""
+"""How long a change waits for further changes, to be written together with them, if no caller waits for it."""
 MAX_RECORDS = 2_000
-"""Records that wait for the disk; of more the oldest are lost, which is counted. Each is bounded by itself."""
+"""Records that wait for the disk; if there are more, the oldest are lost, which is counted. Each has a bounded size."""
 
 
 class CannotBeStored(CriproxyError):
-    """State of one container that no disk would take, such as a number that is too large; the text names it."""
+    """The state of one container cannot be stored, for example because a number is too large; the text names it."""
 
     code = StatusCode.INVALID_ARGUMENT
 
 
 _STOOD_STILL = 1.25
-"""A wait that took so much longer than it should: this process stood still, as in a virtual machine that is paused, and
-the disk had no time to answer either. It gets its time anew, once."""
+"""A wait that took longer than its limit by this factor: this process stood still, as in a virtual machine that is
+paused, and the disk had no time to answer either. The wait is repeated once."""
 
 
 class Persister:
-    """Writes the newest node and what the history shall tell; for the event loop's thread.
+    """Writes the newest node and the records of the history. Use only in the event loop's thread.
 
     Args:
-        node: the node as the store has it.
-        store: where it goes.
-        limits: how long to wait, and when to try again.
-        counters: failures are counted here.
-        log: told when the disk begins to fail, and when it is back.
-        failures: told of what cannot be written for its value, and of records that are lost.
+        node: the node as it is in the store.
+        store: receives the writes.
+        limits: how long to wait, and when to retry.
+        counters: count failed writes.
+        log: receives a line when the disk begins to fail, and when it works again.
+        failures: counts rows whose values cannot be written, and receives records that are lost.
         tasks: run the task that writes; `close` ends all of them.
     """
 
@@ -69,16 +69,16 @@ class Persister:
         tasks: Tasks,
     ) -> None:
         self.error: StoreError | None = None
-        """Why what is on disk is out of date; None when it is not."""
+        """Why the state on disk is out of date; None if it is not."""
         self.failing_since_s: float | None = None
-        """Since when, on the monotonic clock."""
+        """When the disk began to fail, on the monotonic clock."""
         self._node = self._stored = node
-        """As it shall be on disk, and as it is there as far as we know."""
+        """The node that should be on disk, and the one that is on disk as far as is known."""
         self._records = list[Record]()
         self._version = self._written = 0
-        """Changes of node and records so far, and those of them that are on disk."""
+        """The number of changes of node and records so far, and how many of them are on disk."""
         self._waiting = list[tuple[int, bool, asyncio.Future[None]]]()
-        """Who waits for which version, and whether for its records, too."""
+        """The callers that wait: for which version, whether also for its records, and the future to complete."""
         self._write_in_flight: asyncio.Future[None] | None = None
         self._store = store
         self._limits = limits
@@ -88,44 +88,44 @@ class Persister:
         self._tasks = tasks
         self._worker = OnDemand(tasks, "store", self._run, FLUSH_S)
         self._checked = False
-        self._told: Sequence[LeftOut] = ()
-        """What was left out of which the log was told."""
+        self._logged: Sequence[LeftOut] = ()
+        """The rows left out that were logged."""
         self._lost_records = 0
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """What is not on disk although the disk works: rows whose values cannot be written."""
+        """The rows that are not on disk although the disk works, because their values cannot be written."""
         return self._store.left_out
 
     def put(self, node: Node) -> None:
-        """*node* shall be on disk soon, in place of those before it."""
+        """Write *node* to disk soon, in place of those before it."""
         self._node = node
         self._version += 1
         if self._checked:
             self._worker.soon()
         else:
-            self.look()
+            self.check_soon()
 
     def add(self, record: Record) -> None:
-        """*record* shall be on disk soon; it is written with the node as it is then."""
+        """Write *record* to disk soon, together with the node as it is then."""
         self._records.append(record)
         self._version += 1
         self._drop_oldest()
         self._worker.soon()
 
-    def look(self) -> None:
-        """See whether the disk takes what is written, in the background: a quiet node writes nothing else."""
+    def check_soon(self) -> None:
+        """Check in the background whether the disk accepts writes: on an idle node, there are no other writes."""
         self._worker.now()
 
     async def durable(self, own: str = "") -> None:
-        """Return when the newest node is on disk; its records follow, so that a call does not wait for them.
+        """Wait until the newest node is on disk; its records follow, so that a call does not wait for them.
 
         Args:
-            own: the container without whose row the rest of it is of no use; it may be left out for its value.
+            own: key of the container whose row must be on disk, too; its values may be impossible to write.
 
         Raises:
-            StoreError: the disk fails, or has not answered in time; it may be written later all the same.
-            CannotBeStored: the row of *own* cannot be written, whatever the disk does.
+            StoreError: the disk fails, or has not answered in time; the node may still be written later.
+            CannotBeStored: the row of *own* cannot be written, even if the disk works.
         """
         if self.error is not None:
             raise StoreError(str(self.error))
@@ -135,31 +135,31 @@ class Persister:
             raise CannotBeStored(f"the state of {left.title} cannot be stored: {left.reason}")
 
     async def flush(self) -> None:
-        """Return when all that was put and added so far is on disk, or the disk is known to fail."""
+        """Wait until everything that was put and added so far is on disk, or the disk is known to fail."""
         if self._written < self._version:
             await self.check()
 
     async def check(self) -> None:
-        """Write, whether there is something to write or not, and return when `error` tells what came of it."""
+        """Write even if there is nothing to write, and return when `error` has the outcome."""
         if self.error is None:
             with suppress(StoreError):
                 await self._wait(records=True)
 
     async def find(self, text: str) -> list[Record]:
-        """What the history tells about *text*, see `NodeStore.find`; raises StoreError, also when it takes too long."""
+        """Return the history of *text*, see `NodeStore.find`; raise StoreError, also if it takes too long."""
         return await self._read(lambda: self._store.find(text))
 
     async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """The last record of a kind of each container, see `NodeStore.newest`; raises StoreError as `find`."""
+        """Return the last record of a kind of each container, see `NodeStore.newest`; raise StoreError as `find`."""
         return await self._read(lambda: self._store.newest(kind, lives))
 
     async def close(self) -> None:
-        """Write what is not written yet, or try for the last time where the disk fails; ends the tasks."""
+        """Write what is not written yet, or try it a last time if the disk fails; then end the tasks."""
         await self.flush()
         await self._tasks.stop()
         is_stuck = self._write_in_flight is not None and not self._write_in_flight.done()
         if self._written < self._version and not is_stuck:
-            with suppress(Exception):  # it is told below
+            with suppress(Exception):  # it is logged below
                 async with asyncio.timeout(self._limits.timeout_s):
                     await self._write()
         if self._written < self._version:
@@ -182,12 +182,12 @@ class Persister:
             raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
 
     async def _run(self) -> None:
-        """Write once, and again until the disk takes it and nobody waits any more."""
+        """Write once, and again until a write succeeds and no caller waits any more."""
         self._checked, pause_s = True, self._limits.retry_pause_s
         while True:
             try:
                 await self._write()
-            except Exception as error:  # noqa: BLE001 (nobody else tries it: whatever it was, it is tried again)
+            except Exception as error:  # noqa: BLE001 (only this task writes: it retries after any error)
                 self._fail(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, self._limits.retry_limit_s)
@@ -199,13 +199,13 @@ class Persister:
             self._worker.soon()
 
     async def _write(self) -> None:
-        """Write what is newest; one that takes too long is a failure, and is waited for: there is one thread."""
+        """Write the newest state. A write that takes too long is a failure, but is awaited: there is one thread."""
         version, whole = self._version, all(records for _, records, _ in self._waiting)
         records, self._records = (self._records, []) if whole else ([], self._records)
         try:
             write = self._write_in_flight = asyncio.ensure_future(self._store.save(self._stored, self._node, records))
         except Exception:
-            self._records = records + self._records  # a store may fail at once: nothing is lost by that
+            self._records = records + self._records  # a store may fail at once: no record is lost by that
             raise
         write.add_done_callback(partial(self._ended, self._node, version if whole else self._written, records))
         if not await self._in_time(write):
@@ -216,7 +216,7 @@ class Persister:
         self._succeeded(version, whole=whole)
 
     def _ended(self, node: Node, version: int, records: list[Record], write: "asyncio.Future[None]") -> None:
-        """Know what is on disk, whether anybody still waits for this write or not."""
+        """Remember what is on disk, even if no caller waits for this write any more."""
         if write.cancelled() or write.exception():
             self._records = records + self._records
             self._drop_oldest()
@@ -232,7 +232,7 @@ class Persister:
         return write.done()
 
     def _fail(self, error: Exception) -> None:
-        """Everybody goes on in memory, and whoever waits for the disk is told."""
+        """Continue in memory, and raise StoreError in all callers that wait for the disk."""
         if self.error is None:
             self.failing_since_s = monotonic()
             self._log.error("state cannot be stored; criproxy continues in memory", error=str(error))
@@ -249,25 +249,25 @@ class Persister:
             failed_s = monotonic() - (self.failing_since_s or 0.0)
             self.error = self.failing_since_s = None
             self._log.warning("state is stored again", failed_s=round(failed_s, 1))
-        self._tell_left_out()
+        self._report_left_out()
         for version, records, done in self._waiting:
             if version <= written and (whole or not records) and not done.done():
                 done.set_result(None)
         self._waiting = [each for each in self._waiting if not each[2].done()]
 
     def _drop_oldest(self) -> None:
-        """Keep the newest records, and tell how many are lost."""
+        """Keep the newest records, and report how many are lost."""
         for _ in range(len(self._records) - MAX_RECORDS):
             self._failures.add("telling", "an entry of the history is lost: too many waited for the disk")
         del self._records[:-MAX_RECORDS]
 
-    def _tell_left_out(self) -> None:
-        """Count and log what was left out just now; it is not tried again until it changes."""
+    def _report_left_out(self) -> None:
+        """Count and log the rows that were left out just now; they are not retried until they change."""
         now, lost = self.left_out, self._store.lost_records - self._lost_records
-        for left in now if now is not self._told else ():
-            if left not in self._told:
+        for left in now if now is not self._logged else ():
+            if left not in self._logged:
                 self._failures.counts["row"] += 1
                 self._log.error("state that cannot be stored is left out", about=left.title, error=left.reason)
-        self._told, self._lost_records = now, self._lost_records + lost
+        self._logged, self._lost_records = now, self._lost_records + lost
         if lost:
             self._failures.add("telling", "an entry of the history could not be stored: its values cannot be written")

@@ -1,4 +1,4 @@
-"""One step of the engine with the policy in force; with the fallback where that fails at what has happened already."""
+"""One step with the policy in force; if that fails at an event that cannot be refused, with the fallback policy."""
 
 from dataclasses import dataclass, field
 
@@ -17,40 +17,40 @@ from criproxy.policy.options import options_of
 
 
 class PolicyFailed(Fault):
-    """A policy raised what no policy may; the cause is what it raised. The node is as before."""
+    """A policy raised an exception that policies must not raise, which is the cause. The node is unchanged."""
 
     briefly = "the policy failed"
 
 
 @dataclass(slots=True)
-class Asking:
-    """Asks a policy about one event; where it fails, who cannot be refused goes by the fallback.
+class GuardedStep:
+    """One step by a policy; if the policy fails at an event that cannot be refused, the fallback policy decides.
 
-    `step` may run in a thread. What it has found is counted and told by `report` on the event loop, to which counters,
-    failures and the log belong.
+    `step` may run in a thread. `report` counts and logs its failures on the event loop, to which counters, failures
+    and the log belong.
     """
 
     _raised: int = 0
-    """How often the policy raised what no policy may."""
+    """How often the policy raised an exception that policies must not raise."""
     _faults: int = 0
     """How many of its answers broke a rule."""
     _texts: list[str] = field(default_factory=list)
     """One sentence for each failure that is shown."""
     _unmoved: tuple[str, Exception] | None = None
-    """The kind of the event, and what the policy raised, where nobody moved for that."""
+    """The kind of the event and the policy's exception, if no container moved because of it."""
 
     def step(self, node: Node, event: Event, policy: Policy, *, is_new: bool) -> Decision:
-        """What *event* leads to.
+        """Return the decision about *event*.
 
         Args:
-            node: the state before.
-            event: what happened or is about to.
-            policy: asked.
-            is_new: it comes into force with this event, or is refused.
+            node: the state before the event.
+            event: what happened or is about to happen.
+            policy: the policy that decides.
+            is_new: whether the policy comes into force with this event, so that it can be refused.
 
         Raises:
-            Refused: the policy has no place, or does not understand what is asked.
-            PolicyFailed: it failed, at what can still be refused; at anything else, nobody moves.
+            Refused: the policy has no place, or does not understand the request.
+            PolicyFailed: the policy failed at an event that can be refused; at other events, no container moves.
         """
         try:
             decision = step(node, event, policy)
@@ -74,7 +74,7 @@ class Asking:
         return decision
 
     def report(self, counters: Counters, failures: Failures, log: Log) -> None:
-        """Count and tell what `step` has found; for the event loop's thread."""
+        """Count and log the failures of `step`. Call this in the event loop's thread."""
         counters.policy_failures += self._raised
         counters.policy_faults += self._faults
         for text in self._texts:
@@ -85,7 +85,7 @@ class Asking:
 
 
 def _about(node: Node, event: Event) -> str:
-    """Of which container or pod *event* tells, as an end of a sentence; empty where it is about the whole node."""
+    """Return which container or pod *event* is about, to end a sentence; only the kind for the whole node."""
     container, key = getattr(event, "container", None), getattr(event, "key", "")
     known = container or node.containers.get(key) or node.pods.get(key)
     return f" at {known.title} ({kind_of(event)})" if known else f" ({kind_of(event)})"

@@ -9,25 +9,25 @@ from criproxy.model.notices import Refusal
 from criproxy.model.workload import Container
 
 REFUSAL_S = 3600.0
-"""The kubelet repeats what was refused: one that it has not repeated for so long is no longer wanted."""
+"""The kubelet repeats refused creates: one that it has not repeated for so long is no longer wanted."""
 MAX_REFUSALS = 100
 MAX_OF_POD = 10
-"""Listed containers of one pod: what is wrong with the others is likely to be the same."""
+"""Listed containers of one pod: the others are likely to have the same problem."""
 MAX_LEFT_OUT = 10_000
-"""So many that are not listed are remembered, to be counted once each."""
+"""Refusals that are not listed but remembered, so that each is counted once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
     namespace: str
     pod: str
-    """Its name: a pod that is made anew has another sandbox each time."""
+    """Its name: a pod that is created again has another sandbox each time."""
     refusal: Refusal
 
 
 @dataclass(frozen=True, slots=True)
 class _LeftOut:
-    """What is known of a refusal that is not listed; its text is not kept."""
+    """A refusal that is not listed; its text is not kept."""
 
     sandbox: str
     times: int
@@ -35,7 +35,7 @@ class _LeftOut:
 
 
 class Refusals:
-    """Remembers who was refused last; for the event loop's thread.
+    """The containers that were refused last. Use only in the event loop's thread.
 
     Args:
         clock: seconds since the epoch.
@@ -44,24 +44,24 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._listed: dict[str, _Listed] = {}
-        """By name, in the order in which they were heard of last; so are the next."""
+        """By container name, in the order of their last refusal, as is `_left_out`."""
         self._left_out: dict[int, _LeftOut] = {}
-        """By the hash of the name: names may be long, and all of them are a tenant's."""
+        """By the hash of the name: tenants choose the names, which may be long."""
 
     def listed(self) -> list[Refusal]:
-        """The containers that were refused within the last `REFUSAL_S` and not placed since, the newest first."""
+        """Return the containers refused within the last `REFUSAL_S` and not placed since, the newest first."""
         self._expire_listed()
         return [each.refusal for each in reversed(self._listed.values())]
 
     def omitted(self) -> int:
-        """How many more there are."""
+        """Return how many more there are."""
         since_s = self._clock() - REFUSAL_S
         for key in [key for key, each in self._left_out.items() if each.at_s <= since_s]:
             del self._left_out[key]
         return len(self._left_out)
 
     def add(self, about: Container, text: str) -> None:
-        """*about* was refused, with these words."""
+        """Add the refusal of *about*, with the message *text*."""
         times = self.remove(about) + 1
         refusal = Refusal(about.title, text, times, self._clock(), about.pod)
         self._listed[about.title] = _Listed(about.namespace, about.pod_name, refusal)
@@ -73,14 +73,14 @@ class Refusals:
             self._leave_out(_least_missed(self._listed.values()))
 
     def remove(self, about: Container) -> int:
-        """*about* is not refused any more; returns how often it was."""
+        """Remove the refusals of *about*, and return how many there were."""
         listed, left_out = self._listed.pop(about.title, None), self._left_out.pop(hash(about.title), None)
         return listed.refusal.times if listed else left_out.times if left_out else 0
 
     def sandboxes(self) -> frozenset[str]:
-        """The sandboxes of the containers that were refused."""
-        told = (each.refusal.sandbox for each in self._listed.values())
-        return frozenset((*told, *(each.sandbox for each in self._left_out.values())))
+        """Return the sandboxes of the containers that were refused."""
+        listed = (each.refusal.sandbox for each in self._listed.values())
+        return frozenset((*listed, *(each.sandbox for each in self._left_out.values())))
 
     def forget(self, sandboxes: Collection[str]) -> None:
         """Drop the refusals of containers in these *sandboxes*, which are gone."""
@@ -108,7 +108,7 @@ def _pod(listed: _Listed) -> tuple[str, str]:
 
 
 def _least_missed(listed: Iterable[_Listed]) -> Refusal:
-    """The oldest of the pod that has most, in the namespace that has most."""
-    told = list(listed)
-    of_namespaces, of_pods = Counter(each.namespace for each in told), Counter(map(_pod, told))
-    return max(told, key=lambda each: (of_namespaces[each.namespace], of_pods[_pod(each)])).refusal
+    """Return the oldest refusal of the pod with the most refusals, in the namespace with the most refusals."""
+    refusals = list(listed)
+    of_namespaces, of_pods = Counter(each.namespace for each in refusals), Counter(map(_pod, refusals))
+    return max(refusals, key=lambda each: (of_namespaces[each.namespace], of_pods[_pod(each)])).refusal

@@ -1,7 +1,7 @@
-"""Containers whose cgroup is gone: looked at when somebody asks about them, and not only with the next pass over all.
+"""Containers whose cgroup is gone: checked on request, and not only when `sync.drift` reads all cgroups.
 
-Without events of the runtime, `sync.drift` finds within some seconds that a container has ended by itself. Meanwhile it
-would be told of as one that runs, and what it was given as something that nobody else can have.
+Without events of the runtime, `sync.drift` detects within some seconds that a container has ended without a call. Until
+then, replies would report that it runs, and that its cards are in use.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
 
 WAIT_S = 0.5
-"""How long who asks waits for the runtime; what it says later is known later."""
+"""How long a caller waits for the runtime; a later answer still counts."""
 
 
 @dataclass(slots=True)
 class Gone:
-    """Finds those that have ended."""
+    """Finds containers that have ended."""
 
     context: Context
     reconciler: Reconciler
     wait_s: float = WAIT_S
     _asked: dict[str, asyncio.Event] = field(default_factory=dict)
-    """Containers about which the runtime is asked, and what says that it has answered."""
+    """By container: set when the runtime has answered a query about it."""
 
-    async def look(self, keys: Iterable[str]) -> None:
+    async def check(self, keys: Iterable[str]) -> None:
         """Read the cgroups of the containers *keys*, and ask the runtime about those that have none any more."""
         groups = self.context.cgroups.groups
         for key in keys:

@@ -1,4 +1,4 @@
-"""Whose CFS quota is not as the kubelet asked for it."""
+"""Which containers have another CFS quota than the kubelet requested."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from criproxy.model.node import Node
 
 @dataclass(slots=True)
 class LiftedQuotas:
-    """Follows a node from event to event, at the cost of what changed."""
+    """Tracks lifted quotas from node to node; the cost depends only on the changes."""
 
     _keys: set[str] = field(default_factory=set)
     _grants: Mapping[str, Grant] = field(default_factory=dict)
     _applied: Mapping[str, Applied] = field(default_factory=dict)
 
     def any(self, node: Node) -> bool:
-        """Whether there is a container whose quota is lifted, or shall be, or was and is not known to be restored."""
+        """Whether the quota of any container is lifted, is to be lifted, or is not known to be restored."""
         for key in {*changed_keys(self._grants, node.grants), *changed_keys(self._applied, node.applied)}:
             if _differs(node.grants.get(key), node.applied.get(key)):
                 self._keys.add(key)

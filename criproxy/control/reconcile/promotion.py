@@ -1,7 +1,7 @@
-"""Gives containers later what they should have had: the size that was refused to the attempt before, exclusive CPUs.
+"""Promotion: give containers later what they should have had, a size that was refused or exclusive CPUs.
 
-The engine decides whether there is room; here is which container is tried, and when. Nothing is tried while the disk,
-the policy or the answer of the runtime fails: these are the very reasons why containers came without.
+The engine decides whether there is room; this module decides which container is tried, and when. No container is tried
+while the disk, the policy or the runtime fails: these failures are the reasons why containers were not placed.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Promotions:
     """Promotes containers whenever the node has changed.
 
     Args:
-        context: the node, and what reports it.
+        context: has the node and the settings.
         refused: the resizes that had no room.
         is_ready: whether the runtime has listed what runs.
     """
@@ -42,19 +42,19 @@ class Promotions:
     is_ready: Callable[[], bool]
     _known: Mapping[str, Container] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
-    """Keys of those among `_known` containers that may lack something: a change costs no pass over all."""
+    """Keys of the containers in `_known` that may need a promotion, so that a change does not cost a pass over all."""
     _lacks: dict[str, tuple[Container, bool]] = field(default_factory=dict)
     """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
     _asked: Policy | None = None
-    """Which policy that was."""
+    """The policy that gave these answers."""
 
     async def watch(self) -> None:
-        """Try containers that should have more, for ever; one that does not fit again when the node has changed."""
+        """Try containers that should have more, for ever; retry those that do not fit after the node has changed."""
         state, tried = self.context.state, None
         while True:
             node = state.node
-            self._learn(node)
-            self._forget_silent(node)
+            self._update(node)
+            self._end_refusals(node)
             if node is not tried and self._has_candidates() and self._may_try():
                 await self._try_all(node)
                 tried = node
@@ -62,8 +62,8 @@ class Promotions:
             if state.node is node:
                 await self._pause()
 
-    def _learn(self, node: Node) -> None:
-        """Learn which of the containers that have changed may lack something."""
+    def _update(self, node: Node) -> None:
+        """Update which of the containers that have changed may need a promotion."""
         for key in changed_keys(self._known, node.containers):
             container = node.containers.get(key)
             waits = container is not None and (container.missed or container.desired)
@@ -74,8 +74,8 @@ class Promotions:
         """Whether any container may have to be tried."""
         return bool(self._waiting) or self.context.settings.promote is Promote.WHEN_FREE
 
-    def _forget_silent(self, node: Node) -> None:
-        """End the refusals of resizes that the kubelet does not repeat any more."""
+    def _end_refusals(self, node: Node) -> None:
+        """End the refusals of resizes that the kubelet no longer repeats."""
         context = self.context
         waiting = [node.containers[key] for key in self._waiting]
         for key in self.refused.silent(waiting, time(), context.settings.resize_silence_s):
@@ -89,7 +89,7 @@ class Promotions:
         return is_well and not state.node.released and self.is_ready()
 
     async def _pause(self) -> None:
-        """Until the node has changed; not for ever while a container waits for something else, such as the disk."""
+        """Wait until the node has changed, with a limit if a container may wait for something else, like the disk."""
         limit_s = self.context.settings.promote_pause_s if self._has_candidates() else None
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
@@ -108,7 +108,7 @@ class Promotions:
                 self.context.counters.promotions += before.containers.get(key) is not after.containers.get(key)
 
     def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
-        """Those of *keys* for which there is room on *node*, the longest waiting first; slow."""
+        """Return those of *keys* for which there is room on *node*, the longest waiting first. This is slow."""
         if policy is not self._asked:
             self._asked, self._lacks = policy, {}
         self._lacks = {key: self._lacks[key] for key in self._lacks.keys() & node.containers.keys()}
@@ -116,7 +116,7 @@ class Promotions:
         return [one.key for one in sorted(candidates, key=_since_s) if _fits(node, one.key, policy)]
 
     def _may_get_more(self, node: Node, container: Container, policy: Policy) -> bool:
-        """Whether it should have more by the policy, and by what is wanted; the policy is asked once for each."""
+        """Whether *container* should have more according to policy and settings; the policy is asked once for each."""
         wanted, grant = self.context.settings.promote, node.grants.get(container.key)
         if grant is None or container.state not in _PLACEABLE:
             return False

@@ -1,7 +1,7 @@
-"""Updates to other containers: bring what is applied to what was granted.
+"""Updates of containers: bring the applied state in line with the desired state.
 
-One worker for each container that is not where it belongs. A worker reads the node again before every step, so the
-newest grant counts, and whatever fails is tried again.
+There is one worker for each container that differs from its grant. A worker reads the node again before every step, so
+the newest grant counts, and it retries after every failure.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from time import monotonic
 from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
 from criproxy.control.reconcile.lost_updates import UpdateLost
-from criproxy.control.reconcile.start_blockers import ExcessCpus, in_the_way
+from criproxy.control.reconcile.start_blockers import ExcessCpus, blockers_of
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.decision import Decision
@@ -27,7 +27,7 @@ from criproxy.engine.events import (
     PodStopped,
     UpdateApplied,
 )
-from criproxy.engine.history import cause, sets, told_update
+from criproxy.engine.history import cause, sets, update_text
 from criproxy.engine.release import before_release
 from criproxy.engine.target import quota_for, target
 from criproxy.errors import CriproxyError, StoreError, for_kubelet
@@ -43,46 +43,46 @@ _NO_TROUBLE = Trouble("", 0)
 
 @dataclass(slots=True)
 class _Worker:
-    """What one container's worker remembers."""
+    """The state of one container's worker."""
 
     read: bool
-    """Read the cgroup before anything else: it may have changed."""
+    """Whether to read the cgroup first, because it may have changed."""
     trouble: Trouble = _NO_TROUBLE
     since_s: float = field(default_factory=monotonic)
     wake: asyncio.Event | None = None
-    """Ends the pause after a failure; there is none before: a thousand workers may wait for their first turn."""
+    """Ends the pause after a failure; None before the first failure, since a thousand workers may wait for a slot."""
 
 
 @dataclass(slots=True)
 class Reconciler:
-    """Sends updates of ours; everything here runs on the event loop's thread."""
+    """Sends criproxy's updates. Use only in the event loop's thread."""
 
     context: Context
     holds: bool = False
-    """Whether nothing is to be updated now: what is decided meanwhile is enqueued by whoever set this."""
+    """Whether updates are suspended; the part that sets this enqueues afterwards what was decided meanwhile."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _causes: dict[str, str] = field(default_factory=dict)
-    """What brought containers out of their places, for the history; from the decision to the end of their workers.
+    """Why containers have to move, for the history; from the decision to the end of their workers.
 
-    Not kept by the worker: anybody may enqueue a container before those who move for a create are enqueued.
+    Not in the worker, because a container may be enqueued for another reason before those that move for a create are.
     """
     _excess: ExcessCpus = field(init=False)
     _slots: asyncio.Semaphore = field(init=False)
-    """Taken, before the container's lock, for each update."""
+    """Acquired for each update, before the container's lock."""
 
     def __post_init__(self) -> None:
         self._excess = ExcessCpus(self.context.in_flight)
         self._slots = asyncio.Semaphore(self.context.settings.concurrent_updates)
-        self.context.state.followed = self._decided
+        self.context.state.on_decided = self._decided
 
     def enqueue(self, keys: Sequence[str], *, read: bool = False) -> None:
-        """Give the containers *keys* what they were granted; one that is tried again later is tried now.
+        """Bring the containers *keys* in line with their grants; a pending retry starts now.
 
-        Where they are many, calls are let through in between: a new container may move a thousand.
+        If there are many, calls run in between: a new container may move a thousand.
 
         Args:
-            keys: containers; those that have no grant are left out.
-            read: read their cgroups first, instead of believing what was applied last.
+            keys: containers; those without a grant are ignored.
+            read: whether to read their cgroups first, instead of relying on what was applied last.
         """
         count = 0 if self.holds else self.context.settings.concurrent_updates
         for key in keys[:count]:
@@ -104,37 +104,37 @@ class Reconciler:
         return bool(self._workers)
 
     def trouble(self, key: str) -> Trouble:
-        """How often the update of *key* that is in flight has failed, and why the last time; empty if it has not."""
+        """Return how often the current update of *key* has failed, and the last error; empty if it has not failed."""
         worker = self._workers.get(key)
         return worker.trouble if worker else _NO_TROUBLE
 
     def troubles(self) -> dict[str, Trouble]:
-        """The containers whose last update failed, and how."""
+        """Return the failures of all containers whose last update failed, by key."""
         return {key: worker.trouble for key, worker in self._workers.items() if worker.trouble.error}
 
     def misplaced_since_s(self) -> list[float]:
-        """For each container that has not what it was granted: since when it is being updated (monotonic clock)."""
+        """Return since when each container that differs from its grant is being updated, on the monotonic clock."""
         node = self.context.state.node
         at_work = ((worker, node.grants.get(key), node.applied.get(key)) for key, worker in self._workers.items())
         return [worker.since_s for worker, grant, applied in at_work if grant and not in_place(grant, applied)]
 
     def excess(self) -> ExcessCpus:
-        """The CPUs beyond their grants that containers may be running on now."""
+        """Return the CPUs beyond their grants on which containers may be running now."""
         return self._excess.of(self.context.state.node)
 
     def blockers(self, key: str) -> list[str]:
-        """Keys of the containers that may run on CPUs which they must give up and *key* gets."""
-        return in_the_way(self.context.state.node, key, self.excess())
+        """Return the keys of the containers that may run on CPUs which they must give up and *key* gets."""
+        return blockers_of(self.context.state.node, key, self.excess())
 
     def now(self, key: str) -> Applied | None:
-        """What *key* may have at this moment: its next step towards its grant, or what it has."""
+        """Return what *key* may have at this moment: its next step towards its grant, or what it has."""
         node = self.context.state.node
         return (self._target(key) or node.applied.get(key)) if key in node.grants else None
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
-        """One of the few slots, and the lock of *key*, which a call of the kubelet may have for minutes."""
-        await self.context.locks.free(key)  # before: others need the slot
+        """Hold one of the few slots and the lock of *key*, which a call of the kubelet may hold for minutes."""
+        await self.context.locks.free(key)  # before taking a slot: others need it
         async with self._slots, self.context.locks.of(key, "an update of criproxy"):
             yield
 
@@ -144,10 +144,10 @@ class Reconciler:
         return worker is not None and worker.read
 
     async def read_cgroup(self, key: str) -> Seen:
-        """Read what *key* has and apply it to the node; the caller holds its lock.
+        """Read what *key* has, and apply it to the node; the caller holds its lock.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked.
+            RuntimeCallError: the runtime does not answer.
         """
         seen = await self.context.cgroups.read(key)
         has = self._known(key, seen, None)
@@ -155,14 +155,17 @@ class Reconciler:
         return replace(seen, applied=has)
 
     async def bring_into_place(self, key: str, why: str = "it had to be in its place before its start") -> None:
-        """Bring a container to its grant, as far as others have made room; the caller holds its lock.
+        """Bring a container in line with its grant, as far as CPUs are free; the caller holds its lock.
 
         Args:
             key: the container.
-            why: for the history.
+            why: the reason, for the history.
 
         Raises:
-            RuntimeCallError: if the runtime refused.
+            RuntimeCallError: the runtime refuses an update.
+
+        Raises:
+            RuntimeCallError: the runtime refuses an update.
         """
         while self._updatable(key) and (wanted := self._target(key)):
             await self._update(key, wanted, why)
@@ -180,14 +183,14 @@ class Reconciler:
             del self._workers[key]
             self._causes.pop(key, None)
             if not self._workers:
-                self.context.state.stir()
+                self.context.state.notify()
 
     async def _attempt(self, key: str, worker: _Worker) -> None:
-        """Read or update once; after a failure, pause."""
+        """Read or update once; pause after a failure."""
         try:
             async with self.turn(key):
                 await self._step(key, worker)
-        except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)
+        except Exception as error:  # noqa: BLE001 (after any error, the container still differs from its grant)
             worker.wake, worker.read, settings = asyncio.Event(), True, self.context.settings
             self._failed(key, worker, error)
             pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
@@ -198,21 +201,21 @@ class Reconciler:
     def _failed(self, key: str, worker: _Worker, error: Exception) -> None:
         if not isinstance(error, RuntimeCallError):
             self.context.tasks.failed("background", f"update {key}", error)
-        told = for_kubelet(error)  # by a start that waits for this update
-        if worker.trouble.error != told:  # every one is tried again, and most fail as the one before
-            self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, told)
+        text = for_kubelet(error)  # a start that waits for this update may return it
+        if worker.trouble.error != text:  # most retries fail with the same error
+            self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, text)
         failures = worker.trouble.failures + 1
-        worker.trouble = Trouble(told, failures)
-        self.context.state.stir()
+        worker.trouble = Trouble(text, failures)
+        self.context.state.notify()
         self.context.log.warning("update failed", container=key, failures=failures, error=str(error))
 
     async def _step(self, key: str, worker: _Worker) -> None:
-        """The lock is ours now, and the node may have changed while we waited for it."""
+        """Read or update under the lock; the node may have changed during the wait for it."""
         failures = worker.trouble.failures
         if not self._updatable(key):
             return
         if worker.read:
-            worker.read = False  # before: whatever happens while it is read needs another reading afterwards
+            worker.read = False  # before the read: a change during it requires another read
             if await if_reported(self.read_cgroup(key)) is None and (ours := self.now(key)):
                 await self._update(key, ours, "the runtime does not report what it has", failures=failures)
         elif wanted := self._target(key):
@@ -224,16 +227,16 @@ class Reconciler:
     async def _update(self, key: str, wanted: Applied, why: str = "", *, failures: int = 0) -> None:
         had, begun_s = self.context.state.node.applied.get(key), monotonic()
         await self._send(key, wanted, had)
-        # Where the cgroup cannot be read, the answer has to do: others wait for these CPUs.
+        # If the cgroup cannot be read, the answer must suffice: other containers wait for these CPUs.
         seen = await if_reported(self.context.cgroups.read(key)) or Seen(ContainerState.RUNNING)
         has = self._known(key, seen, wanted)
         reached = has and has.has_sets_of(wanted, wanted.mems) and has.lifted == wanted.lifted
         lost = seen.applied is not None and not reached
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
-            with self.context.failures.harmless("an update"):  # before the event that goes to the disk with it
-                why = why or self._causes.get(key, "")  # now: the decision may not have been followed when it was sent
+            with self.context.failures.harmless("an update"):  # before the event, which is written to disk with it
+                why = why or self._causes.get(key, "")  # now: when it was sent, the cause may not have been known
                 had = had or before_release(self.context.state.node, key, wanted)
-                texts = [told_update(had, wanted, why, seen.applied is not None)]
+                texts = [update_text(had, wanted, why, seen.applied is not None)]
                 texts += [f"after {failures} failures"] if failures else []
                 facts = {**sets("", wanted), **sets("had_", had), "why": why, "failures": failures}
                 kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED
@@ -245,7 +248,7 @@ class Reconciler:
             raise UpdateLost.of(has, wanted, is_lost=self.context.in_flight.is_lost(key))
 
     async def _send(self, key: str, wanted: Applied, had: Applied | None) -> None:
-        """Send an update and wait for its answer; raises RuntimeCallError unless the runtime does not know *key*."""
+        """Send an update and wait for its answer; raise RuntimeCallError unless the runtime does not know *key*."""
         quota = None if had and had.lifted == wanted.lifted else quota_for(self.context.state.node, key, wanted)
         linux = rewrite.update(format_cpuset(wanted.cpus), format_cpuset(wanted.mems), quota)
         self.context.in_flight.send(key, wanted.cpus)
@@ -256,16 +259,16 @@ class Reconciler:
             await self.context.runtime.update_container_resources(key, linux)
         except RuntimeCallError as error:
             if not error.not_found:
-                self.enqueue([key], read=True)  # it may have been done all the same
+                self.enqueue([key], read=True)  # it may have been applied nevertheless
                 counters.updates_failed += 1
                 raise
         finally:
             counters.updates_in_flight -= 1
 
     async def _apply(self, key: str, seen: Seen, has: Applied | None) -> None:
-        """Apply to the node that *key* was *seen*, and *has* this as far as that is known: no update is in flight.
+        """Apply to the node the state of *key* as it was *seen*, and what it *has* if known; no update is in flight.
 
-        One that was not started has no cgroup: what an update did to it is known from the answer to another one.
+        A container that was not started has no cgroup: the effect of an update is known when another one is answered.
         """
         if seen.state is None:
             await self.context.state.end(ContainerGone(key), "cgroups")
@@ -277,7 +280,7 @@ class Reconciler:
             self.context.in_flight.has_read(key)
 
     def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
-        """What *key* has; where that cannot be read, the runtime has what was *sent*."""
+        """Return what *key* has; if that cannot be read, what was *sent*."""
         applied, node = seen.applied or sent, self.context.state.node
         if applied is None:
             return None
@@ -285,17 +288,17 @@ class Reconciler:
         if grant and grant.quota is not CpuQuota.LEFT:
             believed = sent or node.applied.get(key)
             lifted = seen.lifted if seen.lifted is not None else bool(believed and believed.lifted)
-        # The same object where it is the same set: that makes comparing a thousand of them cheap.
+        # Reuse the object if the set is equal: that makes comparing a thousand of them cheap.
         return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
 
     def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         try:
             self._forget(event)
-        finally:  # whatever fails there: who has to move moves
+        finally:  # even after a failure there, containers must move
             self._carry_out(event, node, done)
 
     def _forget(self, event: Event) -> None:
-        """Drop what is remembered of those that ended with *event*."""
+        """Drop the data of containers that ended with *event*."""
         context = self.context
         context.in_flight.retain(context.state.node)
         if isinstance(event, ContainerExited | ContainerGone):
@@ -322,20 +325,20 @@ class Reconciler:
     async def _enqueue_stored(self, keys: Sequence[str]) -> None:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
         try:
-            with suppress(StoreError):  # then they have not to move
+            with suppress(StoreError):  # then they do not have to move
                 await self.context.persister.durable()
         finally:
             self.enqueue(keys)
 
     def _updatable(self, key: str) -> bool:
-        """Whether the runtime can update *key*: it is known there, alive, and placed by us."""
+        """Whether *key* can be updated: the runtime knows it, it has not ended, and criproxy has placed it."""
         container = self.context.state.node.containers.get(key)
         if container is None or container.stays or key not in self.context.state.node.grants:
             return False
         return container.has_id and container.state is not ContainerState.CREATING
 
     def _target(self, key: str) -> Applied | None:
-        """The next step of *key* towards its grant; what it should have already where that may not be in force."""
+        """Return the next step of *key* towards its grant, or what it should have already if that is uncertain."""
         node = self.context.state.node
         wanted = target(node, key, self.excess().others(key))
         if wanted is None and node.containers[key].state is ContainerState.CREATED:

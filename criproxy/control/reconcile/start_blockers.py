@@ -1,4 +1,4 @@
-"""CPUs that containers must give up and may still be running on, and the containers that are in another's way there."""
+"""Which containers may still be running on CPUs that they must give up, and thereby block the start of others."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,21 +12,21 @@ from criproxy.model.node import Node
 
 @dataclass(slots=True)
 class ExcessCpus:
-    """CPUs beyond their grant that containers may be running on; nothing at rest.
+    """CPUs beyond their grant on which containers may be running.
 
-    Kept up to date from node to node, at the cost of what changed, because it is asked for after every event.
+    Updated from node to node at a cost that depends only on the changes, because it is needed after every event.
     """
 
     in_flight: InFlight = field(default_factory=InFlight)
-    """Where containers may be running beside what is applied."""
+    """Where containers may be running in addition to what is applied."""
     by_key: dict[str, CpuSet] = field(default_factory=dict)
-    """By container key; those that have none are not in it."""
+    """By container key; containers without such CPUs are omitted."""
     _sets: Counter[CpuSet] = field(default_factory=Counter)
-    """Values of `by_key` → how many have it. They are few: containers that share move alike."""
+    """Values of `by_key` → number of containers. They are few: shared containers move together."""
     _node: Node | None = None
 
     def of(self, node: Node) -> "ExcessCpus":
-        """Bring it up to date with *node* and with what is in flight now, and return it."""
+        """Update it for *node* and what is in flight now, and return it."""
         before, keys = self._node, set(self.in_flight.changed())
         if before is None or before.topology is not node.topology:
             self.by_key, self._sets = {}, Counter()
@@ -43,7 +43,7 @@ class ExcessCpus:
         return self
 
     def others(self, key: str) -> CpuSet:
-        """All CPUs on which containers other than *key* may be running without a right to."""
+        """Return all CPUs beyond their grants on which containers other than *key* may be running."""
         own = self.by_key.get(key)
         return NO_CPUS.union(*(cpus for cpus, count in self._sets.items() if cpus != own or count > 1))
 
@@ -63,15 +63,15 @@ class ExcessCpus:
             self._sets[cpus] += 1
 
 
-def in_the_way(node: Node, key: str, over: ExcessCpus) -> list[str]:
-    """Keys of the other containers that may still run on CPUs which they must give up and *key* gets."""
+def blockers_of(node: Node, key: str, over: ExcessCpus) -> list[str]:
+    """Return the keys of the other containers that may still run on CPUs which they must give up and *key* gets."""
     if key not in node.grants or over.others(key).isdisjoint(node.grants[key].cpus):
         return []
-    return [other for other in over.by_key if is_in_the_way(node, key, over, other)]
+    return [other for other in over.by_key if is_blocking(node, key, over, other)]
 
 
-def is_in_the_way(node: Node, key: str, over: ExcessCpus, other: str) -> bool:
-    """Whether *other* is one of those."""
+def is_blocking(node: Node, key: str, over: ExcessCpus, other: str) -> bool:
+    """Whether *other* is one of the `blockers_of` *key*."""
     if other == key or key not in node.grants:
         return False
     return not over.by_key.get(other, NO_CPUS).isdisjoint(node.grants[key].cpus)

@@ -1,7 +1,7 @@
-"""Adopts what the runtime has and we do not know: what others started, and what a lost store had known.
+"""Adopts containers that criproxy does not know: those that others started, and those of a store that was lost.
 
-A container is asked for what it wants (its stamp, then the sizes in force) and where it is (its cgroup). The engine
-leaves it there; what that cannot mean for others is in `engine.found`. `resync` calls this with the lists.
+The requests of a container come from its stamp or the sizes in force, and its CPUs and memory from its cgroup. The
+engine leaves it there; `engine.adoption` has the limits that other containers set. `resync` calls this with the lists.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from criproxy.cri import translate
 from criproxy.cri.listed import pod_totals
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.cri.stamp import read_missed, read_stamp
-from criproxy.devices.may_see import Word
+from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
@@ -29,15 +29,15 @@ from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Mi
 from criproxy.observe.tasks import batches
 
 _AT_ONCE = 16
-"""Containers that are asked for side by side and adopted with one event: that keeps the loop for a few ms."""
+"""Containers that are queried concurrently and adopted with one event, which occupies the loop for a few ms."""
 
 STAYS = "it has a card, and no node of one was made in it: an update could take the card away, so it stays where it is"
 
 POD_UID = "io.kubernetes.pod.uid"
-"""The label by which a kubelet knows its containers."""
+"""The label by which the kubelet recognises its containers."""
 
 IsTouched = Callable[..., bool]
-"""Whether a call was about what has one of these ids since it was listed."""
+"""Whether there was a call about any of these ids since the lists were requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Seen:
     item: api.Container
     present: Present
     parent: str
-    """The cgroup of its pod; empty where it is not known."""
+    """The cgroup of its pod; empty if unknown."""
 
 
 @dataclass(slots=True)
@@ -69,19 +69,19 @@ class Adoption:
         *,
         with_exited: bool = False,
     ) -> Sequence[str]:
-        """Adopt what is unknown, but for what was touched when its turn comes.
+        """Adopt unknown sandboxes and containers, except those that were touched meanwhile.
 
         Args:
             sandboxes: a list of the runtime.
             containers: a list of the runtime.
-            is_touched: see there.
-            with_exited: also those that have exited by the list, if processes of theirs are left.
+            is_touched: see `IsTouched`.
+            with_exited: whether to include containers that the list shows as exited, if their processes remain.
 
         Returns:
-            The ids of the containers.
+            The ids of the adopted containers.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked; what has been adopted stays so.
+            RuntimeCallError: the runtime does not answer; what has been adopted until then stays adopted.
         """
         listed = {item.id: item for item in sandboxes}
         limit_s, adopted = self.context.settings.device_limits.adoption_s, list[str]()
@@ -103,10 +103,10 @@ class Adoption:
         return adopted
 
     async def find_cards(self, containers: Sequence[api.Container]) -> None:
-        """Find out which cards containers have whose creates criproxy did not see; one call at a time.
+        """Find the cards of containers whose creates criproxy did not see; only one call runs at a time.
 
-        A container that has a card without a node of it is left where it is from now on. A runtime that cannot be asked
-        is asked again by the next call.
+        A container that has a card without a device node stays where it is from now on. If the runtime does not answer,
+        the next call asks it again.
         """
         if self._finding.locked():
             return
@@ -126,7 +126,7 @@ class Adoption:
             self._note_stays(container)
 
     async def read_watched(self) -> None:
-        """Read where containers are that are only watched, or released; raises RuntimeCallError."""
+        """Read the cgroups of containers that are only watched, or released; raise RuntimeCallError."""
         node = self.context.state.node
         for key in node.applied.keys() - node.grants.keys():
             is_followed = node.released or node.is_watched(key)
@@ -135,9 +135,9 @@ class Adoption:
                 await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
 
     def _unknown(self, containers: Sequence[api.Container], *, with_exited: bool) -> list[api.Container]:
-        """Those to inspect, and to adopt unless they have ended.
+        """Return the containers to inspect, and to adopt unless they have ended.
 
-        First those for which others have to make room, and later attempts before those that gave way.
+        Those for which others have to move come first, and later attempts before earlier ones.
         """
         node, settings = self.context.state.node, self.context.settings
 
@@ -145,15 +145,15 @@ class Adoption:
             if not with_exited and translate.state(item) is ContainerState.EXITED:
                 return False
             if self.context.state.bypassed and read_stamp(item.annotations) is not None:
-                return False  # the policy is not asked about exclusive CPUs: ours have to wait
+                return False  # the policy is not asked about exclusive CPUs: containers that criproxy placed wait
             known = node.containers.get(item.id)
-            # One that is only watched because the settings said so is pinned if they say that now.
+            # A container that is only watched because of former settings is pinned if the settings require it now.
             return known is None or (settings.adopt is Adopt.PIN and node.is_watched(item.id) and not known.stays)
 
         return sorted(filter(is_unknown, containers), key=lambda item: (_rank(item), -item.metadata.attempt))
 
     async def _inspect(self, item: api.Container, until_s: float) -> _Seen | None:
-        """None for one that is gone or has ended; where the runtime says no more than its list, that has to do."""
+        """Return None if the container is gone or has ended; if the runtime does not report it, use the list alone."""
         answer = await if_reported(self.context.cgroups.ask(item.id))
         seen, reply = answer or (Seen(translate.state(item)), api.ContainerStatusResponse())
         if reply is None or seen.state in (None, ContainerState.EXITED):
@@ -162,7 +162,7 @@ class Adoption:
         try:
             container = translate.found_container(item, reply, self.context.state.node.topology.capacity_bytes)
             container = await self._with_cards(container, item, reply, until_s)
-        except Exception as error:  # noqa: BLE001 (it stays where it is and shares, and keeps no other waiting)
+        except Exception as error:  # noqa: BLE001 (the container is adopted without its requests, and does not block others)
             self.context.tasks.failed("background", f"find out what {container.title} ({item.id}) asked for", error)
         container = replace(container, state=seen.state)
         has = translate.sets(reply.status)
@@ -177,12 +177,12 @@ class Adoption:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 guarded = await self.devices.found(item, reply.info)
-        if container.reservation:  # ours say themselves where their cards are
+        if container.reservation:  # the stamp of a container that criproxy placed has the hints
             return container
         return replace(container, hints=guarded.hints, stays=guarded.stays, missed=self._missed(item))
 
     def _missed(self, item: api.Container) -> Missed | None:
-        """Why a container without our stamp has none, if that is our fault or came of a bypass."""
+        """Return why a container has no stamp of ours, if criproxy failed or was bypassed; otherwise None."""
         created_s = item.created_at / 1e9
         if self.bypass_times.cover(created_s) and POD_UID in item.labels:
             return Missed(why=Miss.BYPASSED, since_s=created_s)
@@ -198,7 +198,7 @@ class Adoption:
     def _pods(
         self, listed: Mapping[str, api.PodSandbox], parents: Mapping[str, str], totals: Mapping[str, int]
     ) -> list[Pod]:
-        """The unknown ones of the sandboxes in *parents*, which has their cgroups as far as they are known."""
+        """Return the unknown sandboxes among *parents*, which has their cgroups as far as they are known."""
         known = self.context.state.node.pods
         return [
             translate.found_pod(listed[key], parent, totals.get(key, 0))
@@ -207,7 +207,7 @@ class Adoption:
         ]
 
     def _report(self, adopted: Sequence[str]) -> None:
-        """Log what was adopted, and have misplaced containers moved to where they belong."""
+        """Log what was adopted, and enqueue containers that differ from their grants."""
         self.context.counters.adoptions += len(adopted)
         node = self.context.state.node
         placed = [(key, node.grants[key]) for key in adopted if key in node.grants]
@@ -221,7 +221,7 @@ class Adoption:
         self.reconciler.enqueue(misplaced)
 
     def _contested(self, key: str) -> CpuSet:
-        """CPUs that *key* is on and that are exclusive to another container."""
+        """Return the CPUs of *key* that are exclusive to another container."""
         node = self.context.state.node
         has, container = node.applied.get(key), node.containers.get(key)
         if has is None or container is None or container.state not in MAY_RUN or key not in node.grants:

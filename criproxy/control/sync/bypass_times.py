@@ -1,33 +1,33 @@
-"""When calls passed by an ordered bypass: what was created then is placed afterwards, unlike what others started."""
+"""The times of bypasses by an operator: containers created then are placed later, unlike those of other clients."""
 
 from dataclasses import dataclass, field
 from time import time
 
 GRACE_S = 120.0
-"""A call that passed may end after the bypass: so long does the kubelet wait (``runtimeRequestTimeout``)."""
+"""How long after the bypass a call may end: the kubelet's ``runtimeRequestTimeout``."""
 KEPT = 64
-"""Of so many bypasses the times are remembered."""
+"""Bypasses whose times are remembered."""
 
 
 @dataclass(slots=True)
 class BypassTimes:
-    """Times in seconds since the epoch."""
+    """The times of bypasses, in seconds since the epoch."""
 
     _ended: list[tuple[float, float]] = field(default_factory=list)
     _since_s: float | None = None
 
     def begin(self) -> None:
-        """Calls pass from now on."""
+        """Record that a bypass begins."""
         self._since_s = time() if self._since_s is None else self._since_s
 
     def end(self) -> None:
-        """They are held again."""
+        """Record that the bypass ends."""
         if self._since_s is not None:
             self._ended = [*self._ended[-KEPT + 1 :], (self._since_s, time())]
             self._since_s = None
 
     def cover(self, at_s: float) -> bool:
-        """Whether a container that was created then may have come by a call that passed."""
+        """Whether a container created at *at_s* may have been created during a bypass."""
         if self._since_s is not None and at_s >= self._since_s:
             return True
         return any(since_s <= at_s <= until_s + GRACE_S for since_s, until_s in self._ended)

@@ -1,7 +1,7 @@
-"""Cold starts that end: a container with memory of one kind only gets the rest when its time is over.
+"""Ends cold starts: a container that gets memory of one kind only may use the others when the time is over.
 
-The engine knows no clock, so it needs an event. How long a container has run is asked of the runtime: what was
-waited for before a restart of criproxy counts.
+The engine has no clock, so it needs an event. The runtime reports how long a container has run, so that the time before
+a restart of criproxy counts.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class ColdStarts:
             await self.context.state.changed()
 
     def _check(self) -> None:
-        """Wait for the end of each cold start that is not waited for yet."""
+        """Start a task for each new cold start, which waits for its end."""
         node = self.context.state.node
         for key in changed_keys(self._known, node.containers):
             if key not in self._waiting and (duration_s := cold_for_s(node, key)):
@@ -48,7 +48,7 @@ class ColdStarts:
         self._waiting.discard(key)
 
     async def _ran_s(self, key: str) -> float:
-        """Since when it runs; as if it had just started where the runtime does not say."""
+        """Return for how many seconds the container has run; 0 if the runtime does not report that."""
         try:
             status = (await self.context.runtime.container_status(key)).status
         except RuntimeCallError:

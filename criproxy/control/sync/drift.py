@@ -1,7 +1,7 @@
-"""Cpusets that another program has written: found by reading the cgroups of running containers, repaired at once.
+"""Drift: reads the cgroups of running containers, and corrects cpusets that another program has written.
 
-A pass over all containers is spread over some seconds, so that it never takes long at a time. What looks wrong is
-read again under the container's lock: nothing of ours is in flight then.
+A pass over all containers is spread over some seconds, so that no step takes long. A container that differs is read
+again under its lock, when no update of criproxy is in flight.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from criproxy.control.sync.hotplug import Hotplug
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.engine.drift import does_harm, is_foreign
-from criproxy.engine.history import told_quota
+from criproxy.engine.history import quota_text
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
@@ -25,12 +25,12 @@ from criproxy.observe.tasks import batches
 _AT_ONCE = 25
 """Containers whose files are read without a pause: half a millisecond of CPU time."""
 _PATIENCE = 3
-"""So many times in a row a container is put back at once, whatever was changed."""
+"""How many times in a row a container is corrected at once, even if the change is harmless."""
 _LONGEST_PAUSE_S = 300.0
 _RELEASED = Grant(NO_CPUS, NO_CPUS)
-"""What counts as the grant of a released container: it says nothing of its CFS quota, nor of its memory."""
+"""The grant with which a released container is compared: it requires no CFS quota and no memory nodes."""
 _CALM_S = 900.0
-"""A container that was left alone for so long has no history."""
+"""Time without a change after which the history of a container is dropped."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _History:
 
 @dataclass(slots=True)
 class Drift:
-    """Reads the cgroups of all running containers, again and again."""
+    """Reads the cgroups of all running containers periodically."""
 
     context: Context
     reconciler: Reconciler
@@ -53,7 +53,7 @@ class Drift:
     _histories: dict[str, _History] = field(default_factory=dict)
 
     async def watch(self) -> None:
-        """Do so for ever."""
+        """Check all containers, for ever."""
         while True:
             await self.hotplug.check()
             parts = list(batches(list(self.context.cgroups.groups), _AT_ONCE)) or [[]]
@@ -63,7 +63,7 @@ class Drift:
             self._forget()
 
     def check(self, keys: Sequence[str]) -> None:
-        """Read the cgroups of the containers *keys*, and read again those that are not as they should be."""
+        """Read the cgroups of the containers *keys*, and check those that differ again under their locks."""
         context, node = self.context, self.context.state.node
         for key in keys:
             group, applied = context.cgroups.groups.get(key), node.applied.get(key)
@@ -90,7 +90,7 @@ class Drift:
         self.reconciler.enqueue([key])  # if it is not in place yet: an update reads it, too, until it can
 
     async def _pause(self, key: str, pause_s: float) -> None:
-        """Leave *key* alone for so long; no longer if it does harm meanwhile: the next pass puts it back then."""
+        """Wait *pause_s* before *key* is corrected; return earlier if it does harm: the next pass corrects it then."""
         clock = asyncio.get_running_loop()
         end_s = clock.time() + pause_s
         while (left_s := end_s - clock.time()) > 0:
@@ -99,7 +99,7 @@ class Drift:
             await asyncio.sleep(min(left_s, self.context.settings.drift_period_s))
 
     def _harms_now(self, key: str) -> bool:
-        """Whether what the cgroup of *key* has now concerns CPUs that are exclusive now."""
+        """Whether the present cpuset of *key* affects exclusive CPUs."""
         group, node = self.context.cgroups.groups.get(key), self.context.state.node
         if group is None or key not in node.grants or key not in node.applied:
             return False
@@ -108,10 +108,10 @@ class Drift:
         return False
 
     async def _compare(self, key: str) -> float:
-        """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""
+        """Read *key* again and correct it; return the seconds to wait first, if it is to be corrected later."""
         context, reconciler, before = self.context, self.reconciler, self.context.state.node
-        if before.released:  # no container has a place to which it could be put back
-            await self._follow(key, before)
+        if before.released:  # containers have no grants
+            await self._note_released(key, before)
             return 0.0
         if key not in before.grants or reconciler.is_reading(key):
             return 0.0
@@ -126,12 +126,12 @@ class Drift:
             context.counters.drift_repaired += grant is None or in_place(grant, now)
         return pause_s
 
-    async def _follow(self, key: str, before: Node) -> None:
-        """Know what another program has made of a released container, and record it."""
+    async def _note_released(self, key: str, before: Node) -> None:
+        """Record the cpuset that another program has given to a released container."""
         had, seen = before.applied.get(key), await self.reconciler.read_cgroup(key)
         if key in before.grants or had is None or seen.applied is None or seen.ended:
             return
-        if had.cpus & before.topology.cpus <= seen.applied.cpus:  # it has what the machine left of it, or more again
+        if had.cpus & before.topology.cpus <= seen.applied.cpus:  # it has all of its online CPUs, or more
             return
         cpus, mems, had_cpus = (format_cpuset(sets) for sets in (seen.applied.cpus, seen.applied.mems, had.cpus))
         text = f"another program set CPUs {cpus} and memory nodes {mems}; the container is released, and stays there"
@@ -140,7 +140,7 @@ class Drift:
         self.context.log.warning(event, container=before.containers[key].title, cpus=cpus, instead_of=had_cpus)
 
     def _note(self, key: str, before: Node, has: Applied) -> float:
-        """Report it; the seconds to leave *key* alone if it does no harm and putting it back did not help."""
+        """Report a change, and return the seconds to wait if it is harmless and corrections did not last."""
         now_s = asyncio.get_running_loop().time()
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
@@ -157,7 +157,7 @@ class Drift:
         changed = "cpuset" if (has.cpus, has.mems) != (should.cpus, should.mems) else "CFS quota"
         event, log = f"another program changed the {changed} of a container", self.context.log
         log.warning(event, container=title, cpus=cpus, instead_of=had_cpus, mems=mems, times=times)
-        set_to = f"another program set CPUs {cpus} and memory nodes {mems}{told_quota(has, should)}"
+        set_to = f"another program set CPUs {cpus} and memory nodes {mems}{quota_text(has, should)}"
         text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
         if times == _PATIENCE:
@@ -165,7 +165,7 @@ class Drift:
             log.error(event, suspect=_suspect(before, has), container=title, cpus=cpus)
 
     def _forget(self) -> None:
-        """Remember nothing of containers that are gone, or that were left alone."""
+        """Drop the histories of containers that are gone, or that were not changed recently."""
         node = self.context.state.node
         self.context.cgroups.keep(node.grants.keys() | node.applied.keys())
         now_s = asyncio.get_running_loop().time()
@@ -175,7 +175,7 @@ class Drift:
 
 
 def _suspect(node: Node, has: Applied) -> str:
-    """Which program probably set the cpuset that a container *has*."""
+    """Return the program that probably set the cpuset that a container *has*."""
     if has.cpus >= node.topology.cpus:
         return "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
     return (
@@ -184,9 +184,9 @@ def _suspect(node: Node, has: Applied) -> str:
 
 
 def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
-    """Whether a container has what we gave it; False, too, if its cgroup is gone.
+    """Whether a container has what criproxy applied; also False if its cgroup is gone.
 
-    With cgroup v2 it may have less, because the cgroups above allow less: that is not its own cpuset.
+    With cgroup v2 it may effectively have less, because parent cgroups allow less; its configured cpuset counts.
     """
     if grant.quota is not CpuQuota.LEFT and group.lifted() not in (None, applied.lifted):
         return False

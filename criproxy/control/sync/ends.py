@@ -1,8 +1,8 @@
-"""Whether a container has ended: one function for everything that says so beside calls, and how far each is believed.
+"""Whether a container has ended without a call: one function for all kinds of evidence, and how far each is believed.
 
-Two readers are not here, since it is by them that a cut start is resolved: `Outcomes.resolve_outcome`, and a worker of
-the reconciler under the container's lock. Both ask the runtime about one container alone, after all that is known of
-it, and that answer looks into the cgroup.
+Two other readers are separate, because they resolve cut starts: `Outcomes.resolve_outcome`, and a worker of the
+reconciler under the container's lock. Both query the runtime about one container, later than everything that is known
+of it, and also read its cgroup.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.tasks import batches
 
 LOCK_S = 0.5
-"""How long others wait for the end of what is in flight at a container that may have ended."""
+"""How long to wait for what is in flight at a container that may have ended."""
 AT_ONCE = 16
-"""Containers that are asked about side by side."""
+"""Containers that are queried concurrently."""
 QUESTION = "a question of criproxy"
-"""What holds a container's lock meanwhile."""
+"""The holder of a container's lock meanwhile; see `Locks.enter`."""
 
 
 class Evidence(Enum):
-    """What says that a container has ended."""
+    """The kinds of evidence that a container has ended."""
 
     LISTED = "a list calls it exited"
     UNLISTED = "a list does not have it"
@@ -39,10 +39,10 @@ Claim = tuple[Container, Evidence]
 
 
 async def judge_each(context: Context, claims: Sequence[Claim]) -> None:
-    """End those that have ended, side by side: a create may wait for all of them, and each for what is in flight there.
+    """Apply the ends of all containers that have ended; concurrently, since a create may wait for all of them.
 
     Raises:
-        RuntimeCallError: about one of them, after the others were judged.
+        RuntimeCallError: the query about one of them failed; raised after the others were judged.
     """
     for some in batches(claims, AT_ONCE):
         judged = await asyncio.gather(*(ended(context, *claim) for claim in some), return_exceptions=True)
@@ -52,18 +52,18 @@ async def judge_each(context: Context, claims: Sequence[Claim]) -> None:
 
 
 async def ended(context: Context, container: Container, evidence: Evidence) -> bool:
-    """End *container* if *evidence* is to be believed, and return whether it is.
+    """Apply the end of *container* if *evidence* can be believed, and return whether it can.
 
     | Evidence | its start was not cut and has left no processes | nothing in flight or new | its cgroup |
     |---|---|---|---|
-    | LISTED | must be so | must be so, before and after the next | has no processes |
-    | UNLISTED, NEVER_TO_START | must be so | must be so | there is none |
-    | STOPPED | must be so | is so: events come in their order | is not asked for, others' events wait |
-    | DELETED | no matter: nothing that runs is deleted | as above | there is none |
+    | LISTED | required | required, before and after the next check | has no processes |
+    | UNLISTED, NEVER_TO_START | required | required | there is none |
+    | STOPPED | required | holds: events arrive in order | not read, since other events wait |
+    | DELETED | not needed: no running container is deleted | as above | there is none |
 
     Raises:
-        RuntimeCallError: if the runtime cannot be asked where the cgroup of a listed one is. Where it fails for this
-            one alone, the list is believed of a container whose start had ended well.
+        RuntimeCallError: the runtime does not report where the cgroup of a listed container is. If it fails for this
+            container alone, the list is believed if the container was running.
     """
     key, believes_exit = container.key, context.in_flight.is_exit_believed(container.key)
     match evidence:
@@ -82,10 +82,10 @@ async def ended(context: Context, container: Container, evidence: Evidence) -> b
 
 
 async def undisturbed(context: Context, container: Container) -> bool:
-    """Whether nothing has happened to *container* since it looked like this, after what is in flight has ended.
+    """Whether *container* is unchanged after everything in flight there has ended.
 
-    A start of the kubelet is not waited for: its container is just beginning. Nor is what takes long, such as an
-    update that hangs in the runtime: others wait for this answer, and what holds the lock reads the cgroup then.
+    This does not wait for a start by the kubelet: its container is about to run. Nor does it wait long, for example for
+    an update that hangs in the runtime: others wait for this answer, and the holder of the lock reads the cgroup later.
     """
     if context.in_flight.is_sent(container.key):
         return False
@@ -96,7 +96,7 @@ async def undisturbed(context: Context, container: Container) -> bool:
 
 
 async def _has_no_processes(context: Context, container: Container) -> bool:
-    """Whether the runtime says again that *container* has ended, its cgroup agrees, and nothing happened meanwhile."""
+    """Whether a query confirms that *container* has ended, including its cgroup, and it is unchanged since."""
     asked = await if_reported(context.cgroups.ask(container.key))
     has_ended = container.state is ContainerState.RUNNING if asked is None else asked[0].ended
     return has_ended and await undisturbed(context, container)

@@ -1,7 +1,6 @@
-"""Containers that end without a call of the kubelet: seen in the runtime's event stream, else in lists of exited ones.
+"""Detects containers that end without a call of the kubelet, from the runtime's event stream or lists of exited ones.
 
-How far events and lists are believed, `ends` says. A third way, cgroups that vanish, is noticed in `drift`, which reads
-them anyway.
+`ends` decides how far events and lists are believed. `drift`, which reads the cgroups, detects those that are gone.
 """
 
 import asyncio
@@ -17,15 +16,15 @@ from criproxy.errors import StatusCode
 from criproxy.model.workload import MAY_RUN, ContainerState
 
 _SETTLED_S = 1.0
-"""An event stream that has lasted so long is one: what happened before it began is listed then."""
+"""When an event stream counts as open; containers that exited before it began are listed then."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _NO_EVENTS_PAUSE_S = 300.0
-"""When a runtime without events is asked again: it may have been replaced by a newer one."""
+"""Pause before a runtime without events is asked for them again: it may have been replaced by a newer one."""
 
 
 @dataclass(slots=True)
 class ExitEvents:
-    """Finds containers that have ended, and gives back their places."""
+    """Finds containers that have ended, and releases their places."""
 
     context: Context
     outcomes: Outcomes
@@ -33,7 +32,7 @@ class ExitEvents:
     """Whether the runtime's event stream is open."""
 
     async def follow(self) -> None:
-        """Apply the events of the runtime in their order, for ever; without a stream, `list_regularly` is all."""
+        """Apply the events of the runtime in order, for ever; without a stream, only `list_regularly` finds exits."""
         pause_s = _FIRST_PAUSE_S
         while True:
             began_s = asyncio.get_running_loop().time()
@@ -43,7 +42,7 @@ class ExitEvents:
             await asyncio.sleep(pause_s if wanted else _NO_EVENTS_PAUSE_S)
 
     async def list_regularly(self) -> None:
-        """Ask which containers have exited, while anything runs: often where there are no events."""
+        """List the exited containers periodically: often if there are no events."""
         settings = self.context.settings
         waited_s = 0.0
         while True:
@@ -54,7 +53,7 @@ class ExitEvents:
                 await self.list_once()
 
     async def list_once(self) -> None:
-        """List the exited containers; what was touched meanwhile is not judged by it."""
+        """List the exited containers, and apply their ends unless they have changed meanwhile."""
         before = self.context.state.node
         running = [before.containers[key] for key in before.grants if before.containers[key].state in MAY_RUN]
         if not running and not before.kept:
@@ -68,14 +67,14 @@ class ExitEvents:
             self.context.log.warning("cannot ask which containers have exited", error=str(error))
 
     async def _stream(self) -> bool:
-        """Follow one stream to its end; False if the runtime has none for us."""
+        """Read one stream to its end; False if the runtime has no stream that criproxy can use."""
         opened = asyncio.get_running_loop().call_later(_SETTLED_S, self._open)
         try:
-            if await self._gives_events_away():
+            if await self._has_single_subscriber():
                 return False
             async for event in self.context.runtime.container_events():
-                await self._happened(event)
-            # CRI-O ends it at once and without an error where its option for events is off.
+                await self._apply(event)
+            # CRI-O ends the stream at once and without an error if its option for events is off.
             return self.has_events
         except RuntimeCallError as error:
             if self.has_events:
@@ -89,12 +88,12 @@ class ExitEvents:
         self.has_events = True
         self.context.tasks.spawn("list exited containers", self.list_once())
 
-    async def _gives_events_away(self) -> bool:
-        """Whether each event goes to one subscriber only, so that ours would be missing in the kubelet's stream."""
+    async def _has_single_subscriber(self) -> bool:
+        """Whether the runtime sends each event to one subscriber only, so that the kubelet would miss ours."""
         version = await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
         return version.runtime_name == "containerd" and version.runtime_version.lstrip("v").startswith("1.")
 
-    async def _happened(self, event: api.ContainerEventResponse) -> None:
+    async def _apply(self, event: api.ContainerEventResponse) -> None:
         key = event.container_id
         if (container := self.context.state.node.containers.get(key)) is None:
             return
@@ -104,4 +103,4 @@ class ExitEvents:
             states = {status.id: translate.state(status) for status in event.containers_statuses}
             is_exited = states.get(key) is ContainerState.EXITED
             if not (is_exited and await ended(self.context, container, Evidence.STOPPED)):
-                self.outcomes.ask(key)  # beside the stream: others' events are behind this one
+                self.outcomes.ask(key)  # in the background: events of other containers wait behind this one

@@ -1,6 +1,6 @@
-"""The machine while it runs: CPUs that go offline or come online, and what the pods' parent cgroup allows.
+"""Changes of the machine at run time: CPUs that go offline or come online, and the CPUs of the pods' parent cgroup.
 
-A few files are read every few seconds; only when one of them says something new, the machine is discovered again.
+A few files are read every few seconds; only if one of them has changed, the machine is discovered again.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _MACHINE_FILES = ("cpu/online", "node/online", "node/has_memory")
 
 
 class Hotplug:
-    """Notices that the machine is another; to be made right after it was discovered."""
+    """Detects changes of the machine; to be created right after the machine was discovered."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -28,28 +28,28 @@ class Hotplug:
         self._files = [*(system / name for name in _MACHINE_FILES), *deciding_files(self._root)]
         self._known = self._read()
         self.error = ""
-        """Why the machine could not be read after it had changed; empty where it could."""
+        """Why the machine could not be read after it had changed; empty if it could."""
         self._one = asyncio.Lock()
 
     def start(self) -> None:
-        """Log whether CPUs were lost to pods before: nothing else says why a node is smaller than its machine."""
+        """Log online CPUs that pods may not use: no other message explains why a node is smaller than its machine."""
         topology = self._context.state.node.topology
         parent = read_allowed(self._root).path
         if parent and parent.name in POD_PARENTS:
             self._warn(topology.online_cpus - topology.cpus)
 
     async def check(self) -> None:
-        """Look once; returns when the node knows the machine as it is now."""
+        """Check once, and return when the node has the current topology."""
         async with self._one:
             if ((now := self._read()) != self._known or self.error) and await self._discover():
                 self._known = now
 
     async def _discover(self) -> bool:
-        """Discover anew; False if that has to be tried again."""
+        """Discover the machine again; False if that has to be retried."""
         try:
             topology = await asyncio.to_thread(discover, self._root)
         except CriproxyError as error:
-            self._complain(str(error))
+            self._log_error(str(error))
             return False
         self.error = ""
         old, log = self._context.state.node.topology, self._context.log
@@ -60,8 +60,8 @@ class Hotplug:
             await self._context.state.apply(TopologyChanged(topology))
         return True
 
-    def _complain(self, error: str) -> None:
-        if error != self.error:  # once: it is tried again every few seconds
+    def _log_error(self, error: str) -> None:
+        if error != self.error:  # once: it is retried every few seconds
             self.error = error
             self._context.log.error("the machine has changed, and criproxy cannot read its topology", error=error)
 
@@ -69,7 +69,7 @@ class Hotplug:
         return [read_text(path) for path in self._files]
 
     def _warn(self, missing: CpuSet) -> None:
-        """Say what the engine does not: CPUs that run, but that pods have lost."""
+        """Log CPUs that are online but not available to pods, which the engine does not log."""
         if not missing:
             return
         self._context.log.warning(
@@ -81,5 +81,5 @@ class Hotplug:
 
 
 def _missing(old: Topology, new: Topology) -> CpuSet:
-    """Of what pods had before, and of what has come online, that which is online now and not theirs."""
+    """Return the online CPUs that pods may not use, if they could use them before or the CPUs came online now."""
     return (old.cpus | (new.online_cpus - old.online_cpus)) & new.online_cpus - new.cpus

@@ -1,12 +1,12 @@
-"""Asks the runtime where criproxy does not know: calls that ended without an answer, containers that may have exited.
+"""Queries the runtime for unknown outcomes: calls that ended without an answer, containers that may have exited.
 
-Why not earlier: what a list says of a container was true when it was requested. A container that changed since, or that
-a call is about, is not judged by it; and a runtime that calls a container exited or not started while its start may be
-in flight may be wrong a moment later.
+Why not earlier: a list shows a container as it was when the list was requested. It does not count for a container that
+has changed since, or that a call is about; and if a runtime reports a container as exited or not started while its
+start may be in flight, that may be wrong a moment later.
 
 Why not later: until its outcome is known, a container keeps its place, and the starts of others wait for its CPUs. So
-criproxy asks at once, and again with short pauses; what happens meanwhile ends the pause. There is one task for each
-container, however many calls about it end without an answer.
+criproxy asks at once, and again after short pauses; events of the container end a pause. There is one task for each
+container, even if several calls about it end without an answer.
 """
 
 import asyncio
@@ -40,26 +40,26 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Sizes
 
 LONGEST_PAUSE_S = 60.0
-"""Between two questions about a container of which the runtime does not answer any, where no start waits for that."""
+"""The longest pause between two queries that the runtime does not answer, if no start waits for the outcome."""
 AT_ONCE = 16
-"""Containers whose outcome is asked for side by side: after a start that may be all there are."""
+"""Containers that are queried concurrently: after a start, that may be all containers."""
 Denial = Callable[[], object]
-"""What follows from an answer that denies what a call was to do, if it is to be believed."""
+"""Applies the outcome that a call had no effect, once the runtime's answer can be believed."""
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """Turns answers of the runtime into events."""
+    """Converts answers of the runtime to events."""
 
     context: Context
     reconciler: Reconciler
     inheritance: Inheritance = field(default_factory=Inheritance)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _resizes: WeakValueDictionary[str, asyncio.Event] = field(default_factory=WeakValueDictionary)
-    """What tells those who ask for the size of a container that one more resize of it was cut."""
+    """By container: set when another resize of it was cut, for the tasks that query its size."""
 
     async def release_exited(self, sandbox_id: str = "") -> None:
-        """Give back the places of containers that ended without a call, if the runtime says so: of a sandbox or all."""
+        """List the containers of one sandbox, or all, and release the places of those that ended without a call."""
         before = self.context.state.node
         try:
             await self.judge(before, await self.context.runtime.list_containers(sandbox_id), sandbox_id)
@@ -69,17 +69,17 @@ class Outcomes:
             self.context.log.warning("cannot ask which containers have exited", error=str(error))
 
     async def release_kept(self) -> None:
-        """Give back what is kept for pods whose sandboxes have ended without a call.
+        """Release kept CPUs of pods whose sandboxes have ended without a call.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked.
+            RuntimeCallError: the runtime does not answer.
         """
         before = self.context.state.node
         if before.kept:
             await self.judge_sandboxes(before, await self.context.runtime.list_pod_sandbox())
 
     async def judge_sandboxes(self, before: Node, items: Iterable[api.PodSandbox]) -> None:
-        """Nothing is kept for pods whose sandbox is not ready, or not there, by a list requested after *before*."""
+        """Release kept CPUs of pods whose sandboxes are not ready, or missing, in a list requested after *before*."""
         ready = {item.id for item in items if item.state == api.SANDBOX_READY}
         for key, pod in before.pods.items():
             concerned = pod.uid in before.kept or key in before.pods_with_exclusive
@@ -87,12 +87,12 @@ class Outcomes:
                 await self.sandbox_ended(key)
 
     async def sandbox_ended(self, key: str) -> None:
-        """The sandbox *key* has ended; its containers may go on."""
+        """Apply that the sandbox *key* has ended; its containers may still run."""
         self.inheritance.ended(self.context.state.node, key)
         await self.context.state.apply(PodNotReady(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
-        """Give back the places of containers that have ended, by a list (of one sandbox) requested after *before*."""
+        """Release the places of containers that have ended, by a list (of a sandbox) requested after *before*."""
         listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         claims = list[Claim]()
@@ -105,18 +105,18 @@ class Outcomes:
         await judge_each(self.context, claims)
 
     async def judge_created(self, before: Node, lost: Iterable[str]) -> None:
-        """Give back the places of *lost* containers: `never_to_start`, by lists requested after *before*."""
+        """Release the places of *lost* containers: see `never_to_start`, from lists requested after *before*."""
         known = filter(None, map(before.containers.get, lost))
         created = [container for container in known if container.state is ContainerState.CREATED]
         await judge_each(self.context, [(container, Evidence.NEVER_TO_START) for container in created])
 
     def ask(self, key: str) -> None:
-        """Find out what became of the container *key*, in the background; cheap to repeat."""
+        """Resolve the outcome of the container *key* in the background; repeated calls are cheap."""
         if self.context.in_flight.ask(key):
             self.context.tasks.forever(f"ask for {key}", partial(self.resolve_outcome, key))
 
     def start_unknown(self, key: str) -> None:
-        """A start of *key* may be in flight, and no answer will come: ask for it.
+        """Resolve the outcome of a start of *key* that may be in flight and will not be answered.
 
         Our updates of that container may be answered OK and lost meanwhile, so its cgroup is read afterwards.
         """
@@ -125,9 +125,9 @@ class Outcomes:
         self.ask(key)
 
     async def resolve_outcome(self, key: str) -> None:
-        """Ask for the state of a container until the runtime answers, or the container is known no more.
+        """Query the state of a container until the runtime answers, or the container is no longer known.
 
-        An answer from before the last thing that happened to it says nothing of what came of that.
+        An answer requested before the last event of the container does not count.
         """
         context, clock = self.context, asyncio.get_running_loop()
         question, pause_s, error_text = context.in_flight.question(key), 0.0, ""
@@ -142,14 +142,14 @@ class Outcomes:
                 async with self._slots:
                     question.clear()
                     state = (await context.cgroups.ask(key))[0].state
-            except Exception as error:  # noqa: BLE001 (whatever the answer was, it was none)
+            except Exception as error:  # noqa: BLE001 (any error means that there is no answer)
                 if repr(error) != error_text:
                     self._report_unanswered(key, error)
                 error_text = repr(error)
                 continue
             if state is ContainerState.CREATED and context.in_flight.may_come_up(key, clock.time()):
                 continue
-            await self._learn(key, state)
+            await self._apply_state(key, state)
             if not question.is_set():
                 await self._end_start(key)
             if not question.is_set():
@@ -157,7 +157,7 @@ class Outcomes:
         context.in_flight.answered(key)
 
     def _longer_s(self, key: str, pause_s: float) -> float:
-        """The pause after one of *pause_s*: where a start is unknown, the starts of others may wait for the answer."""
+        """Return the pause after one of *pause_s*: shorter if a start is unknown, because others may wait for it."""
         longest_s = self.context.settings.unknown_pause_s
         limit_s = longest_s if self.context.in_flight.is_start_unknown(key) else LONGEST_PAUSE_S
         return min(max(2 * pause_s, longest_s / 64), limit_s)
@@ -168,10 +168,10 @@ class Outcomes:
         else:
             self.context.tasks.failed("background", f"ask for {key}", error)
 
-    async def _learn(self, key: str, state: ContainerState | None) -> None:
+    async def _apply_state(self, key: str, state: ContainerState | None) -> None:
         container, in_flight = self.context.state.node.containers.get(key), self.context.in_flight
         if container is None or (state is ContainerState.CREATED and in_flight.is_sent(key)):
-            return  # it may run in a moment: the answer of its start says so
+            return  # it may run in a moment: the answer to its start will show that
         if state is ContainerState.CREATED and in_flight.is_stopped(key):
             state = ContainerState.EXITED
         await self.context.state.apply(_event(container, state))
@@ -181,14 +181,14 @@ class Outcomes:
             self.reconciler.enqueue([key], read=True)
 
     async def _report_lost(self, container: Container) -> None:
-        """Log that a container runs though the runtime says that it does not, if it goes on doing so."""
+        """Log a container that runs although the runtime reports that it does not, unless it ends soon."""
         await asyncio.sleep(self.context.in_flight.lost_after_s)
         if self.context.in_flight.is_lost(container.key):
             text = "the runtime has lost a container whose processes run: it keeps its place"
             self.context.log.warning(text, container=container.title, id=container.key)
 
     async def _end_start(self, key: str) -> None:
-        """A start of unknown outcome has ended, if there was one: read what *key* has, and judge it if it never ran."""
+        """End a start of unknown outcome, if there was one: read what *key* has, and judge it if it never ran."""
         if not self.context.in_flight.is_start_unknown(key):
             return
         self.context.in_flight.start(key, StartEvent.RESOLVE)
@@ -196,29 +196,29 @@ class Outcomes:
         container = before.containers.get(key)
         if container and container.state is ContainerState.CREATED:  # `judge_created` could not judge it until now
             runtime = self.context.runtime
-            with suppress(RuntimeCallError):  # the next comparison says it, too
+            with suppress(RuntimeCallError):  # the next resync finds it, too
                 lists = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
                 await self.judge_created(before, never_to_start(*lists))
         self.reconciler.enqueue([key], read=True)
 
     async def resize_unknown(self, key: str, before: Sizes) -> None:
-        """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*."""
+        """Query which size is in force after a resize without an answer: the new one, or that of *before*."""
         again = self._resizes.setdefault(key, asyncio.Event())
         again.set()
         asked = self.context.state.node.containers.get(key)
         if asked is None or asked.sizes == before:
             return
 
-        async def look() -> Denial | None:
+        async def query() -> Denial | None:
             async with self.context.locks.of(key, QUESTION):
                 in_force = await self._size_in_force(key, asked.sizes, before)
             return partial(believe, self.context, key, in_force) if in_force else None
 
         self.context.counters.unknown_outcomes += 1
-        await self._ask_twice(key, again, look)
+        await self._ask_twice(key, again, query)
 
     async def _size_in_force(self, key: str, asked: Sizes, before: Sizes) -> Sizes | None:
-        """What the runtime has instead of *asked*; None if it has that, does not report it, or was asked for more."""
+        """Return the size in force if it is not *asked*; None if it is, is not reported, or another resize came."""
         reply = (await self.context.cgroups.ask(key))[1]
         node = self.context.state.node
         known = node.containers.get(key)
@@ -235,31 +235,31 @@ class Outcomes:
             self.context.tasks.forever(f"ask for {reservation}", partial(self._find, reservation, sandbox_id))
 
     async def _find(self, reservation: str, sandbox_id: str) -> None:
-        async def look() -> Denial | None:
+        async def query() -> Denial | None:
             found = stamped(await self.context.runtime.list_containers(sandbox_id), reservation)
             if found and reservation in self.context.state.node.containers:
                 await self.created(reservation, found)
             return None if found else partial(self.context.state.submit, ContainerGone(reservation))
 
-        await self._ask_twice(reservation, self.context.in_flight.question(reservation), look)
+        await self._ask_twice(reservation, self.context.in_flight.question(reservation), query)
         self.context.in_flight.answered(reservation)
 
-    async def _ask_twice(self, key: str, again: asyncio.Event, look: Callable[[], Awaitable[Denial | None]]) -> None:
-        """Look until the runtime does not deny what it may still be at, or has done so twice in a row.
+    async def _ask_twice(self, key: str, again: asyncio.Event, query: Callable[[], Awaitable[Denial | None]]) -> None:
+        """Query until the runtime reports that the call had an effect, or twice in a row that it had none.
 
-        A look during a repetition of the call proves nothing, nor does the pause before one: the runtime is at it anew.
+        A query during a repetition of the call, or before one, does not count: the runtime may be executing it again.
 
         Args:
-            key: the container; once it is not known any more, nothing is asked.
+            key: the container; if it is no longer known, the queries end.
             again: set whenever a repetition has ended.
-            look: None where the runtime does not deny it; whatever it raises is no answer.
+            query: returns None if the call had an effect; an exception counts as no answer.
         """
         in_flight, is_denied = self.context.in_flight, False
         while key in self.context.state.node.containers:
             again.clear()
             await asyncio.sleep(self.context.settings.unknown_pause_s)
             try:
-                denial = await look()
+                denial = await query()
             except Exception as error:  # noqa: BLE001 (as above)
                 self._report_unanswered(key, error)
                 continue
@@ -272,9 +272,9 @@ class Outcomes:
             is_denied = is_alone
 
     async def created(self, reservation: str, found: api.Container) -> None:
-        """The container of *reservation* was found in a list."""
+        """Apply that the container of *reservation* was found in a list."""
         await self.context.state.apply(ContainerCreated(reservation, found.id))
-        await self._learn(found.id, translate.state(found))
+        await self._apply_state(found.id, translate.state(found))
 
 
 _EVENTS: dict[ContainerState | None, type[ContainerGone | ContainerExited | ContainerStarted]] = {

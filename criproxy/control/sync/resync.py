@@ -1,6 +1,6 @@
-"""The runtime's truth minus ours → events: at start, when the runtime came back, and from time to time.
+"""Resync: compares criproxy's state with the runtime's lists at startup, after the runtime was away, and periodically.
 
-Held calls wait for the first comparison only. Later ones judge no container that was touched since the lists were
+Held calls wait for the first comparison only. Later comparisons skip containers that were touched since the lists were
 requested, so calls and lists need not wait for each other (docs/decisions/0006). Pass-through calls never wait.
 """
 
@@ -27,13 +27,13 @@ from criproxy.model.workload import ContainerState
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _BETWEEN_S = 0.1
-"""Pause between two comparisons, however often one is asked for."""
+"""The shortest pause between two comparisons."""
 _REMOVAL_LISTS = 2
-"""How often, ``unknown_pause_s`` apart, the runtime is asked for what it may still be removing."""
+"""How many times, ``unknown_pause_s`` apart, the runtime is listed for removals that may still be in flight."""
 
 
 class NotReady(CriproxyError):
-    """Held calls cannot be decided before the runtime has been asked what runs."""
+    """Held calls cannot be decided before the runtime has listed its containers."""
 
     code = StatusCode.UNAVAILABLE
 
@@ -48,36 +48,36 @@ class Resync:
     adoption: Adoption
     devices: DeviceGuard
     error: str = ""
-    """Why the runtime could not be asked the last time; empty if it could."""
+    """Why the last comparison failed; empty if it succeeded."""
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _due_earlier: asyncio.Event = field(default_factory=asyncio.Event)
-    """The next comparison is due earlier than it was."""
+    """Set when the next comparison becomes due earlier."""
     _touched: set[str] = field(default_factory=set)
-    """Containers and sandboxes that calls were about since the lists were requested."""
+    """Containers and sandboxes about which calls have ended since the lists were requested."""
     _invalidations: int = 0
-    """How often what we know became invalid: lists requested before say nothing of what has passed since."""
+    """How often the state became invalid: lists requested before that do not count."""
     _is_first: bool = True
-    """What the store remembers to be in flight is from before our start."""
+    """Whether there was no comparison yet since criproxy started."""
     _wanted: bool = True
-    """Whether the next comparison was asked for; such a one reads all cgroups, too."""
+    """Whether the next comparison was requested; then it also reads all cgroups."""
     _resized: bool = True
-    """Whether containers may have been resized unseen."""
+    """Whether containers may have been resized without a held call."""
     _removals_s: list[float] = field(default_factory=list)
-    """When, on the loop's clock, to compare because of removals that may go on, in order."""
+    """When to compare because of removals that may be in flight, in order, on the loop's clock."""
 
     async def first(self) -> None:
-        """Return once the node is known, for work that may wait for any time."""
+        """Wait without a limit until the node is known."""
         await self._ready.wait()
 
     async def ready(self) -> None:
-        """Return once the node is known.
+        """Wait until the node is known.
 
-        Held calls wait here for the first comparison, and each of them once. Not earlier: the listeners serve before,
-        since pass-through calls need no node. Not later: before that comparison, nothing shows which CPUs running
-        containers already have to themselves, and a container placed on such a CPU would share it until an update
-        moved it. And only once: later comparisons find what happened beside the calls, against which a node that was
-        true a moment ago is as good as one that waited for a list, so that a runtime that hangs holds up no create.
+        Each held call waits here once, for the first comparison. Not earlier: the listeners already serve, since
+        pass-through calls need no node. Not later: before that comparison, it is unknown which CPUs are exclusive to
+        running containers, and a container placed on such a CPU would share it until an update moved it. And only once:
+        later comparisons find changes that no call reported; for those, a recent node is as good as one that waited for
+        a list, so that a runtime that hangs does not delay creates.
 
         Raises:
             NotReady: after ``resync_timeout_s``.
@@ -96,15 +96,15 @@ class Resync:
 
     @property
     def is_ready(self) -> bool:
-        """Whether held calls are served."""
+        """Whether held calls are decided."""
         return self._ready.is_set()
 
     def invalidate(self, *, sizes: bool = False) -> None:
-        """Calls have passed unseen: held ones wait until the runtime has been asked again what runs.
+        """Make held calls wait for a new comparison, because calls have passed unseen.
 
         Args:
-            sizes: containers may have other sizes since. So may pods, and a runtime need not have understood that:
-                their totals are forgotten until the next create tells them.
+            sizes: whether containers may have been resized. Pods may have been resized, too, and the runtime may not
+                know that call: their totals are dropped until the next create has them.
         """
         if sizes:
             self._resized = True
@@ -118,41 +118,41 @@ class Resync:
     async def adopt_before_start(self, container_id: str) -> None:
         """Adopt an unknown container that is about to start: it was created while criproxy did not see calls.
 
-        Its start is the last moment: until then it runs nowhere, and afterwards it may run on exclusive CPUs of others
-        for as long as the next comparison takes to come. There is no earlier one: a container that was created unseen
-        is known by nothing but a list, and a list for each create that passed would ask a runtime that was just found
-        to be failing. Its start is held anyway, and one list costs it milliseconds.
+        Not later: until its start it does not run, and afterwards it could run on exclusive CPUs of others until the
+        next comparison. Not earlier: only a list shows a container that was created unseen, and a list for each create
+        that passed would burden a runtime that was just failing. The start is held in any case, and one list costs it
+        milliseconds.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked.
+            RuntimeCallError: the runtime does not answer.
         """
         async with self._one:
             if self.context.state.resolve(container_id) not in self.context.state.node.containers:
                 await self._compare(thorough=False)
 
     async def run(self) -> None:
-        """Compare now, whenever `soon` or `unsettled` says so, and every ``resync_interval_s``, for ever.
+        """Compare now, after `soon` or `check_removals`, and every ``resync_interval_s``, for ever.
 
-        So often the disk is tried, too.
+        Each time, also check the disk.
         """
         self._wanted = True  # also after a failure
-        self.unsettled()  # removals that were cut when criproxy last ended may go on, too
+        self.check_removals()  # removals that were cut when criproxy stopped may still be in flight, too
         while True:
             thorough, self._wanted = self._wanted, False
-            self.context.persister.look()
+            self.context.persister.check_soon()
             await self.again(thorough=thorough)
             await asyncio.sleep(_BETWEEN_S)
             await self._due()
 
     def soon(self) -> None:
-        """Something may have happened beside us: compare as soon as possible, in the background. Cheap to repeat."""
+        """Request a comparison as soon as possible, in the background; repeated calls are cheap."""
         self._wanted = True
         self._due_earlier.set()
 
-    def unsettled(self) -> None:
-        """A removal ended without saying that it was done, and the runtime may go on with it: nothing reports its end.
+    def check_removals(self) -> None:
+        """Request comparisons because a removal ended without success, and may continue in the runtime unreported.
 
-        Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
+        They run after ``unknown_pause_s`` and after twice that; more such removals do not increase the frequency.
         """
         now_s, pause_s = asyncio.get_running_loop().time(), self.context.settings.unknown_pause_s
         last_s = self._removals_s[-1] if self._removals_s else now_s
@@ -162,23 +162,23 @@ class Resync:
         self._due_earlier.set()
 
     def touch(self, key: str) -> None:
-        """A call about the container or sandbox *key* has ended: lists requested before say nothing about it.
+        """Record that a call about the container or sandbox *key* has ended: earlier lists do not count for it.
 
-        Lists race with calls: a list may have been written down by the runtime before the call took effect, and arrive
-        after the call's end was booked. Judging by it would take the place of a container that has just started, or
-        adopt one that has just been removed. Calls do not wait for lists, nor lists for calls, so the touch is noted
-        at the end of the call, when its event is submitted: at its beginning, a list requested while the call runs
-        could miss the effect and not know of it. It is noted only while a comparison runs, and forgotten when the next
-        one is about to request its lists: those will be younger.
+        Lists race with calls: the runtime may have produced a list before the call took effect, and the list may arrive
+        after the call's end was applied. It could then release the place of a container that has just started, or
+        adopt one that has just been removed. Calls do not wait for lists, nor lists for calls, so this is recorded at
+        the end of the call, when its event is submitted: if recorded at its beginning, a list requested while the call
+        runs could miss its effect. It is recorded only while a comparison runs, and dropped when the next one is about
+        to request its lists, which are newer.
         """
         if self._one.locked():
             self._touched.add(key)
 
     async def again(self, *, thorough: bool = True) -> None:
-        """Compare until it worked once; the runtime may be away.
+        """Compare until one comparison succeeds; the runtime may be away.
 
         Args:
-            thorough: also read all cgroups, instead of only those of adopted containers.
+            thorough: whether to read all cgroups, instead of only those of adopted containers.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -197,7 +197,7 @@ class Resync:
                 return
 
     async def of_sandbox(self, sandbox_id: str) -> None:
-        """Compare one sandbox; if the runtime cannot be asked, all of them as soon as it can."""
+        """Compare one sandbox; if the runtime does not answer, compare all as soon as it does."""
         runtime = self.context.runtime
         try:
             async with self._one:
@@ -206,7 +206,7 @@ class Resync:
                 sandboxes = await runtime.list_pod_sandbox()
                 containers = await runtime.list_containers(sandbox_id)
                 mine = [item for item in sandboxes if item.id == sandbox_id]
-                await self._take_over(before, mine, containers, sandbox_id)
+                await self._compare_lists(before, mine, containers, sandbox_id)
         except RuntimeCallError as error:
             self._failed(error)
             self.soon()
@@ -215,7 +215,7 @@ class Resync:
         self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], read=True)
 
     async def _due(self) -> None:
-        """Wait until the next comparison is asked for, or it is time."""
+        """Wait until the next comparison is requested or due."""
         interval_s = asyncio.get_running_loop().time() + self.context.settings.resync_interval_s
         while not self._wanted:
             self._due_earlier.clear()
@@ -228,7 +228,7 @@ class Resync:
                 return
 
     async def _compare(self, *, thorough: bool) -> None:
-        """One comparison: what ended gives its place back, what is unknown is adopted."""
+        """Compare once: release the places of containers that have ended, and adopt unknown ones."""
         state, runtime = self.context.state, self.context.runtime
         await runtime.version()
         self._touched.clear()
@@ -236,18 +236,18 @@ class Resync:
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
         there = {item.id for item in sandboxes}
         await self._confirm_reservations(before, containers)
-        await self._take_over(before, sandboxes, containers)
+        await self._compare_lists(before, sandboxes, containers)
         await self.outcomes.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - there:
             await state.apply(PodGone(key))
         for key in guarded - there - state.node.pods.keys():
             self.devices.sandbox_removed(key)
         state.forget_refused({each for each in refused if not any(key.startswith(each) for key in there)})
-        # Beside this: the kubelet may take its time, and no place depends on it.
+        # In the background: the kubelet may be slow, and no place depends on it.
         self.context.tasks.spawn("find the cards of containers", self.adoption.find_cards(containers))
         await self.adoption.read_watched()
         if self._resized:
-            self._resized = False  # before: sizes may become invalid again meanwhile
+            self._resized = False  # first: sizes may become invalid again meanwhile
             is_done = False
             try:
                 is_done = await follow_sizes(self.context, containers, self._is_touched)
@@ -257,7 +257,7 @@ class Resync:
         if thorough:
             self.reconciler.enqueue(list(state.node.grants), read=True)
 
-    async def _take_over(
+    async def _compare_lists(
         self,
         before: Node,
         sandboxes: Sequence[api.PodSandbox],
@@ -267,8 +267,8 @@ class Resync:
         await self.outcomes.judge(before, containers, sandbox_id)
         await self.outcomes.judge_created(before, lost := never_to_start(sandboxes, containers))
         for item in containers:
-            await self._runs_after_all(before, item)
-            await self._has_started(item)
+            await self._forget_if_running(before, item)
+            await self._apply_start(item)
         able = [item for item in containers if item.id not in lost]
         for key in await self.adoption.adopt(sandboxes, able, self._is_touched, with_exited=self._is_first):
             found = self.context.state.node.containers.get(key)
@@ -276,14 +276,14 @@ class Resync:
                 self.outcomes.start_unknown(key)
 
     def _is_touched(self, *ids: str) -> bool:
-        """Whether the list is too old to say anything of what has one of *ids*; the next comparison will."""
+        """Whether the list is outdated for any of *ids*; if so, request another comparison."""
         touched = not self._touched.isdisjoint(ids)
         if touched:
             self.soon()
         return touched
 
     async def _confirm_reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
-        """Find creates whose end nobody waits for, as after a start of criproxy: by their stamp, or by asking."""
+        """Resolve reservations whose create no task follows, as after a restart: by their stamp, or by queries."""
         in_flight = self.context.in_flight
         unknown = [item for item in containers if item.id not in before.containers]
         without_id = [container for container in before.containers.values() if not container.has_id]
@@ -293,10 +293,10 @@ class Resync:
             elif not (in_flight.is_creating(container.key) or in_flight.is_asked(container.key)):
                 self.outcomes.create_unknown(container.key, container.pod)
 
-    async def _runs_after_all(self, before: Node, item: api.Container) -> None:
-        """Forget a container that counted as exited when the list was requested, and runs: it is adopted then.
+    async def _forget_if_running(self, before: Node, item: api.Container) -> None:
+        """Forget a container that counted as exited when the list was requested, but runs, so that it is adopted.
 
-        Such a one was given up for a later attempt while its start was in flight.
+        A later attempt had replaced it while its start was in flight.
         """
         known, state = before.containers.get(item.id), self.context.state
         if known is None or known.state is not ContainerState.EXITED or state.bypassed:
@@ -310,8 +310,8 @@ class Resync:
             )
             await state.apply(ContainerGone(item.id))
 
-    async def _has_started(self, item: api.Container) -> None:
-        """Book the start of a listed container that runs, and of which that is not known."""
+    async def _apply_start(self, item: api.Container) -> None:
+        """Apply the start of a listed container that runs, if it is not known yet."""
         known = self.context.state.node.containers.get(item.id)
         if known is None or known.state in (ContainerState.RUNNING, ContainerState.EXITED):
             return
@@ -321,7 +321,7 @@ class Resync:
 
     def _failed(self, error: RuntimeCallError) -> None:
         self.context.counters.resync_failures += 1
-        if str(error) != self.error:  # it is tried again every second
+        if str(error) != self.error:  # it is retried every second
             self.context.log.warning("cannot ask the runtime which containers run", error=str(error))
         self.error = str(error)
 

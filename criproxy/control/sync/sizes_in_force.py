@@ -1,7 +1,7 @@
-"""Resizes that passed unseen: the sizes in force are those of the runtime, whatever the kubelet asked us for.
+"""Resizes during a bypass: the sizes in force are those that the runtime reports.
 
-During `criproxy bypass on` every call passes untouched, an in-place resize, too. The kubelet believes afterwards that
-the new size is in force and does not ask again, so the runtime is asked instead.
+During `criproxy bypass on` every call passes unchanged, including in-place resizes. Afterwards the kubelet believes
+that the new size is in force and does not request it again, so the runtime is queried instead.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from criproxy.model.workload import Container, ContainerState, Sizes
 from criproxy.observe.tasks import batches
 
 AT_ONCE = 16
-"""Containers whose sizes are asked for side by side."""
+"""Containers whose sizes are queried concurrently."""
 
 
 async def follow_sizes(context: Context, items: Sequence[api.Container], is_touched: Callable[..., bool]) -> bool:
-    """Place those of a list anew whose CPU or memory is another, but for those touched since it was made.
+    """Place the containers of a list again whose CPU or memory has changed, except those touched since the list.
 
     Returns:
-        Whether the runtime reported the sizes of all.
+        Whether the runtime reported the sizes of all containers.
 
     Raises:
-        RuntimeCallError: if the runtime cannot be asked.
+        RuntimeCallError: the runtime does not answer.
     """
     is_complete = True
     known = [item for item in items if _alive(context, item.id)]
@@ -47,7 +47,7 @@ async def follow_sizes(context: Context, items: Sequence[api.Container], is_touc
 
 
 async def _reported(context: Context, key: str) -> tuple[Seen, api.ContainerStatusResponse | None] | None:
-    # The inner call is made only here: one that `gather` cancels before its first step would never be awaited.
+    # Create the inner coroutine only here: if `gather` cancelled it before its first step, it would never be awaited.
     return await if_reported(context.cgroups.ask(key))
 
 
@@ -58,7 +58,7 @@ def _alive(context: Context, key: str) -> Container | None:
 
 def _resized(context: Context, container: Container, reply: api.ContainerStatusResponse) -> None:
     has = sizes_in_force(reply.status.resources.linux, container, context.state.node.topology.capacity_bytes)
-    # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
+    # A size that the kubelet still requests is not in force: otherwise it would have stopped requesting it.
     waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
     if _alike(has, container.sizes) or _alike(has, waits_for):
         return
@@ -67,9 +67,9 @@ def _resized(context: Context, container: Container, reply: api.ContainerStatusR
 
 
 def believe(context: Context, key: str, sizes: Sizes) -> None:
-    """Place the container *key* anew by the *sizes* that runtime and kubelet believe in force.
+    """Place the container *key* again with the *sizes* that are in force for the runtime and the kubelet.
 
-    Where there is no room for them any more, the kubelet does not ask again: it gets them as soon as there is.
+    If there is no room for them, the kubelet does not repeat the resize: the container gets them as soon as there is.
     """
 
     def placed(done: "asyncio.Future[Decision]") -> None:
@@ -80,5 +80,5 @@ def believe(context: Context, key: str, sizes: Sizes) -> None:
 
 
 def _alike(one: Sizes, other: Sizes) -> bool:
-    """Whether two sizes are the same but for what a runtime does not report, such as a request for memory."""
+    """Whether two sizes are equal except for what a runtime does not report, such as the memory request."""
     return replace(one, memory_request_bytes=None) == replace(other, memory_request_bytes=None)

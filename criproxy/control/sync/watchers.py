@@ -1,7 +1,4 @@
-"""What happens on the node without a call of the kubelet: exits, foreign changes, CPUs that come and go.
-
-Here the parts are put together; each has its own file.
-"""
+"""Starts the parts that detect changes without a call of the kubelet: exits, drift, ended cold starts, room."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +11,7 @@ from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.sync.outcomes import Outcomes
 
 _PARTS = ("sync.exit_events", "sync.drift", "sync.cold_starts", "reconcile.promotion")
-"""The modules that are loaded beside the first calls: nothing of them is needed at the very start."""
+"""Modules that are imported in the background: they are not needed for the first calls."""
 
 
 async def start_watchers(
@@ -25,7 +22,7 @@ async def start_watchers(
     hotplug: Hotplug,
     is_ready: Callable[[], bool],
 ) -> None:
-    """Start the parts, which watch until the controller's tasks are stopped."""
+    """Start the parts, which run until the controller's tasks are stopped."""
     for part in _PARTS:
         await asyncio.to_thread(import_module, f"criproxy.control.{part}")
     from criproxy.control.reconcile.promotion import Promotions

@@ -1,1 +1,1 @@
-"""Who uses how much of which card, as the watcher reports it, and the files that say it by pod."""
+"""The use of cards by containers, as the watcher reports it, and the files of pods with cards."""

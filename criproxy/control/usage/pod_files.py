@@ -1,7 +1,7 @@
-"""Keeping the files of pods with cards: written beside the calls, removed with their pods.
+"""Writes the files of pods with cards in the background, and removes them when their pods are gone.
 
-No call waits for them. A disk that is full, read-only or hangs makes them old, which `status --check` says; it is
-tried again from time to time, and then all of them are written anew.
+No call waits for them. If the disk is full, read-only or hangs, they become outdated, which `status --check` reports;
+writes are retried from time to time, and then all files are written again.
 """
 
 import asyncio
@@ -13,27 +13,27 @@ from pathlib import Path
 
 from criproxy.control.context import Context
 from criproxy.control.usage.reported import CardUsage
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import Holdings
-from criproxy.devices.rules import DeviceRules
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.store.pod_files import NAME, write_pods
-from criproxy.usage.pod_files import PodFile, is_uid, pod_files
+from criproxy.usage.pod_file_content import PodFile, is_uid, pod_files
 from criproxy.usage.rows import CardRow, rows
 from criproxy.usage.totals import UsageReport
 
 UPDATE_S = 10.0
-"""A file in which only the use has changed is written so often at most; also how often a disk that fails is tried."""
+"""How often a file is written if only the use has changed, and how often a failing disk is retried."""
 PAUSE_S = 0.5
-"""What happens together is written together."""
+"""Pause between writes, so that concurrent changes are written together."""
 TIMEOUT_S = 2.0
 """How long the disk may take."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """What a file says."""
+    """The last written content of a file."""
 
     lasting: Values
     uses: object
@@ -43,14 +43,14 @@ class _Written:
 
 @dataclass(slots=True, repr=False)
 class PodFiles:
-    """Writes the files as long as the daemon runs.
+    """Writes the files while the daemon runs.
 
     Args:
         state_dir: the state directory.
         context: has the node.
-        holdings: what its containers were given.
-        usage: what they use.
-        known: returns once it is known who runs and what was given to whom.
+        holdings: the cards that its containers were given.
+        usage: the use of these cards.
+        known: returns once the running containers and their cards are known.
     """
 
     state_dir: Path
@@ -61,24 +61,24 @@ class PodFiles:
     clock: Callable[[], float] = time.monotonic
     write: Callable[..., None] = write_pods
     problem: str = ""
-    """Why the files are not up to date, in one sentence; empty where they are."""
+    """Why the files are outdated, in one sentence; empty if they are not."""
     _written: dict[str, _Written] = field(default_factory=dict)
     _listed: bool = False
-    """Whether the files of pods that are gone were looked for."""
-    _nameless: set[str] = field(default_factory=set)
-    """Pods whose UID is none, of which the log was told."""
+    """Whether the files of pods that are gone were removed."""
+    _invalid: set[str] = field(default_factory=set)
+    """Sandboxes of pods with an invalid UID, which were logged."""
     _turn: object = None
-    """Of the newest write: one that hung until after it writes no more."""
+    """Identifies the newest write: an older one that hung stops when it continues."""
     _patience: Patience = field(default_factory=Patience)
 
     async def run(self) -> None:
-        """Write whatever has changed, for ever."""
+        """Write all changes, for ever."""
         await self.known()
         while True:
             news = [asyncio.ensure_future(each) for each in (self.context.state.changed(), self.usage.changed())]
             try:
-                await asyncio.sleep(0)  # both listen from here on
-                await self.look()
+                await asyncio.sleep(0)  # both wait from here on
+                await self.update()
                 if not self.problem:
                     await asyncio.wait(news, timeout=UPDATE_S, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -86,8 +86,8 @@ class PodFiles:
                     each.cancel()
             await asyncio.sleep(UPDATE_S if self.problem else PAUSE_S)
 
-    async def look(self) -> None:
-        """Write what is to be written now. Never raises for the disk's sake."""
+    async def update(self) -> None:
+        """Write the files that are due. Errors of the disk do not raise."""
         now_s = self.clock()
         wanted = await self._wanted()
         due = {uid: file for uid, file in wanted.items() if self._is_due(uid, file, now_s)}
@@ -95,7 +95,7 @@ class PodFiles:
             return
         failed_before, self._turn = bool(self.problem), (turn := object())
         work = partial(self._write, due, set(wanted), lambda: self._turn is turn)
-        if not await self._try(work) or failed_before:  # after a failure twice: a write that hung may end late
+        if not await self._try(work) or failed_before:  # after a failure write twice: a write that hung may end late
             self._written, self._listed = {}, False
             return
         self._listed = True
@@ -107,7 +107,7 @@ class PodFiles:
             return {}
         node, report = self.context.state.node, self.usage.current
         found, files = await asyncio.to_thread(_made, node, self.holdings, rules, report)
-        self._tell_nameless(found)
+        self._log_invalid(found)
         return files
 
     def _write(self, due: Mapping[str, PodFile], keep: Collection[str], is_newest: Callable[[], bool]) -> None:
@@ -121,7 +121,7 @@ class PodFiles:
         return before.uses != file.uses and now_s - before.at_s >= UPDATE_S
 
     async def _try(self, work: Callable[[], None]) -> bool:
-        """Whether the disk has done it; what fails is told once."""
+        """Run *work* with a time limit, and return whether it succeeded; each failure is logged once."""
         try:
             await self._patience.wait(f"writing to {self.state_dir / NAME}", work, TIMEOUT_S)
         except Hangs as error:
@@ -141,17 +141,17 @@ class PodFiles:
             self.context.log.warning("files of pods with cards cannot be written", error=why)
         self.problem = why
 
-    def _tell_nameless(self, found: list[CardRow]) -> None:
-        """Let the log say of which pods there can be no file: the kubelet sends no such UID."""
-        nameless = {row.container.pod for row in found if not is_uid(row.grant.pod_uid)}
-        for pod in nameless - self._nameless:
+    def _log_invalid(self, found: list[CardRow]) -> None:
+        """Log pods that cannot have a file because their UID is invalid: the kubelet sends no such UIDs."""
+        invalid = {row.container.pod for row in found if not is_uid(row.grant.pod_uid)}
+        for pod in invalid - self._invalid:
             self.context.log.warning("no file for a pod: its UID is invalid", sandbox=pod)
-        self._nameless = nameless
+        self._invalid = invalid
 
 
 def _made(
     node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport | None
 ) -> tuple[list[CardRow], dict[str, PodFile]]:
-    """What the files say; in a thread, since it takes 3 ms for 64 containers, and comes with each report."""
+    """Return the rows and the files. Run this in a thread: it takes 3 ms for 64 containers, with every report."""
     found = list(rows(node, holdings, rules, report))
     return found, pod_files(found)

@@ -120,7 +120,7 @@ async def test_an_exclusive_place_is_stored_though_a_bypass_begins_just_then(
         await world.rested()
         monkeypatch.setattr(Creates, "_place", behind_another)
         monkeypatch.setattr(Persister, "durable", noted)
-        follow = world.controller.context.state.followed
+        follow = world.controller.context.state.on_decided
         assert follow is not None
 
         def bypassing(event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
@@ -128,7 +128,7 @@ async def test_an_exclusive_place_is_stored_though_a_bypass_begins_just_then(
                 world.bypass.set(BypassMode.AUTOMATIC, "for the test")
             follow(event, node, done)
 
-        world.controller.context.state.followed = bypassing
+        world.controller.context.state.on_decided = bypassing
 
         owned = await world.run(owner("owner"))
 

@@ -41,7 +41,7 @@ def flush(world: World) -> None:
 
 def look(world: World) -> None:
     """Let it see whether the disk works, as it does from time to time."""
-    world.controller.context.persister.look()
+    world.controller.context.persister.check_soon()
 
 
 @asynccontextmanager

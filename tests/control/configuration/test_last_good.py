@@ -40,7 +40,7 @@ async def supervised(keeping: PolicyFileKeeper) -> AsyncIterator[Failures]:
 
 async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody removes the state directory: that is a problem until it is there again, and then the file is, too."""
-    for pause in ("LOOK_S", "RETRY_S"):
+    for pause in ("CHECK_S", "RETRY_S"):
         monkeypatch.setattr(f"criproxy.control.configuration.last_good.{pause}", 0.01)
     state = tmp_path / "state"
     state.mkdir()

@@ -121,7 +121,7 @@ async def test_none_for_all_lets_everybody_go(tmp_path: Path) -> None:
 
 async def test_placing_begins_though_the_runtime_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The change is done; held calls wait until the runtime has told what runs."""
-    monkeypatch.setattr("criproxy.control.configuration.policy_switch.LEARN_S", 0.2)
+    monkeypatch.setattr("criproxy.control.configuration.policy_switch.DISCOVER_S", 0.2)
     async with World(tmp_path, policy=NONE) as world:
         early = await world.run(sharer("early"))
         await world.runtime.stop()

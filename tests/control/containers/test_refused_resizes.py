@@ -151,7 +151,7 @@ async def test_nothing_is_kept_of_who_has_gone(world: World) -> None:
 
     await refused(world, other, 4)
 
-    assert set(world.controller.refused_resizes._told) == {other}
+    assert set(world.controller.refused_resizes._refusals) == {other}
 
 
 async def test_it_is_known_over_a_restart_of_criproxy(world: World) -> None:

@@ -11,13 +11,13 @@ import pytest
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
-from criproxy.devices.vgpus import Enforcement
+from criproxy.devices.device_rules import DeviceRules
+from criproxy.devices.vgpu_profiles import Enforcement
 from criproxy.emulator.containers import Containers
 from criproxy.emulator.kubelet import PodSpec
 from criproxy.model.incident import Incident
 from tests.control.devices.test_guard import host
-from tests.control.devices.test_vgpus import pod_with
+from tests.control.devices.test_vgpu_checks import pod_with
 from tests.control.world import FAST, World
 from tests.watchers import Watcher
 

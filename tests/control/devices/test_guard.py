@@ -12,8 +12,8 @@ from criproxy.control.settings import DeviceLimits, OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import ASCEND, NVIDIA
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import Known, Subject
-from criproxy.devices.rules import DeviceRules
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, container_config, sandbox_config
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout

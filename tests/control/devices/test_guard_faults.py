@@ -12,8 +12,8 @@ from criproxy.control.devices import guard as guarding
 from criproxy.control.settings import OnError
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence import Known, Subject
-from criproxy.devices.rules import DeviceRules
 from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode
 from criproxy.model.record import Kind

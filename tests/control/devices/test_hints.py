@@ -15,7 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.cri.stamp import ANNOTATION, read_stamp
 from criproxy.devices.builtin import AMD, NVIDIA
-from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode

@@ -11,6 +11,7 @@ from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.device_rules import KubeletFiles
 from criproxy.devices.evidence import Allocation, Given, Share, Subject
 from criproxy.devices.holdings import (
     MOST_CHARACTERS,
@@ -22,7 +23,6 @@ from criproxy.devices.holdings import (
     source_of,
     words_of,
 )
-from criproxy.devices.rules import KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S
 from criproxy.wire.calls import Outcome, OutcomeKind
 from tests.control.devices.test_guard import RULES, Podresources, create, knows, world

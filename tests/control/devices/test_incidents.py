@@ -13,7 +13,7 @@ from criproxy.control.devices import incidents
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.emulator.containers import Containers
 from criproxy.emulator.kubelet import PodSpec
 from criproxy.errors import CriproxyError, StatusCode, UsageError
@@ -210,7 +210,7 @@ async def test_who_was_created_before_is_stopped(world: World, stopped: Stopped)
 
 async def test_a_device_plugin_that_was_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the device plugin has been silent for an hour, its incidents are over: nobody else would end them."""
-    monkeypatch.setattr(incidents, "LOOK_S", 0.001)
+    monkeypatch.setattr(incidents, "CHECK_S", 0.001)
     now_s = [0.0]
     world.controller.device_plugin.clock = lambda: now_s[0]
     await report(world, "stop")
@@ -352,7 +352,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
         assert not stopped
 
         store.full = False
-        world.controller.context.persister.look()
+        world.controller.context.persister.check_soon()
         await world.poll(lambda: world.controller.context.persister.error is None)
         await report(world, "stop")
         await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)

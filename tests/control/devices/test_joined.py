@@ -8,7 +8,7 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.allocation import Response, joined
 from criproxy.devices.builtin import INTEL_GPU, NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.emulator.kubelet import PodSpec
 from criproxy.model.cpuset import parse_cpuset
 from tests.control.devices.test_guard import envs

@@ -14,10 +14,10 @@ from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.podresources import Devices, PodresourcesClient
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.asked import Asked
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.device_request import DeviceRequest
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.evidence import Given, Known, Subject
-from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.observe.counters import Counters
 from criproxy.observe.failures import Failures
@@ -49,7 +49,7 @@ def kubelet(files: KubeletFiles, directory: Path) -> Kubelet:
     """A source that asks the kubelet with these files below *directory*."""
     log = RecordingLog()
     tasks = Tasks(log, Failures(), first_pause_s=0.01)
-    return Kubelet(files, directory, Counters(), log, tasks, look_s=FILES.timeout_s)
+    return Kubelet(files, directory, Counters(), log, tasks, scan_s=FILES.timeout_s)
 
 
 @pytest.fixture
@@ -149,9 +149,9 @@ async def test_a_container_that_runs_keeps_its_cards_in_doubt(allocations: Alloc
     async with world(tmp_path, rules=rules) as node:
         await create(node, "u1", "GPU-b")
         evidence = node.controller.devices.evidence
-        found = await evidence.gather(rules, of("u2"), Asked(), runs=True)
+        found = await evidence.gather(rules, of("u2"), DeviceRequest(), runs=True)
         assert found.evidence["nvidia"].ids == ("GPU-b",)
-        created = await evidence.gather(rules, of("u2"), Asked())
+        created = await evidence.gather(rules, of("u2"), DeviceRequest())
         assert created.evidence["nvidia"].given is Given.NONE
 
 

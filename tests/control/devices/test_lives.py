@@ -10,7 +10,7 @@ import pytest
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from tests.allocations import Allocated, Allocations

@@ -87,7 +87,7 @@ async def test_mps_of_another_plugin(tmp_path: Path) -> None:
 
 async def test_a_directory_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at the host that does not come back ends the create with the directory's name, and holds up nobody."""
-    node = node_at(tmp_path, limits=replace(FAST.device_limits, look_s=0.5))
+    node = node_at(tmp_path, limits=replace(FAST.device_limits, scan_s=0.5))
     read_end, write_end = os.pipe()
     monkeypatch.setattr(Path, "is_dir", lambda self: bool(PIPE not in str(self) or os.read(read_end, 1)))
     async with node.world:

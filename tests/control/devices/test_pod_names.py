@@ -8,9 +8,9 @@ def test_a_name_that_two_pods_had_is_reused_for_both() -> None:
     """Each of them is the other one's former or later namesake; a third one as well, and nobody of another name."""
     names = PodNames()
     for uid in ("u1", "u1", "u2", "u3"):
-        names.see("shop", "web", uid)
-    names.see("shop", "api", "u1")
-    names.see("team", "web", "u9")
+        names.add("shop", "web", uid)
+    names.add("shop", "api", "u1")
+    names.add("team", "web", "u9")
 
     assert [names.is_reused("shop", "web", uid) for uid in ("u1", "u2", "u3", "u4")] == [True] * 4
     assert not names.is_reused("shop", "api", "u1")
@@ -29,12 +29,12 @@ def test_the_pods_on_the_node_count() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     """The names seen last stay."""
     names = PodNames()
-    names.see("shop", "first", "u1")
-    names.see("shop", "second", "u1")
+    names.add("shop", "first", "u1")
+    names.add("shop", "second", "u1")
     for number in range(MAX_NAMES - 2):
-        names.see("shop", f"w{number}", "u1")
-    names.see("shop", "first", "u1")
-    names.see("shop", "last", "u1")
+        names.add("shop", f"w{number}", "u1")
+    names.add("shop", "first", "u1")
+    names.add("shop", "last", "u1")
 
     assert names.is_reused("shop", "first", "u2")
     assert not names.is_reused("shop", "second", "u2")

@@ -181,7 +181,7 @@ async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) ->
     await report(world, key)
     await world.poll(lambda: bool(stopped.calls))
     assert (await within(world, key))["ended"] == 1
-    await world.poll(lambda: not world.controller.incidents._stops._under_way)
+    await world.poll(lambda: not world.controller.incidents._stops._in_flight)
     stopped.fails = False
     stopped.calls.clear()
     await world.until(lambda: not incidents(world))
@@ -202,7 +202,7 @@ async def test_bypass_while_the_runtime_fails(world: World, stopped: Stopped, *,
     await report(world, key)
     await world.poll(lambda: bool(stopped.calls))
     world.controller.bypass(BypassMode.ORDERED)
-    await world.poll(lambda: not world.controller.incidents._stops._under_way)
+    await world.poll(lambda: not world.controller.incidents._stops._in_flight)
     stopped.fails = False
     stopped.calls.clear()
     if comes_within:
@@ -250,12 +250,12 @@ def incident_key(world: World) -> str:
 
 async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an hour without a word nobody would end the incident: it is given up, and nobody is stopped for it."""
-    monkeypatch.setattr("criproxy.control.devices.incidents.LOOK_S", 0.01)
+    monkeypatch.setattr("criproxy.control.devices.incidents.CHECK_S", 0.01)
     stopped.fails = True
     key = await world.run(pod("greedy"))
     await report(world, key)
     plugin = world.controller.device_plugin
-    plugin.clock = lambda: plugin._heard_s + 3601.0
+    plugin.clock = lambda: plugin._seen_s + 3601.0
     await world.until(lambda: not incidents(world))
     stopped.fails = False
     await world.rested()
@@ -304,7 +304,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) 
         assert not stopped.calls
 
         store.full = False
-        world.controller.context.persister.look()
+        world.controller.context.persister.check_soon()
         await world.poll(lambda: world.controller.context.persister.error is None)
         answer = await report(world, key, action)
         assert answer == {"stored": True, "act": action == "kill-process", "action": action}
@@ -330,7 +330,7 @@ async def test_an_end_that_is_not_stored(tmp_path: Path, stopped: Stopped) -> No
         assert [each.ended for each in incidents(world)] == [False]
 
         store.full = False
-        world.controller.context.persister.look()
+        world.controller.context.persister.check_soon()
         await world.poll(lambda: world.controller.context.persister.error is None)
         assert (await within(world, key))["ended"] == 1
         await world.until(lambda: not incidents(world))

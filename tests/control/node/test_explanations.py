@@ -66,7 +66,7 @@ class Heard:
 
     def hear(self, before: Node, event: Event, result: Decision | Exception) -> None:
         """Tell of a step."""
-        self.considering.hear(Step(event, before, result, 0.0, 0.0, self.policy))
+        self.considering.add(Step(event, before, result, 0.0, 0.0, self.policy))
 
     def choices(self) -> list[Choice]:
         """What was told, as it is read back."""

@@ -33,7 +33,7 @@ class Told:
         tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
         self.outbox = Outbox(self.records.append, History(Refusals()), self.log, self.failures, tasks)
         self.heard = list[str]()
-        self.outbox.heard = self.hear
+        self.outbox.listener = self.hear
 
     def hear(self, event: Event, _: Decision | Exception) -> None:
         """Keep the name of the pod that came."""

@@ -78,7 +78,7 @@ async def quiet(disk: Disk | None = None) -> tuple[NodeState, Disk, list[Event]]
     manager, heard = manager_of(disk), list[Event]()
     await done(manager, PodCreated(Pod(key="pod")))
     await manager.flush()
-    manager.listen(lambda event, _: heard.append(event))
+    manager.set_listener(lambda event, _: heard.append(event))
     return manager, disk, heard
 
 
@@ -156,7 +156,7 @@ async def test_whoever_listens_hears_what_comes_after_the_node_that_it_got() -> 
     await manager.submit(creating("main"))
 
     late = list[Event]()
-    node = manager.listen(lambda event, _: late.append(event))
+    node = manager.set_listener(lambda event, _: late.append(event))
     assert list(node.containers) == ["r-main"]
     assert [type(event) for event in heard] == [ContainerCreating]
 
@@ -194,7 +194,7 @@ async def test_a_refusal_is_told_once() -> None:
     """With its reason; the node is as before."""
     manager, _, _ = await quiet()
     heard = list[object]()
-    manager.listen(lambda _, result: heard.append(result))
+    manager.set_listener(lambda _, result: heard.append(result))
 
     (refused,) = await done(manager, creating("greedy", 9000))
 
@@ -214,7 +214,7 @@ async def test_events_go_on_where_telling_of_one_fails() -> None:
     def fail(event: Event, result: object) -> None:
         raise RuntimeError(f"no ears for {event}")
 
-    manager.listen(fail)
+    manager.set_listener(fail)
     for name in ("one", "two"):
         await done(manager, PodCreated(Pod(key=name)))
 

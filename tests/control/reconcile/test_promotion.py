@@ -16,7 +16,7 @@ from criproxy.engine.choice import choice_now
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.views.explain import lives, tell
+from criproxy.views.explain import instances, to_values
 from criproxy.views.status import summary
 from criproxy.views.status_check import problems
 from tests.control.node.test_disk import QUICK, back
@@ -49,9 +49,9 @@ def notices(world: World) -> list[str]:
 async def explained(world: World, container_id: str) -> str:
     """Everything that ``explain`` says of a container, as one text."""
     records = await world.controller.context.state.find_history(container_id)
-    (life,) = lives(world.controller.node, records, container_id)
+    (life,) = instances(world.controller.node, records, container_id)
     now = choice_now(world.controller.node, world.controller.context.state.policy, container_id)
-    return str(tell(situation(world.controller), life, [], [], now))
+    return str(to_values(situation(world.controller), life, [], [], now))
 
 
 async def created_on_a_full_disk(world: World, disk: Path, cpus: int = 2) -> str:

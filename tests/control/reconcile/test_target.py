@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.control.containers.in_flight import InFlight, StartEvent
-from criproxy.control.reconcile.start_blockers import ExcessCpus, in_the_way
+from criproxy.control.reconcile.start_blockers import ExcessCpus, blockers_of
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -93,7 +93,7 @@ def may_happen(node: Node, event: Event) -> bool:
     if not isinstance(event, ContainerStarted):
         return True
     over = ExcessCpus(starting(event.key)).of(node)
-    return event.key not in over.by_key and not in_the_way(node, event.key, over)
+    return event.key not in over.by_key and not blockers_of(node, event.key, over)
 
 
 def starting(key: str) -> InFlight:

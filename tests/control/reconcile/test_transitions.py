@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.reconcile.start_blockers import ExcessCpus, in_the_way
+from criproxy.control.reconcile.start_blockers import ExcessCpus, blockers_of
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -74,7 +74,7 @@ class Scene:
         if not isinstance(event, ContainerStarted) or event.key not in self.node.grants:
             return True
         over = ExcessCpus(starting(event.key)).of(self.node)
-        return event.key not in over.by_key and not in_the_way(self.node, event.key, over)
+        return event.key not in over.by_key and not blockers_of(self.node, event.key, over)
 
     def update(self, key: str) -> bool:
         """Tell a container what it may have now; whether there was something to tell."""

@@ -98,7 +98,7 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkey
         world.controller.context.state.submit(PolicyChanged(apply_all=True), slow)
         assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
         world.runtime.exit_container(owned)
-        behind = world.controller.context.state._behind
+        behind = world.controller.context.state._queue
         exits = ExitEvents(world.controller.context, world.controller.outcomes)
         looks = [asyncio.create_task(exits.list_once()) for _ in range(2)]
         await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in behind) == 2)

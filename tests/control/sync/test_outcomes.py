@@ -220,7 +220,7 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, start: bool
 ) -> None:
     """An exception of ours ends no question: until the answer counts, the container is in doubt."""
-    learn, planted = Outcomes._learn, [ValueError("planted")]
+    learn, planted = Outcomes._apply_state, [ValueError("planted")]
 
     async def fails_once(self: Outcomes, key: str, state: ContainerState | None) -> None:
         if planted:
@@ -231,7 +231,7 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry = world.controller.outcomes
-        monkeypatch.setattr(Outcomes, "_learn", fails_once)
+        monkeypatch.setattr(Outcomes, "_apply_state", fails_once)
         world.runtime.exit_container(owned)
 
         (inquiry.start_unknown if start else inquiry.ask)(owned)

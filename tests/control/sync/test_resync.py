@@ -276,7 +276,7 @@ async def test_a_cut_removal_is_looked_for_twice_each_time_after_the_pause(
 
         monkeypatch.setattr(Resync, "_compare", timed)
         begun_s = loop.time()
-        resync.unsettled()
+        resync.check_removals()
         await world.poll(lambda: len(at_s) == 2)
 
         assert at_s[0] - begun_s >= pause_s * 0.95

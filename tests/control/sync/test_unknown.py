@@ -228,13 +228,13 @@ async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next attempt has the CPUs that its create named; the start had waited for another to leave them."""
-    slow, waits, gives_way = Slow(), asyncio.Event(), Starts._gives_way
+    slow, waits, gives_way = Slow(), asyncio.Event(), Starts._wait_for
 
     async def seen(starts: Starts, other: str, key: str) -> None:
         waits.set()
         await gives_way(starts, other, key)
 
-    monkeypatch.setattr(Starts, "_gives_way", seen)
+    monkeypatch.setattr(Starts, "_wait_for", seen)
     patient = replace(FAST, barrier_timeout_s=LIMIT_S)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
         await world.run(sharer("shared"))

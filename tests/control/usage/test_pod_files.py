@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.quota import QuotaCommands
+from criproxy.api.quota_commands import QuotaCommands
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.model.incident import Action, Incident
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.usage.totals import ClassUse, UsageReport
 from criproxy.usage.values import CardUse, ContainerUse
 from tests.control.devices.test_hints import host
-from tests.control.devices.test_vgpus import RESOURCE, pod_with
+from tests.control.devices.test_vgpu_checks import RESOURCE, pod_with
 from tests.control.world import FAST, World, sharer
 from tests.disks import fill, free, remount, small_disk
 
@@ -45,7 +45,7 @@ class Kept:
 
     async def look(self) -> dict[str, Any]:
         """Write what is due; the files by the name of the pod."""
-        await self.files.look()
+        await self.files.update()
         found = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))]
         return {each["pod"]: each for each in found}
 
@@ -261,6 +261,6 @@ async def test_a_node_without_rules(tmp_path: Path) -> None:
     async with World(tmp_path, policy=NonePolicy(Options())) as world:
         files = Kept(world, tmp_path / "state").files
         await files.known()
-        await files.look()
+        await files.update()
 
     assert list((tmp_path / "state/pods").iterdir()) == []

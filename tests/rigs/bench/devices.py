@@ -22,7 +22,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import paths
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.builtin import BUILTIN
-from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from criproxy.engine.events import PodCreated

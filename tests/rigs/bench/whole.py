@@ -21,7 +21,7 @@ from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.builtin import BUILTIN
-from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from tests.allocations import Allocated, Allocations

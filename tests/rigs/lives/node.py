@@ -12,11 +12,11 @@ import pytest
 
 from criproxy.deviceplugin import inventory, nvml_events, nvml_inventory, serve
 from criproxy.deviceplugin.options import Options
-from criproxy.deviceplugin.plugins import Plugins
+from criproxy.deviceplugin.plugin_manager import PluginManager
 from criproxy.deviceplugin.settings import Times
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from tests.control.devices.test_hints import AWARE, TWO
 from tests.control.world import FAST, RecordingLog, World
 from tests.deviceplugin.hosts import PATIENT
@@ -170,7 +170,7 @@ def parts(machine: Machine, log: RecordingLog, times: Mapping[str, Any] | None =
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serve, "Machine", partial(inventory.Machine, limits=PATIENT))
         pauses = Times(in_use_s=IN_USE_S, preference_s=PATIENT_S, **(times or {}))
-        patch.setattr(serve, "Plugins", partial(Plugins, times=pauses))
+        patch.setattr(serve, "PluginManager", partial(PluginManager, times=pauses))
         patch.setattr(serve, "log", log)
         patch.setattr(nvml_inventory, "COMMAND", tuple(machine.nvml_command))
         patch.setattr(nvml_events, "COMMAND", tuple(machine.events_command))

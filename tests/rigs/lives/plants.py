@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from criproxy.control.devices import guard
-from criproxy.deviceplugin import answers, cards_health, plugin, plugins, reload, sockets
+from criproxy.deviceplugin import allocators, cards_health, plugin, plugin_manager, reload, sockets
 from criproxy.devices import health
 from criproxy.devices.allocation import Response, joined
+from criproxy.devices.boundary import Boundary
 from criproxy.devices.holdings import Holdings
-from criproxy.devices.may_see import Boundary
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +29,29 @@ class Plant:
 
 
 def _forgets_ids_in_use(patch: pytest.MonkeyPatch) -> None:
-    apply = plugins.Plugins._apply
-    patch.setattr(plugins.Plugins, "_apply", lambda self, in_use: apply(self, {}))
+    apply = plugin_manager.PluginManager._apply
+    patch.setattr(plugin_manager.PluginManager, "_apply", lambda self, in_use: apply(self, {}))
 
 
 def _shares_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plugins, "under_other_ids", lambda published, classes, in_use, former: {})
+    patch.setattr(plugin_manager, "under_other_ids", lambda published, classes, in_use, former: {})
 
 
 def _does_not_ask_first(patch: pytest.MonkeyPatch) -> None:
-    async def learn(self: plugins.Plugins) -> None:
+    async def learn(self: plugin_manager.PluginManager) -> None:
         """Nothing is asked."""
 
-    patch.setattr(plugins.Plugins, "learn", learn)
+    patch.setattr(plugin_manager.PluginManager, "learn", learn)
 
 
 def _does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    learn = plugins.Plugins.learn
+    learn = plugin_manager.PluginManager.learn
 
-    async def learns(self: plugins.Plugins) -> None:
+    async def learns(self: plugin_manager.PluginManager) -> None:
         await learn(self)
-        self._is_heard = True
+        self._has_answer = True
 
-    patch.setattr(plugins.Plugins, "learn", learns)
+    patch.setattr(plugin_manager.PluginManager, "learn", learns)
 
 
 def _recovers_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def _names_the_first_card(patch: pytest.MonkeyPatch) -> None:
     def first(response: Response, resource: str, ids: Sequence[str]) -> Response:
         return joined(response, resource, [re.sub("[0-9]", "0", each, count=1) for each in ids])
 
-    patch.setattr(answers, "joined", first)
+    patch.setattr(allocators, "joined", first)
 
 
 def _hides_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -89,8 +89,8 @@ def _leaves_sockets(patch: pytest.MonkeyPatch) -> None:
 def _offers_nothing_with_a_bad_file(patch: pytest.MonkeyPatch) -> None:
     failed = reload.Reload.failed
 
-    def drops(self: reload.Reload, text: str, instead: str = reload.OLD, *, asked: bool = False) -> None:
-        failed(self, text, instead, asked=asked)
+    def drops(self: reload.Reload, text: str, instead: str = reload.OLD, *, requested: bool = False) -> None:
+        failed(self, text, instead, requested=requested)
         self.publisher._plugins.publish({})
 
     patch.setattr(reload.Reload, "failed", drops)

@@ -85,7 +85,7 @@ class Program:
         self.status: int | None = None
         self._unfollow: Callable[[], None] | None = None
 
-    async def start(self, command: Sequence[str]) -> asyncio.StreamReader:
+    async def start(self, command: Sequence[str], longest_bytes: int = 0) -> asyncio.StreamReader:
         """Its standard output."""
         reader = asyncio.StreamReader()
         if command[0] == "/bin/sh":

@@ -19,7 +19,7 @@ from criproxy.config.registry import find
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.device_rules import DeviceRules
 from criproxy.engine.invariants import violations
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import format_cpuset

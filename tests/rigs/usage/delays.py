@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.allocation import Response, joined
-from criproxy.devices.enforcement import Makers, enforced_by, with_enforcement
-from criproxy.devices.vgpus import Profile, Vgpu, annotations_of
+from criproxy.devices.enforcement import EnforcementBuilder, enforced_by, with_enforcement
+from criproxy.devices.vgpu_profiles import Profile, Vgpu, annotations_of
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from tests.rigs.bench.measure import Batch, Result, Series, batch_and_replies, round_robin
@@ -157,7 +157,7 @@ def _holder(way: Way, number: int) -> tuple[str, str]:
 
 def _pod(vgpu: Vgpu, number: int) -> PodSpec:
     """A pod whose container has the annotations of our device plugin for a vGPU."""
-    found = enforced_by(PROFILE, vgpu, Makers(resource=RESOURCE), lambda path: False)
+    found = enforced_by(PROFILE, vgpu, EnforcementBuilder(resource=RESOURCE), lambda path: False)
     answer = joined(Response(), RESOURCE, [vgpu.id])
     answer = with_enforcement(replace(answer, annotations={**answer.annotations, **annotations_of(vgpu)}), found)
     spec = ContainerSpec("main", IMAGE, cpu_request_milli=100, annotations=answer.annotations)

@@ -19,7 +19,7 @@ from criproxy.api.usage import UsageCommands
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.observe.control_socket import ControlServer
 from criproxy.wire.sockets import listen
-from tests.control.devices.test_vgpus import RULES, pod_with
+from tests.control.devices.test_vgpu_checks import RULES, pod_with
 from tests.control.world import FAST, World
 from tests.rigs.bench.measure import no_garbage_collection
 from tests.rigs.usage.nvml import CARDS
@@ -73,7 +73,7 @@ async def _measured(folder: Path, containers: int, periods: int) -> dict[str, fl
                 for name, arguments in said.items():
                     held_ms.clear()
                     if arguments is None:
-                        await asyncio.create_task(there.files.look())
+                        await asyncio.create_task(there.files.update())
                     else:
                         await asyncio.to_thread(there.reporter.ask, name, arguments)
                     if period >= WARM:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from criproxy.devices.vgpus import Quota
+from criproxy.devices.vgpu_profiles import Quota
 from tests.rigs.bench.ways import cpu_ns_of
 from tests.rigs.usage.nvml import CARDS
 from tests.watcher.hosts import Daemon, grant, put_process

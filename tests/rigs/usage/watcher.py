@@ -10,7 +10,7 @@ from criproxy.devices.plan import PluginPlan
 from criproxy.devices.usage_options import NVML
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
-from criproxy.watcher.watch import Watcher
+from criproxy.watcher.watcher import Watcher
 
 
 async def watch(host_root: Path, socket: str) -> None:
@@ -19,7 +19,7 @@ async def watch(host_root: Path, socket: str) -> None:
     nvml = (sys.executable, "-m", "tests.rigs.usage.nvml", str(host_root / "pids"))
     watcher = Watcher(socket, host_root, log, nvml)
     watcher.use(PluginPlan(advertised=(), usage=(NVML,)))
-    watcher.found({}, has_nvml=True)
+    watcher.set_cards({}, has_nvml=True)
     watcher.start(Tasks(log, Failures()))
     await asyncio.Event().wait()
 

@@ -14,7 +14,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.usage.owners import container_of
+from criproxy.usage.process_containers import container_of
 from criproxy.usage.values import Process
 from criproxy.watcher.processes import Processes
 from tests.rigs.vm.world import World

@@ -1,0 +1,19 @@
+"""The type of options that name one of criproxy's files or directories."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class PathOption(click.Path):
+    """A path that need not exist. Whether it is readable is checked when it is read, which gives a better error."""
+
+    def __init__(self, *, folder: bool = False) -> None:
+        super().__init__(file_okay=not folder, readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Convert to a path; an empty value is an unset variable in a script, and not the working directory."""
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return super().convert(value, param, ctx)

@@ -1,0 +1,112 @@
+"""Shows an answer once, or repeatedly until the user interrupts."""
+
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from criproxy.errors import CriproxyError
+
+if TYPE_CHECKING:  # not needed for JSON
+    from rich.console import RenderableType
+
+F = TypeVar("F", bound=Callable[..., Any])
+Values = dict[str, Any]
+Ask = Callable[[], Values]
+Render = Callable[[Values, int, int | None], "RenderableType"]
+"""Renders an answer for a number of columns and, if it matters, of lines."""
+
+
+def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # it passes the checks of minimum and maximum
+        raise click.BadParameter("must be a number of seconds")
+    return value
+
+
+def watch_options(command: F) -> F:
+    """Add the options of a command that shows an answer once or repeatedly; see `show_answer`."""
+    for option in (
+        click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True),
+        click.option(
+            "--interval",
+            "interval_s",
+            type=click.FloatRange(min=0.2, max=86_400),
+            callback=_a_number,
+            default=2.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Pause between two outputs of --watch.",
+        ),
+        click.option(
+            "-w",
+            "--watch",
+            is_flag=True,
+            help="Repeat until Ctrl-C; with JSON, print one line each time.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def show_answer(ask: Ask, output: str, renderer: Callable[[], Render], *, watch: bool, interval_s: float) -> None:
+    """Show the answer of *ask* once, or repeatedly with `show_repeatedly`."""
+    if watch:
+        show_repeatedly(ask, interval_s, output, renderer)
+        return
+    values = ask()
+    if output == "json":
+        click.echo(json.dumps(values))
+    else:
+        from criproxy.cli.render.console import console, show
+
+        show(renderer()(values, console().width, None))
+
+
+def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable[[], Render]) -> None:
+    """Show the answer of *ask* every *interval_s*; errors are shown as well, since they may be temporary.
+
+    Args:
+        ask: returns the answer; may raise CriproxyError.
+        interval_s: the pause.
+        output: ``json`` or ``table``.
+        renderer: imports and returns the renderer of tables; an answer with the key ``error`` has no other keys.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # restores the screen first
+    try:
+        if output == "json":
+            while True:
+                click.echo(json.dumps(_or_error(ask)))
+                time.sleep(interval_s)
+        _live(ask, interval_s, renderer())
+    except KeyboardInterrupt:
+        return
+
+
+def _live(ask: Ask, interval_s: float, render: Render) -> None:
+    """Show answers on the alternate screen; if the output is not a terminal, one below the other."""
+    from criproxy.cli.render.console import console, show
+
+    screen = console()
+    if not screen.is_terminal:
+        while True:
+            show(render(_or_error(ask), screen.width, None))
+            time.sleep(interval_s)
+
+    from rich.live import Live
+
+    with Live(console=screen, screen=True, auto_refresh=False) as shown:
+        while True:
+            shown.update(render(_or_error(ask), screen.width, screen.height), refresh=True)
+            time.sleep(interval_s)
+
+
+def _or_error(ask: Ask) -> Values:
+    try:
+        return ask()
+    except CriproxyError as error:
+        return {"error": str(error)}

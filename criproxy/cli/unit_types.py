@@ -1,0 +1,35 @@
+"""The types of options with values that have a unit."""
+
+from typing import Any
+
+import click
+
+
+class Duration(click.ParamType[float]):
+    """A number of seconds, written like ``10m``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """Convert to seconds."""
+        from criproxy.model.amounts import parse_seconds
+
+        try:
+            return parse_seconds(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, written like ``64Mi``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        """Convert to bytes."""
+        from criproxy.model.amounts import parse_bytes
+
+        try:
+            return parse_bytes(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

@@ -1,0 +1,113 @@
+"""Connects the sources of failures with the health of cards: NVML events, health commands, and missing cards."""
+
+from collections.abc import Callable, Mapping
+
+from criproxy.deviceplugin.card_offers import platform_for
+from criproxy.deviceplugin.cards_health import CardsHealth
+from criproxy.deviceplugin.configuration import Loaded
+from criproxy.deviceplugin.detected_cards import cards_of
+from criproxy.deviceplugin.events_watch import EventsWatch
+from criproxy.deviceplugin.health_commands import HealthCommands
+from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.nvml_events import Registered
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.health import (
+    call_failed,
+    call_works,
+    command_healthy,
+    command_unhealthy,
+    happened,
+    xid_event,
+)
+from criproxy.devices.offers import Offered, Offers, card_of
+from criproxy.nvidia.xids import Event, XidFilter, is_watched, made_unhealthy, places_of, unwatched
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import Tasks
+
+MOST_UNKNOWN = 100
+"""Limit for logging names of unknown cards from health commands."""
+_CALL = "nvmlDeviceRegisterEvents"
+
+
+class HealthMonitor:
+    """Monitors the cards.
+
+    Args:
+        health: Receives all observations.
+        events: The program that reports NVML events.
+        xids: Selects the errors that count.
+        offers: Returns what is offered of NVIDIA's cards at this moment.
+        log: Gets one line for each unknown card that a health command names.
+    """
+
+    def __init__(
+        self, health: CardsHealth, events: tuple[str, ...], xids: XidFilter, offers: Callable[[], Offers], log: Log
+    ) -> None:
+        self.health = health
+        self.commands = HealthCommands(self._on_verdict, log)
+        self.events = EventsWatch(events, self._on_registered, self._on_event, log)
+        self._xids = xids
+        self._offers = offers
+        self._log = log
+        self._inventory = Inventory()
+        self._logged_names: set[str] = set()
+
+    def start(self, tasks: Tasks) -> None:
+        """Start the background tasks."""
+        tasks.forever("health commands", self.commands.run)
+        if self._xids.watching:
+            tasks.forever("events of cards", self.events.run)
+
+    def use(self, loaded: Loaded) -> None:
+        """Monitor according to *loaded*."""
+        plan = loaded.plan
+        self.health.hold_down(plan.hold_down_s)
+        self.health.expect_verdicts(each.kind for each in plan.health_commands)
+        self.commands.use(plan.health_commands)
+
+    def update_cards(self, loaded: Loaded, inventory: Inventory) -> None:
+        """Update the set of existing cards."""
+        self._inventory = inventory
+        self.health.update_cards(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
+        self.commands.run_soon(self.health.unjudged_classes())
+        platform = platform_for(loaded.configuration.nvidia, inventory)
+        watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
+        self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
+
+    def _on_registered(self, found: Registered) -> None:
+        """Update the health of GPUs whose events NVML does not report."""
+        bad = set(map(card_of, unwatched(self._nvidia(), places_of(self._inventory.gpus), found.failed)))
+        changes = dict.fromkeys(self.health.of(NVIDIA.name), call_works(_CALL))
+        for key in changes:
+            if key[1] in bad:
+                changes[key] = call_failed(_CALL, found.failed.get(key[1], "its events cannot be watched"))
+        self.health.apply(changes)
+
+    def _on_event(self, event: Event) -> None:
+        places = places_of(self._inventory.gpus)
+        cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
+        change = happened("events", "NVML failed to report events") if event.kind == "failed" else xid_event(event.xid)
+        self.health.apply({(NVIDIA.name, card): change for card in cards})
+
+    def _nvidia(self) -> list[Offered]:
+        """Return everything that is offered, and all cards: a card that is not offered at the moment can fail, too."""
+        offered = [each for cards in self._offers().values() for each in cards.values()]
+        return [*offered, *(Offered(id=card, index="") for _, card in self.health.of(NVIDIA.name))]
+
+    def _on_verdict(self, kind: str, verdict: Mapping[str, str] | str) -> None:
+        """Apply the verdict of the health command of a class."""
+        if isinstance(verdict, str):
+            self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), command_unhealthy(verdict)))
+            return
+        changes = dict.fromkeys(self.health.of(kind), command_healthy())
+        for name, reason in verdict.items():
+            keys = self.health.of(kind, [name])
+            changes |= dict.fromkeys(keys, command_unhealthy(reason))
+            if not keys:
+                self._log_unknown(kind, name)
+        self.health.apply_verdict(kind, changes)
+
+    def _log_unknown(self, kind: str, name: str) -> None:
+        if name not in self._logged_names and len(self._logged_names) < MOST_UNKNOWN:
+            self._logged_names.add(name)
+            self._log.warning("a health command named a card that does not exist", **{"class": kind, "card": name})

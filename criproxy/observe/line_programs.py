@@ -1,0 +1,71 @@
+"""A child process that prints one value a line for as long as it runs; it may exit, hang, or print something else."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from criproxy.observe.backoff import Backoff
+from criproxy.observe.children import LONGEST_LINE_BYTES, Child
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Before a program is started again."""
+
+
+class BadLine(Exception):
+    """A line is not what the program should print; the text completes the sentence "the program printed …"."""
+
+
+@dataclass(slots=True, repr=False)
+class LineProgram:
+    """A program whose standard output is read line by line.
+
+    Args:
+        command: the program and its arguments.
+        title: the name of the program in problems.
+        silence: what a problem says about a program that prints nothing, up to the number of seconds.
+        silent_s: a program that prints nothing for so long hangs.
+        unreadable: what a problem calls a line that is too long.
+        longest_bytes: the maximum size of a line.
+        child: runs the program; while a process that cannot be killed is left, no other one is started.
+    """
+
+    command: Sequence[str]
+    title: str
+    silence: str
+    silent_s: float
+    unreadable: str
+    longest_bytes: int = LONGEST_LINE_BYTES
+    child: Child = field(default_factory=Child)
+
+    async def follow(self, take: Callable[[bytes], str]) -> str:
+        """Start the program and pass each line to *take*, until the program exits or fails; return the problem.
+
+        The caller then ends the child.
+
+        Args:
+            take: uses a line, and returns the problem that the line reports, or an empty string. It raises `BadLine`.
+        """
+        try:
+            lines = await self.child.start(self.command, self.longest_bytes)
+        except OSError as error:
+            return f"{self.title} cannot be run: {error.strerror}"
+        problem = f"{self.title} has exited"
+        while True:
+            try:
+                async with asyncio.timeout(self.silent_s):
+                    line = await lines.readline()
+            except TimeoutError:
+                return f"{self.silence} for {self.silent_s:g} s"
+            except ValueError as error:
+                return f"{self.title} printed {self.unreadable}: {error}"
+            if not line:
+                return problem
+            try:
+                problem = take(line) or problem
+            except BadLine as error:
+                return f"{self.title} printed {error}"
+
+
+def restart_backoff() -> Backoff:
+    """Return the pauses between two starts of a program that does not keep running."""
+    return Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)

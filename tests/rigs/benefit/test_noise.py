@@ -1,0 +1,51 @@
+"""A noisy machine is told from a quiet one."""
+
+import pytest
+
+from tests.rigs.benefit.noise import LIMITS, complaints, spread
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param([], 0.0, id="none"),
+        pytest.param([3.0], 0.0, id="one"),
+        pytest.param([2.0, 2.0, 2.0], 0.0, id="equal"),
+        pytest.param([1.0, 2.0, 3.0, 4.0, 5.0], 2 / 3, id="quartiles"),
+        pytest.param([2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 90.0], 0.0, id="one-outlier-does-not-count"),
+        pytest.param([0.0, 0.0, 0.0], 0.0, id="zero"),
+    ],
+)
+def test_a_spread_is_that_of_the_quartiles(values: list[float], expected: float) -> None:
+    """Divided by the median; a single round that went wrong does not decide."""
+    assert spread(values) == pytest.approx(expected)
+
+
+QUIET = [1.0, 1.01, 1.02, 0.99, 1.0]
+NOISY = [1.0, 2.0, 3.0, 1.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("calibrations_s", "direct", "stolen", "words"),
+    [
+        pytest.param(QUIET, {"a/b": QUIET}, [0.0, 0.01], [], id="quiet"),
+        pytest.param(NOISY, {"a/b": QUIET}, [0.0], ["the same work on the empty machine"], id="calibration"),
+        pytest.param(QUIET, {"a/b": NOISY, "c/d": QUIET}, [0.0], ["a/b: figures without a manager"], id="direct"),
+        pytest.param(QUIET, {"a/b": QUIET}, [0.1, 0.1, 0.0], ["the hypervisor took 10.0%"], id="stolen"),
+        pytest.param(NOISY, {"a/b": NOISY}, [0.5], ["the same", "hypervisor", "a/b"], id="all"),
+    ],
+)
+def test_complaints_name_what_was_noisy(
+    calibrations_s: list[float], direct: dict[str, list[float]], stolen: list[float], words: list[str]
+) -> None:
+    """One sentence for each reason, with the limit."""
+    found = complaints(calibrations_s, direct, stolen)
+    assert len(found) == len(words)
+    for word, (sentence) in zip(sorted(words), sorted(found), strict=True):
+        assert word in " ".join(found)
+        assert "limit" in sentence
+
+
+def test_limits_are_shares() -> None:
+    """Each is above nothing and below everything."""
+    assert all(0 < limit < 1 for limit in LIMITS.values())
