@@ -42,6 +42,7 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     else:
         parts += [Text(), Text("no container has a card", style=QUIET)]
     parts += [Text(line, style=TROUBLE) for line in _over(values["containers"])]
+    parts += [Text(line, style=NOTE) for line in _not_allocated(values["containers"])]
     parts += [Text(line, style=NOTE) for line in _unknown(values["unknown_containers"])]
     parts += [Text(line) for line in _profiles(values["profiles"])]
     parts += _history(values)
@@ -125,6 +126,15 @@ _QUOTAS = {"cores": "compute"}
 def _done(each: Values) -> str:
     actions = [f"{one['action']} ({one['state']})" for one in each["actions"] if not one["ended"]]
     return f": {', '.join(actions)}" if actions else ""
+
+
+def _not_allocated(containers: Sequence[Values]) -> Iterator[str]:
+    """Yield a line for each container that uses a card which is not allocated to it, such as a privileged one."""
+    found = [each for each in containers if not each["resource"]]
+    for each in found[:MOST_UNKNOWN]:
+        yield f"{words.title(each)} uses {each['memory_mib']} MiB of {each['card']}, which is not allocated to it"
+    if more := len(found[MOST_UNKNOWN:]):
+        yield f"{more} more of them"
 
 
 def _unknown(found: Sequence[Values]) -> Iterator[str]:
