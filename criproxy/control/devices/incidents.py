@@ -15,7 +15,7 @@ from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.devices.stops import GRACE_S, Stops
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.incident_status import mark
-from criproxy.devices.plan import STRENGTHS
+from criproxy.devices.plan import is_stronger
 from criproxy.engine.events import CardReported
 from criproxy.engine.excesses import amounts, begun, followed, going_on, next_use
 from criproxy.errors import CriproxyError, StoreError
@@ -59,17 +59,12 @@ class Incidents:
     """Serialises reports about quotas."""
     _spared: set[str] = field(default_factory=set)
     """Keys of incidents whose container is within its quota again, although that may not be on disk yet."""
-    _unconfirmed: set[str] = field(default_factory=set)
-    """Keys of incidents from before a restart whose stop waits: the container may be within its quota by now."""
     _waiting: bool = False
     _stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped)
+        self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped, self.passes_all)
         self.edits = bool(self.marks())  # from the first reply after a restart
-        self._unconfirmed = {
-            each.key for each in self._open if each.excess and Use.STOPPING in each.containers.values()
-        }
 
     async def report(self, found: Incident) -> Incident:
         """Store that a card is unhealthy, then take the action. A repeated report is the same incident.
@@ -123,8 +118,8 @@ class Incidents:
         """
         async with self._one:
             known = self._going_on(found)
-            self._confirm(known)
-            is_more = known is not None and _is_stronger(found, known)
+            self._stops.confirm(known)
+            is_more = known is not None and is_stronger(found.action_word, known.action_word)
             if known and not is_more and not (unanswered and known.excess and known.excess.kills):
                 await self._durable()
                 return known, False
@@ -156,20 +151,9 @@ class Incidents:
             return 1
 
     @property
-    def waiting(self) -> frozenset[tuple[str, str, str, str]]:
-        """Of what the watcher is to say whether it still is so: container, class, card, and quantity."""
-        incidents, found = self.context.state.node.incidents, set[tuple[str, str, str, str]]()
-        for incident in filter(None, map(incidents.get, self._unconfirmed)):
-            for container in self._containers(incident, Use.STOPPING) if incident.excess else ():
-                quantity = incident.excess.quantity.value if incident.excess else ""
-                found.add((container.key, incident.device_class, incident.card, quantity))
-        return frozenset(found)
-
-    def _confirm(self, known: Incident | None) -> None:
-        """The watcher says that a container still is over its quota."""
-        if known and known.key in self._unconfirmed:
-            self._unconfirmed.discard(known.key)
-            self.context.state.notify()
+    def unconfirmed(self) -> frozenset[str]:
+        """Keys of incidents of which the watcher is to report whether their containers are still over their quotas."""
+        return frozenset(self._stops.unconfirmed)
 
     def follow(self) -> None:
         """Follow the containers of incidents while there are any."""
@@ -262,7 +246,6 @@ class Incidents:
     async def _follow(self) -> None:
         while self.context.state.node.incidents:
             self._spared &= self.context.state.node.incidents.keys()
-            self._unconfirmed &= self.context.state.node.incidents.keys()
             for incident in list(self.context.state.node.incidents.values()):
                 self._update(incident)
             self._update_edits()
@@ -279,14 +262,11 @@ class Incidents:
             self.context.state.submit(CardReported(incident.key, now))
         for container in self._containers(now, Use.STOPPING):
             grace_s = now.excess.stop_timeout_s if now.excess else GRACE_S
-            if self._is_to_be_stopped(incident.key, container.life):
-                self._stops.begin(incident.key, container, grace_s)
+            self._stops.begin(incident.key, container, grace_s)
 
     def _is_to_be_stopped(self, key: str, life: str) -> bool:
         incident = self.context.state.node.incidents.get(key)
         if incident is None or key in self._spared or (incident.ended and not incident.excess):
-            return False
-        if self.passes_all() or (key in self._unconfirmed and not incident.ended):
             return False
         return incident.containers.get(life) is Use.STOPPING
 
@@ -364,9 +344,3 @@ class Incidents:
         before, self.edits = self.edits, bool(self.marks())
         if self.edits is not before:
             self.changed()
-
-
-def _is_stronger(found: Incident, known: Incident) -> bool:
-    """Whether a report requires a stronger action than the known one, because the policy file has changed."""
-    words = [str(each) for each in STRENGTHS]
-    return words.index(found.action_word) > words.index(known.action_word)
