@@ -8,10 +8,11 @@ KILLS ?= 60
 LIVES ?= 300
 PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
 BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/lives rigs/properties rigs/tenant)
+PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough protos lock clean
+.PHONY: help setup demo test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough package deb protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,12 +76,18 @@ chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong 
 runtimes: setup ## the e2e tests on containerd 2.x, with and without NRI; ARGS=--lock takes what Debian's sid has now
 	@$(PYTHON_VENV) -m tests.runtimes $(or $(ARGS),--test)
 
+package: setup ## build the wheel, the sdist, the Debian package and the SBOM in dist/; the same bytes from the same commit
+	@$(PACKAGER) build $(ARGS)
+
+deb: setup ## build the Debian package in dist/
+	@$(PACKAGER) build deb $(ARGS)
+
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh
 
-lock: setup ## refresh .ci/requirements.lock; ARGS=--upgrade for newest versions
+lock: setup ## refresh .ci/requirements.lock and packaging/requirements.lock; ARGS=--upgrade for newest versions
 	.ci/lock.sh $(ARGS)
 
 clean: ## remove what was built, .venv included
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage *.egg-info
-	find criproxy tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage *.egg-info
+	find criproxy packaging tests -name __pycache__ -type d -prune -exec rm -rf {} +

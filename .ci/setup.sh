@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package, a kernel for guests,
-# a newer containerd and Prometheus for tests.
+# a newer containerd and Prometheus for tests, libraries for the Debian package.
 # Does nothing, and needs no network, when nothing is missing.
 #
 #   PYTHON=python3.12 .ci/setup.sh     another interpreter than the distribution's, or the first one that is new enough
@@ -137,6 +137,12 @@ fetch_prometheus() {
     .venv/bin/python -m tests.deploy.prometheus || say "no Prometheus. What needs it is skipped with that reason"
 }
 
+# ------------------------------------------------------------------ the libraries of the Debian package
+
+fetch_wheels() {
+    PYTHONPATH=packaging .venv/bin/python -m packager fetch || say "no wheels. The Debian package cannot be built"
+}
+
 install_packages
 make_venv
 unless_stamped libraries "$LOCK" --require-hashes --requirement "$LOCK"
@@ -144,3 +150,4 @@ unless_stamped criproxy pyproject.toml --no-deps --no-build-isolation --editable
 fetch_guest_kernel
 fetch_runtime
 fetch_prometheus
+fetch_wheels

@@ -73,6 +73,8 @@ class RuntimeClient:
         """Called after every call that did not reach the runtime: it may be restarting."""
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
+        self._former: Channel | None = None
+        """The channel before the last `_renew`: calls of it may still be answered."""
         self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
         self._package = PACKAGES[0]
 
@@ -85,6 +87,8 @@ class RuntimeClient:
         try:
             return await self._version_in(current)
         except RuntimeCallError as error:
+            if error.code is StatusCode.DEADLINE_EXCEEDED:
+                await self._renew()
             if error.code is not StatusCode.UNIMPLEMENTED:
                 raise
         return await self._version_in(old)
@@ -178,10 +182,21 @@ class RuntimeClient:
 
     async def close(self) -> None:
         """Cancel the calls in flight and drop the connection."""
-        if self._channel is not None:
-            channel, self._channel = self._channel, None
-            self._calls.clear()
+        channels, self._channel, self._former = (self._former, self._channel), None, None
+        self._calls.clear()
+        for channel in filter(None, channels):
             await channel.close()
+
+    async def _renew(self) -> None:
+        """Connect anew with the next call, since the runtime accepts connections but does not answer on this one.
+
+        The peer may be a runtime that hangs while it stops, and another one may listen on the path by now. Calls in
+        flight keep the old connection until the next `_renew`: if the runtime is only slow, they are answered.
+        """
+        former, self._former, self._channel = self._former, self._channel, None
+        self._calls.clear()
+        if former is not None:
+            await former.close()
 
     async def _version_in(self, package: str) -> api.VersionResponse:
         self._package = package

@@ -27,6 +27,23 @@ async def test_a_runtime_that_is_back_is_reached_by_the_next_call(tmp_path: Path
     await client.close()
 
 
+async def test_a_runtime_that_replaces_one_that_hangs_is_reached(tmp_path: Path) -> None:
+    """The connection to the one that hangs stays open; after a Version without an answer, a new one is made."""
+    path = tmp_path / "runtime.sock"
+    slow = Slow(Version=60.0)
+    async with EmbeddedRuntime(path, RuntimeOptions(latency_s=slow)):
+        client = RuntimeClient(f"unix://{path}", timeout_s=0.5)
+        with pytest.raises(RuntimeCallError) as caught:
+            await client.version()
+        assert caught.value.code is StatusCode.DEADLINE_EXCEEDED
+
+        path.rename(tmp_path / "former.sock")
+        async with EmbeddedRuntime(path, RuntimeOptions(name="newer")):
+            client._timeout_s = 60.0
+            assert (await client.version()).runtime_name == "newer"
+        await client.close()
+
+
 async def test_a_call_whose_channel_another_one_drops_fails_like_any_other(tmp_path: Path) -> None:
     """Whoever waits for it was not cancelled: it would end without a word, and what it watches with it."""
     slow = Slow(ListContainers=60.0)

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes a small node out of this machine, in namespaces of its own, and starts systemd in it as process 1.
-#   boot.sh enter CGROUP SHARED SOURCE PYTHON LIBRARIES     as root, from tests/systemd/booted.py
+#   boot.sh enter CGROUP SHARED SOURCE PYTHON LIBRARIES HOME     as root, from tests/systemd/booted.py
 # Everything of the machine is read-only, or a copy; SHARED alone is writable, as /run/shared. Units come from
-# SHARED/units, and from /etc/systemd/system, which is empty.
+# SHARED/units, from /etc/systemd/system, which is empty, and from packages that are installed in the node. HOME is where
+# the node has what tests need; where it is not /opt/criproxy, packages can be installed.
 set -eu
-step=$1 cgroup=$2 shared=$3 source=$4 python=$5 libraries=$6
+step=$1 cgroup=$2 shared=$3 source=$4 python=$5 libraries=$6 home=$7
 shift
 
 case $step in
@@ -57,26 +58,35 @@ ln -s pts/ptmx /dev/ptmx
 rmdir "$shared/dev"
 
 # Held open under a name that the new /tmp does not hide.
-exec 3<"$shared" 4<"$source" 5<"$python" 6<"$libraries"
+exec 3<"$shared" 4<"$source" 5<"$python" 6<"$libraries" 7</var/lib/dpkg
 for point in /run /opt /var/lib; do
     mount -t tmpfs -o mode=755 tmpfs "$point"
 done
-mkdir -p /run/etc/upper /run/etc/work
-mount -t overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work overlay /etc
-mkdir -p /run/shared /run/lock /opt/criproxy/bin /opt/criproxy/source /opt/criproxy/python /opt/criproxy/libraries
+copied() { # PLACE FROM: what is written at PLACE is lost with the node
+    mkdir -p "/run/copied$1/upper" "/run/copied$1/work" "$1"
+    mount -t overlay -o "lowerdir=$2,upperdir=/run/copied$1/upper,workdir=/run/copied$1/work" overlay "$1"
+}
+copied /etc /etc
+if [ "$home" != /opt/criproxy ]; then
+    copied /var/lib/dpkg /proc/self/fd/7
+    copied /usr /usr
+    mount -t tmpfs -o mode=755 tmpfs /usr/lib/systemd/system # without the machine's units
+fi
+mkdir -p /run/shared /run/lock "$home/bin" "$home/source" "$home/python" "$home/libraries"
 mount --bind /proc/self/fd/3 /run/shared
-mount --bind /proc/self/fd/4 /opt/criproxy/source
-mount --bind /proc/self/fd/5 /opt/criproxy/python
-mount --bind /proc/self/fd/6 /opt/criproxy/libraries
-exec 3<&- 4<&- 5<&- 6<&-
+mount --bind /proc/self/fd/4 "$home/source"
+mount --bind /proc/self/fd/5 "$home/python"
+mount --bind /proc/self/fd/6 "$home/libraries"
+exec 3<&- 4<&- 5<&- 6<&- 7<&-
 for point in /tmp /var/tmp; do
     mount -t tmpfs tmpfs "$point"
 done
 mount -t tmpfs -o mode=755 tmpfs /etc/systemd/system
-cp /run/shared/bin/* /opt/criproxy/bin
+cp /run/shared/bin/* "$home/bin"
 mount -o remount,bind,ro /
 
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
 export container=criproxy-test SYSTEMD_UNIT_PATH=/etc/systemd/system:/run/shared/units
+[ "$home" = /opt/criproxy ] || SYSTEMD_UNIT_PATH=$SYSTEMD_UNIT_PATH:/usr/lib/systemd/system
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 exec /lib/systemd/systemd --system --unit=node.target --log-target=null --show-status=no

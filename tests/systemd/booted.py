@@ -26,12 +26,14 @@ DAEMON_LOG, PLUGIN_LOG = "criproxy.log", "device-plugin.log"
 _SYSTEMD = Path("/lib/systemd/systemd")
 _CGROUPS = Path("/sys/fs/cgroup")
 _TARGETS = "sysinit basic sockets shutdown umount final slices multi-user local-fs network".split()
+HOME, HOME_BESIDE_PACKAGE = "/opt/criproxy", "/opt/node"
+"""Where the node has this checkout with its libraries: as if it were installed, or so that a package can be."""
 _PYTHON = f"""#!/bin/sh
-export LD_LIBRARY_PATH=/opt/criproxy/python/lib
-export PYTHONPATH=/opt/criproxy/source:/opt/criproxy/libraries PYTHONDONTWRITEBYTECODE=1
-exec /opt/criproxy/python/bin/python{sys.version_info.major}.{sys.version_info.minor} "$@"
+export LD_LIBRARY_PATH={{home}}/python/lib
+export PYTHONPATH={{home}}/source:{{home}}/libraries PYTHONDONTWRITEBYTECODE=1
+exec {{home}}/python/bin/python{sys.version_info.major}.{sys.version_info.minor} "$@"
 """
-_PROGRAMS = {"python": _PYTHON, "criproxy": '#!/bin/sh\nexec /opt/criproxy/bin/python -m criproxy "$@"\n'}
+_PROGRAMS = {"python": _PYTHON, "criproxy": '#!/bin/sh\nexec {home}/bin/python -m criproxy "$@"\n'}
 _UNITS = {
     "node.target": "[Unit]\nRequires=multi-user.target inside.service\n",
     "inside.service": f"""[Unit]
@@ -39,8 +41,8 @@ SuccessAction=exit-force
 FailureAction=exit-force
 [Service]
 RuntimeMaxSec={LIMIT_S:.0f}
-ExecStart=/opt/criproxy/bin/python -m tests.systemd.inside /run/shared/{RESULT}
-WorkingDirectory=/opt/criproxy/source
+ExecStart={{home}}/bin/python -m {{module}} /run/shared/{RESULT}
+WorkingDirectory={{home}}/source
 StandardOutput=append:/run/shared/{INSIDE_LOG}
 StandardError=append:/run/shared/{INSIDE_LOG}
 """,
@@ -50,14 +52,14 @@ StandardError=append:/run/shared/{INSIDE_LOG}
 }
 
 
-def facts(shared: Path) -> dict[str, Any]:
-    """Boot a node, let `tests.systemd.inside` try everything in it, after which it ends, and return what it found.
+def facts(shared: Path, module: str = "tests.systemd.inside", home: str = HOME) -> dict[str, Any]:
+    """Boot a node, let *module* try everything in it, after which it ends, and return what it found.
 
     Raises:
         AssertionError: if it did not come to an end; the text has what was said.
     """
-    prepare(shared)
-    with booted(shared) as process, suppress(subprocess.TimeoutExpired):
+    prepare(shared, module, home)
+    with booted(shared, home) as process, suppress(subprocess.TimeoutExpired):
         process.wait(2 * LIMIT_S)
     logs = [shared / name for name in (BOOT_LOG, INSIDE_LOG, DAEMON_LOG, PLUGIN_LOG)]
     said = "\n".join(f"{log.name}:\n{log.read_text()}" for log in logs if log.exists())
@@ -76,29 +78,31 @@ def available() -> str | None:
     return containerd.available()
 
 
-def prepare(shared: Path) -> None:
+def prepare(shared: Path, module: str, home: str) -> None:
     """Write the units and programs of the node into *shared*."""
     units = shared / "units"
-    shutil.copytree(ROOT / "systemd", units)
+    if home == HOME:
+        shutil.copytree(ROOT / "systemd", units)
+    units.mkdir(exist_ok=True)
     for target in _TARGETS:
         shutil.copy(_SYSTEMD.parent / "system" / f"{target}.target", units)
     for name, text in _UNITS.items():
         (units / name).parent.mkdir(exist_ok=True)
-        (units / name).write_text(text)
+        (units / name).write_text(text.format(home=home, module=module))
     (shared / "bin").mkdir()
     for name, text in _PROGRAMS.items():
-        (shared / "bin" / name).write_text(text)
+        (shared / "bin" / name).write_text(text.format(home=home))
         (shared / "bin" / name).chmod(0o755)
 
 
 @contextmanager
-def booted(shared: Path) -> Iterator[subprocess.Popen[bytes]]:
+def booted(shared: Path, home: str = HOME) -> Iterator[subprocess.Popen[bytes]]:
     """Boot a node whose writable folder is *shared*; leaving the context ends it with all its processes."""
     cgroup = f"criproxy-systemd-{os.getpid()}"
     places = (shared, ROOT, Path(sys.base_prefix), Path(sysconfig.get_path("purelib")))
-    script = ROOT / "tests/systemd/boot.sh"
+    enter = (ROOT / "tests/systemd/boot.sh", "enter", cgroup, *places, home)
     with (shared / BOOT_LOG).open("wb") as log:
-        process = subprocess.Popen([script, "enter", cgroup, *places], stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(enter, stdout=log, stderr=log, start_new_session=True)
     try:
         yield process
     finally:

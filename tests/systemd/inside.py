@@ -165,6 +165,7 @@ class Load:
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
         self.failures: list[str] = []
+        self.longest_s = 0.0
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
@@ -177,11 +178,19 @@ class Load:
 
     async def _run(self) -> None:
         client = RuntimeClient(SOCKET, timeout_s=LIMIT_S)
+        try:
+            await self._ask(client)
+        finally:
+            await client.close()
+
+    async def _ask(self, client: RuntimeClient) -> None:
         while True:
+            begin_s = time.monotonic()
             try:
                 await client.version()
             except RuntimeCallError as error:
                 self.failures.append(str(error))
+            self.longest_s = max(self.longest_s, time.monotonic() - begin_s)
             await asyncio.sleep(PACE_S)
 
 

@@ -1,0 +1,4 @@
+"""Builds what can be installed: wheel, sdist, Debian package and SBOM; only `make` runs it, no installed criproxy.
+
+`PYTHONPATH=packaging python -m packager --help` lists its commands.
+"""
