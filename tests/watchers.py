@@ -41,11 +41,23 @@ class Watcher:
         uses = [_use(grant, used_mib[grant.pod]) for grant in grants if grant.pod in used_mib]
         self._judgement, verdicts = judgement.after(at_s, grants, uses)
         self._pending |= {verdict.key: self._arguments(verdict) for verdict in verdicts}
+        for each in answer["incidents"]:
+            self._confirm(each)
         for key, arguments in [*self._pending.items()]:
             with suppress(CriproxyError):
                 answer = await self.ask("quota-incident", arguments)
                 del self._pending[key]
                 self.kills += [key.container_id] if answer["act"] else []
+
+    def _confirm(self, incident: Mapping[str, Any]) -> None:
+        """Say how it is now with an incident on which the daemon has not acted since its restart."""
+        key = Key(incident["container_id"], incident["card"], incident["quantity"])
+        if not incident["waits"] or key in self._pending:
+            return
+        names = ("container_id", "card", "quantity", "device_class")
+        is_over = self._judgement is not None and key in self._judgement.incidents()
+        more = {"used": incident["used"], "allowed": incident["allowed"], "since_s": 1.0, "action": incident["action"]}
+        self._pending[key] = {name: incident[name] for name in names} | (more if is_over else {"over": False})
 
     def _resumed(self, incidents: list[Mapping[str, Any]]) -> Judgement:
         judgement = Judgement(kind=self.kind, plan=self.plan)

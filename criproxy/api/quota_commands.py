@@ -5,7 +5,7 @@ docs/devices.md has the arguments and the answers.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
@@ -17,7 +17,7 @@ from criproxy.devices.holdings import NOTHING, Holdings
 from criproxy.engine.excesses import MAY_BE_STOPPED
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.bounded import bounded
-from criproxy.model.incident import Action, Excess, Incident, Quantity
+from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.workload import Container
@@ -89,7 +89,8 @@ class QuotaCommands:
             CriproxyError: the running containers are not known yet; the watcher continues with its last answer.
         """
         rules, node = await self._known(), self.controller.node
-        return await asyncio.to_thread(_grants_answer, node, self.controller.devices.holdings, rules)
+        unconfirmed = self.controller.incidents.unconfirmed
+        return await asyncio.to_thread(_grants_answer, node, self.controller.devices.holdings, rules, unconfirmed)
 
     async def incident(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``quota-incident``: whether it is stored, and whether the watcher is to kill a process now.
@@ -139,10 +140,22 @@ class QuotaCommands:
         return about[0]
 
 
-def _grants_answer(node: Node, holdings: Holdings, rules: DeviceRules | None) -> dict[str, Any]:
+def _grants_answer(
+    node: Node, holdings: Holdings, rules: DeviceRules | None, unconfirmed: Collection[str]
+) -> dict[str, Any]:
     """Return grants and open incidents. Run this in a thread: 64 containers take more than 2 ms."""
     found = grants(node, holdings, rules) if rules else ()
-    return {"containers": [to_plain(each) for each in found], "incidents": quotas_exceeded(node)}
+    waiting = [node.incidents[key] for key in unconfirmed if key in node.incidents]
+    incidents = [{**each, "waits": _waits(each, node, waiting)} for each in quotas_exceeded(node)]
+    return {"containers": [to_plain(each) for each in found], "incidents": incidents}
+
+
+def _waits(incident: Mapping[str, Any], node: Node, waiting: Iterable[Incident]) -> bool:
+    """Whether the container is stopped only if the watcher reports that it is still over its quota."""
+    about = incident["device_class"], incident["card"], Quantity(incident["quantity"])
+    life = node.containers[incident["container_id"]].life
+    is_one = any(each.is_of_quota(life, *about) for each in waiting if not each.ended)
+    return is_one and incident["use"] == Use.STOPPING.value
 
 
 def _allowed(grant: Grant, quantity: Quantity) -> int:

@@ -92,12 +92,12 @@ class Controller:
             log=log,
         )
         self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
-        self.reconciler = Reconciler(context)
-        self.refused_resizes, inheritance = RefusedResizes(), Inheritance()
+        self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug = Hotplug(context)  # after the machine was discovered, so that no later change is missed
         self.devices = DeviceGuard(context)
-        self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
+        users, passes_all = self.devices.users, lambda: self.passes_all
+        self.incidents = Incidents(context, users, self.device_plugin, self._edits_changed, passes_all)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
@@ -198,6 +198,7 @@ class Controller:
             for key in unseen_starts(self.node) if self._passed_unseen else ():
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
             self._passed_unseen = False
+            self.context.state.notify()  # whoever waited for its end, such as a stop for a quota
 
     @property
     def passes_all(self) -> bool:

@@ -1,6 +1,5 @@
 """What the machine's cards are offered as: NVIDIA's by NVIDIA's rules, those of other classes by our section."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -8,8 +7,8 @@ from typing import TypeVar
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cards import Card, number_in
-from criproxy.devices.classes import PLACEHOLDER, DeviceClass
+from criproxy.devices.cards import Card, card_id
+from criproxy.devices.classes import DeviceClass
 from criproxy.devices.enforcement import MPS_ROOT, EnforcementBuilder
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised, PluginPlan, SharedCards
@@ -108,17 +107,6 @@ def class_cards(
         return share(whole, entries)
     except SelectionError as error:
         raise ResourceError(f"{resource} cannot be shared as devices.plugin.sharing requires: {error}") from error
-
-
-def card_id(kind: DeviceClass, card: Card) -> str:
-    """Return the ID of a card for the kubelet; `Stock.card` finds the card by it.
-
-    It is the name of a node, such as ``npu3``: it stays the same while other cards, and other nodes, come and go.
-    """
-    name = PLACEHOLDER.sub(str(card.number), kind.per_device[0]).rpartition("/")[2] if kind.per_device else ""
-    if number_in(name) == card.number:
-        return name
-    return f"{re.sub('[^A-Za-z]', '', kind.name) or 'card'}{card.number}"
 
 
 def _offered(kind: DeviceClass, card: Card) -> Offered:

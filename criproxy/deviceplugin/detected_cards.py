@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from criproxy.deviceplugin.card_offers import card_id
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.cards import card_id
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import PluginPlan
 

@@ -10,7 +10,6 @@ from criproxy.deviceplugin.allocators import ClassAllocator, EvidenceAllocator, 
 from criproxy.deviceplugin.card_offers import (
     Configuration,
     WarningList,
-    card_id,
     class_cards,
     nvidia_cards,
     platform_for,
@@ -21,7 +20,7 @@ from criproxy.deviceplugin.other_ids import domains_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
-from criproxy.devices.cards import Card, Stock
+from criproxy.devices.cards import Card, Stock, card_id
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
 from criproxy.devices.preference import Spread

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from posixpath import join
 from typing import Protocol
 
-from criproxy.deviceplugin.card_offers import Configuration, WarningList, card_id
+from criproxy.deviceplugin.card_offers import Configuration, WarningList
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.mig_vgpus import Parts, mig_vgpus, size_of
 from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.devices.card_division import cut
+from criproxy.devices.cards import card_id
 from criproxy.devices.enforcement import EnforcementBuilder, Missing, enforced_by, with_enforcement
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised

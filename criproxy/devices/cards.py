@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from criproxy.devices.classes import DeviceClass
+from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.model.cpuset import CpuSet
 
 _INDEX = re.compile("[0-9]{1,9}")
@@ -73,6 +73,17 @@ def number_in(id: str) -> int | None:
     """Return the number of the card in an id such as ``Ascend910-1``."""
     found = _NUMBERED.fullmatch(id)
     return int(found[1]) if found else None
+
+
+def card_id(kind: DeviceClass, card: Card) -> str:
+    """The id under which our device plugin offers a card: one that `Stock.card` finds again.
+
+    It is the name of a node, such as ``npu3``: it stays the same while other cards, and other nodes, come and go.
+    """
+    name = PLACEHOLDER.sub(str(card.number), kind.per_device[0]).rpartition("/")[2] if kind.per_device else ""
+    if number_in(name) == card.number:
+        return name
+    return f"{re.sub('[^A-Za-z]', '', kind.name) or 'card'}{card.number}"
 
 
 def visible_value(kind: DeviceClass, ids: Iterable[str], stock: Stock) -> bytes | None:

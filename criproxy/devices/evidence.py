@@ -5,7 +5,8 @@ never evidence, since a pod's own variables are in the same list as those of a d
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.offers import card_of, unique
-from criproxy.devices.sharing import SHARED_SUFFIX
+from criproxy.devices.own_resources import class_of, own_word
 from criproxy.model.cpuset import CpuSet
 
 ANNOTATION = "devices.criproxy.io/"
@@ -123,8 +124,9 @@ def weigh(classes: Iterable[DeviceClass], asked: DeviceRequest, known: Sequence[
         stocks: the machine's cards.
     """
     foreign = _foreign_cdi(classes := tuple(classes), asked)
-    own = _by_class(classes, own_annotations(asked.annotations), stocks)
-    answers = [each for each in known if each.resources or each.complete]
+    own = _by_class(classes, asked, stocks)
+    ours = {share.resource for shares in own.values() for share in shares}
+    answers = [_beside(ours, each) for each in known if each.resources or each.complete]
     return {
         kind.name: _weigh(kind, asked, own.get(kind.name, ()), answers, stocks.get(kind.name, _NONE), foreign)
         for kind in classes
@@ -168,31 +170,20 @@ def own_annotations(annotations: Mapping[str, str]) -> Known:
     return Known(OWN, resources)
 
 
-def _by_class(classes: Sequence[DeviceClass], own: Known, stocks: Stocks) -> dict[str, list[Share]]:
+def _by_class(classes: Sequence[DeviceClass], asked: DeviceRequest, stocks: Stocks) -> dict[str, list[Share]]:
     """Return what our own device plugin has allocated, by the name of the class."""
     found: dict[str, list[Share]] = {}
+    own, nodes = own_annotations(asked.annotations), [device.host_path for device in asked.devices]
     for resource, ids in own.resources.items():
-        if ids and (kind := _class_of(classes, resource, ids, stocks)):
+        if ids and (kind := class_of(classes, resource, ids, stocks, nodes)):
             found.setdefault(kind.name, []).append(Share(resource, ids, own.source))
     return found
 
 
-def _class_of(classes: Sequence[DeviceClass], resource: str, ids: Sequence[str], stocks: Stocks) -> DeviceClass | None:
-    """Return the class of a resource of our own device plugin, which may have a name that the class lacks.
-
-    Then the ids identify the class if they are those of the machine's cards.
-    """
-    for name in (resource, resource.removesuffix(SHARED_SUFFIX)):
-        if found := next((kind for kind in classes if kind.serves(name)), None):
-            return found
-    cards = unique(map(card_of, ids))
-    fitting = (kind for kind in classes if all(_names_card(kind, stocks.get(kind.name, _NONE), each) for each in cards))
-    return next(fitting, None)
-
-
-def _names_card(kind: DeviceClass, stock: Stock, id: str) -> bool:
-    """Whether *id* is the unique id of one of the cards, not a number that cards of other classes may have as well."""
-    return any(id in (card.id, card.pci) for card in stock.cards) or bool(_unique_name(kind, id))
+def _beside(ours: AbstractSet[str], known: Known) -> Known:
+    """Return what a source reports without the resources that our own plugin names, whichever class has them now."""
+    left = {name: ids for name, ids in known.resources.items() if name not in ours}
+    return known if len(left) == len(known.resources) else replace(known, resources=left)
 
 
 def _weigh(
@@ -221,11 +212,10 @@ def _weigh(
 
 
 def _allocated(kind: DeviceClass, own: Sequence[Share], answers: Sequence[Known]) -> Allocation | None:
-    """Return what our plugin and others have allocated; for a resource of our plugin, other sources do not count."""
-    ours = {share.resource for share in own}
+    """Return what our plugin and others have allocated."""
     theirs: Sequence[Share] = ()
     for each in answers:
-        reported = [(name, ids) for name, ids in each.resources.items() if kind.serves(name) and name not in ours]
+        reported = [(name, ids) for name, ids in each.resources.items() if kind.serves(name)]
         if kind.physical(one for _, ids in reported for one in ids):
             theirs = [Share(name, ids, each.source) for name, ids in reported if ids]
             break
@@ -253,14 +243,9 @@ def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:
 def _of_cdi(kind: DeviceClass, devices: Sequence[str], stock: Stock) -> tuple[str, ...]:
     """Return the ids of CDI devices; none if one of them does not name a single card, such as ``all``."""
     found = [
-        (card.id or device) if (card := stock.card(kind, device)) else _unique_name(kind, device) for device in devices
+        (card.id or device) if (card := stock.card(kind, device)) else own_word(kind, device) for device in devices
     ]
     return kind.physical(found) if all(found) else ()
-
-
-def _unique_name(kind: DeviceClass, device: str) -> str:
-    """Return a CDI device that has the kubelet's name of a card, even if the machine's list lacks that card."""
-    return device if kind.id_format == "uuid" and device.startswith(("GPU-", "MIG-")) else ""
 
 
 def numbers_of_nodes(kind: DeviceClass, asked: DeviceRequest, stock: Stock) -> list[int]:

@@ -18,6 +18,12 @@ STRENGTHS: tuple[OverQuota, ...] = ("observe", "annotate", "kill-process", "stop
 """The actions against a container over its quota, the mildest first."""
 
 
+def is_stronger(action: str, than: str) -> bool:
+    """Whether an action against a container over its quota does more than another one."""
+    words: list[str] = [*STRENGTHS]
+    return words.index(action) > words.index(than)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advertised:
     """A class whose cards are offered to the kubelet."""

@@ -1,9 +1,9 @@
 """Sums of the use of processes: for each container and card, and for the processes without a container."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from criproxy.usage.values import CardUse, ContainerUse, ProcessUse, Reading
+from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 
 _LONGEST_NAME = 60
 """The maximum length of the name of a card in a sentence."""
@@ -73,7 +73,7 @@ def class_use(reading: Reading, source: str, uses: Iterable[ContainerUse]) -> Cl
 
 
 def with_card_ids(reading: Reading, cards: Mapping[str, str]) -> Reading:
-    """Return the *reading* with the ids of cards in place of their other names.
+    """Return the *reading* with the ids of cards in place of their other names, and each process once for a card.
 
     Args:
         reading: a reading with any names of cards.
@@ -81,14 +81,30 @@ def with_card_ids(reading: Reading, cards: Mapping[str, str]) -> Reading:
     """
     names = {each.card for each in reading.processes} | {each.card for each in reading.cards} | reading.unread.keys()
     if all(cards.get(card, card) == card for card in names):
-        return reading
+        processes = _once(reading.processes)
+        return reading if len(processes) == len(reading.processes) else replace(reading, processes=processes)
     return replace(
         reading,
-        processes=tuple(replace(each, card=cards.get(each.card, each.card)) for each in reading.processes),
+        processes=_once([replace(each, card=cards.get(each.card, each.card)) for each in reading.processes]),
         cards=tuple(replace(each, card=cards.get(each.card, each.card)) for each in reading.cards),
         unread={cards.get(card, card): reason for card, reason in reading.unread.items()},
         sampled_s={cards.get(card, card): sampled_s for card, sampled_s in reading.sampled_s.items()},
     )
+
+
+def _once(processes: Sequence[ProcessUse]) -> tuple[ProcessUse, ...]:
+    """Return each process once for each card, with its highest values: sources may list it for compute and graphics."""
+    found: dict[tuple[Process, str], ProcessUse] = {}
+    for each in processes:
+        key = each.process, each.card
+        found[key] = _larger(found[key], each) if key in found else each
+    return tuple(found.values())
+
+
+def _larger(one: ProcessUse, other: ProcessUse) -> ProcessUse:
+    known = [each.cores_percent for each in (one, other) if each.cores_percent is not None]
+    memory_mib, cores_percent = max(one.memory_mib, other.memory_mib), max(known, default=None)
+    return replace(one, memory_mib=memory_mib, cores_percent=cores_percent)
 
 
 def with_unknown_cards(reading: Reading, cards: Mapping[str, str]) -> Reading:

@@ -31,6 +31,8 @@ class ClassJudge:
     """The incidents for which a process was to be killed before a restart, until it is known whether their containers
     are still over their quotas."""
     _resumed: bool = False
+    _answered: Granted | None = None
+    """The answer of the daemon of which it was told what it waits for."""
     _ended: bool = False
     _gone: frozenset[int] = frozenset()
     """The PIDs of the processes in the last reading that had exited."""
@@ -106,6 +108,16 @@ class ClassJudge:
                 self._cards[each.card] = self._card(each.card).resumed(each.key, each.done)
                 if each.target is not None:
                     self._targets[each.key] = each
+
+    def unconfirmed(self, reading: Reading, granted: Granted) -> list[tuple[OpenIncident, bool]]:
+        """What the daemon is to be told after its restart, once for each answer: incidents, and who is over still."""
+        if granted is self._answered or self._ended:
+            return []
+        self._answered = granted
+        waiting = (each for each in granted.incidents if each.waits and each.device_class == self.kind)
+        return [
+            (each, each.key in self._card(each.card).incidents()) for each in waiting if each.card not in reading.unread
+        ]
 
     def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, OpenIncident]]:
         for each in verdicts:

@@ -127,6 +127,8 @@ class ClassWatch:
                 self.incidents.within(verdict, located.kind)
         for key, target in targets:
             self.incidents.finish(key, target)
+        for incident, is_over in self.judge.unconfirmed(located, self.grants.granted):
+            self.incidents.confirm(incident, is_over=is_over)
 
     def _is_too_rare(self, at_s: float) -> bool:
         """Whether the readings come so far apart, again and again, that the judge starts anew with each of them."""

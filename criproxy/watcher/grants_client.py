@@ -35,6 +35,8 @@ class OpenIncident:
     pid: int = 0
     start_ticks: int = 0
     """The start of the process that was to be killed."""
+    waits: bool = False
+    """Whether the daemon has not acted since its restart, and waits for a report of whether this is still so."""
 
     @property
     def key(self) -> Key:

@@ -97,6 +97,16 @@ class QuotaIncidents:
             arguments = _resumed(incident, self.stop_timeout_s)
             self._add(key, _Pending(arguments, incident.target, tried=True, unanswered=True, resumed=True))
 
+    def confirm(self, incident: OpenIncident, *, is_over: bool) -> None:
+        """Say how it is now with an incident on which the daemon has not acted since its restart."""
+        if incident.key in self._pending:
+            return
+        if is_over:
+            said = _resumed(incident, self.stop_timeout_s) | {"action": incident.done}
+            self._add(incident.key, _Pending(said, tried=True))
+        else:
+            self.within(Within(incident.key), incident.device_class)
+
     async def run(self) -> None:
         """Send reports whenever there are some, again after `retry_s` if the daemon has not accepted all of them."""
         while True:

@@ -174,6 +174,16 @@ def test_what_is_not_known(values: dict[str, Any], said: str) -> None:
     assert max(map(len, shown)) <= 80
 
 
+def test_a_card_that_is_not_allocated() -> None:
+    """A container that uses a card without an allocation is named, such as another container of the pod."""
+    other = {**container("side"), "resource": "", "profile": "", "memory_mib": 700}
+
+    shown = " ".join(lines(answer(containers=[container("web"), other])))
+
+    assert f"shop/side/main uses 700 MiB of {CARD_ID}, which is not allocated to it" in shown
+    assert shown.count("not allocated") == 1
+
+
 def test_an_unknown_amount() -> None:
     """It is a question mark, beside what was granted."""
     unknown = container("web", memory_mib=None, cores_percent=None)

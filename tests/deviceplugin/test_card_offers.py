@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.deviceplugin.card_offers import Configuration, card_id
+from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.resource_builder import build_resources
-from criproxy.devices.cards import Card, Stock
+from criproxy.devices.cards import Card, Stock, card_id
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import card_of, is_replica
 from criproxy.devices.plan import Advertised, PluginPlan, SharedCards

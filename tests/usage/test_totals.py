@@ -69,6 +69,26 @@ def test_cards_get_their_ids() -> None:
     assert with_card_ids(reading, {}) is reading
 
 
+@pytest.mark.parametrize("other", ["npu0", "0", "/dev/npu0"])
+def test_a_process_counts_once_for_a_card(other: str) -> None:
+    """Whatever the card is called when it is listed again: the largest sizes count, and no sum of them."""
+    listed = (
+        process(1, "", card="npu0", memory_mib=5000, cores=10.0),
+        process(2, "", card="npu0", memory_mib=5000, cores=10.0),
+        process(1, "", card=other, memory_mib=6000),
+        process(1, "", card="npu1", memory_mib=7),
+    )
+    reading = Reading(kind="npu", at_s=1.0, processes=listed)
+
+    found = with_card_ids(reading, dict.fromkeys(("npu0", "0", "/dev/npu0"), "npu0")).processes
+
+    assert [(each.process.pid, each.card, each.memory_mib, each.cores_percent) for each in found] == [
+        (1, "npu0", 6000, 10.0),
+        (2, "npu0", 5000, 10.0),
+        (1, "npu1", 7, None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("processes", "cards", "problem"),
     [

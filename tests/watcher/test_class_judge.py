@@ -154,6 +154,22 @@ def test_a_kill_without_a_process_is_none(fields: Mapping[str, int]) -> None:
     assert judged.finished == []
 
 
+@pytest.mark.parametrize(("used", "is_over"), [(9000, True), (100, False)])
+def test_what_the_daemon_waits_for_after_its_restart(used: int, *, is_over: bool) -> None:
+    """It is told once for each of its answers whether a container still is over its quota, as far as that is known."""
+    judged = Judged(granted())
+    for _ in range(4):
+        judged.read(web=9000)
+    judged.read(web=used)
+    asked, reading = granted(incident(waits=True)), Reading(kind="ali-npu", at_s=9.0)
+
+    unread = judged.judge.unconfirmed(replace(reading, unread={"npu0": "hot"}), granted(incident(waits=True)))
+    assert unread == []
+    assert [(each.key, over) for each, over in judged.judge.unconfirmed(reading, asked)] == [(WEB, is_over)]
+    assert judged.judge.unconfirmed(reading, asked) == []
+    assert judged.judge.unconfirmed(reading, granted(incident())) == []
+
+
 def test_a_class_that_is_watched_no_more_says_nothing_more() -> None:
     """Who was over a quota counts as within it, also where only the daemon knew; a late reading changes nothing."""
     judged = Judged(granted(incident()))

@@ -221,3 +221,28 @@ def test_what_is_new_is_told_instead_of_a_kill_from_before_a_restart(folder: Pat
     pending = other._pending.get(KEY)
     assert pending is not None
     assert pending.arguments["over"] is False
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_a_daemon_that_waits_after_its_restart(folder: Path, *, is_over: bool) -> None:
+    """It hears how it is now with its incident, by the amounts that it knows."""
+    incident = replace(from_before(10), action="stop")
+    async with Told(folder) as told:
+        told.answers.put_nowait({"stored": True, "act": False})
+        told.incidents.confirm(incident, is_over=is_over)
+        said = await told.asked.get()
+        await told.until_taken()
+
+    assert said["over"] is is_over
+    if is_over:
+        assert (said["action"], said["used"], said["allowed"]) == ("stop", 9000, 8192)
+
+
+def test_news_are_told_instead_of_what_the_daemon_waits_for(folder: Path) -> None:
+    """What is on its way to the daemon answers its question, too."""
+    incidents = Told(folder).incidents
+    incidents.within(Within(KEY), "npu")
+    incidents.confirm(replace(from_before(10), action="stop"), is_over=True)
+
+    assert (pending := incidents._pending.get(KEY)) is not None
+    assert pending.arguments["over"] is False

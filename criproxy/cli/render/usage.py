@@ -42,6 +42,7 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     else:
         parts += [Text(), Text("no container has a card", style=QUIET)]
     parts += [Text(line, style=TROUBLE) for line in _over(values["containers"])]
+    parts += [Text(line, style=NOTE) for line in _not_allocated(values["containers"])]
     parts += [Text(line, style=NOTE) for line in _unknown(values["unknown_containers"])]
     parts += [Text(line) for line in _profiles(values["profiles"])]
     parts += _history(values)
@@ -132,6 +133,15 @@ def _action(one: Values) -> str:
     if one["state"] != "uses":
         return f"{one['action']} ({one['state']})"
     return "only reported (observe)" if one["action"] == "observe" else str(one["action"])
+
+
+def _not_allocated(containers: Sequence[Values]) -> Iterator[str]:
+    """Yield a line for each container that uses a card which is not allocated to it, such as a privileged one."""
+    found = [each for each in containers if not each["resource"]]
+    for each in found[:MOST_UNKNOWN]:
+        yield f"{words.title(each)} uses {each['memory_mib']} MiB of {each['card']}, which is not allocated to it"
+    if more := len(found[MOST_UNKNOWN:]):
+        yield f"{more} more of them"
 
 
 def _unknown(found: Sequence[Values]) -> Iterator[str]:

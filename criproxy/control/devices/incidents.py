@@ -15,7 +15,7 @@ from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.devices.stops import GRACE_S, Stops
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.incident_status import mark
-from criproxy.devices.plan import STRENGTHS
+from criproxy.devices.plan import is_stronger
 from criproxy.engine.events import CardReported
 from criproxy.engine.excesses import amounts, begun, followed, going_on, next_use
 from criproxy.errors import CriproxyError, StoreError
@@ -44,12 +44,14 @@ class Incidents:
         users: returns the containers that use a card of a class.
         plugin: the device plugin, which reports incidents.
         changed: called when `edits` changes.
+        passes_all: whether no reply is edited now, so that the kubelet could not see why a container ends.
     """
 
     context: Context
     users: Callable[[str, str], Iterable[Container]]
     plugin: DevicePlugin
     changed: Callable[[], None] = lambda: None
+    passes_all: Callable[[], bool] = lambda: False
     edits: bool = False
     """Whether replies are edited: while a container is stopped, killed or mentioned in its status."""
     _following: bool = False
@@ -61,7 +63,7 @@ class Incidents:
     _stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped)
+        self._stops = Stops(self.context, self._mark_stopped, self._is_to_be_stopped, self.passes_all)
         self.edits = bool(self.marks())  # from the first reply after a restart
 
     async def report(self, found: Incident) -> Incident:
@@ -116,7 +118,8 @@ class Incidents:
         """
         async with self._one:
             known = self._going_on(found)
-            is_more = known is not None and _is_stronger(found, known)
+            self._stops.confirm(known)
+            is_more = known is not None and is_stronger(found.action_word, known.action_word)
             if known and not is_more and not (unanswered and known.excess and known.excess.kills):
                 await self._durable()
                 return known, False
@@ -146,6 +149,11 @@ class Incidents:
             self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
             self.follow()
             return 1
+
+    @property
+    def unconfirmed(self) -> frozenset[str]:
+        """Keys of incidents of which the watcher is to report whether their containers are still over their quotas."""
+        return frozenset(self._stops.unconfirmed)
 
     def follow(self) -> None:
         """Follow the containers of incidents while there are any."""
@@ -254,8 +262,7 @@ class Incidents:
             self.context.state.submit(CardReported(incident.key, now))
         for container in self._containers(now, Use.STOPPING):
             grace_s = now.excess.stop_timeout_s if now.excess else GRACE_S
-            if self._is_to_be_stopped(incident.key, container.life):
-                self._stops.begin(incident.key, container, grace_s)
+            self._stops.begin(incident.key, container, grace_s)
 
     def _is_to_be_stopped(self, key: str, life: str) -> bool:
         incident = self.context.state.node.incidents.get(key)
@@ -337,9 +344,3 @@ class Incidents:
         before, self.edits = self.edits, bool(self.marks())
         if self.edits is not before:
             self.changed()
-
-
-def _is_stronger(found: Incident, known: Incident) -> bool:
-    """Whether a report requires a stronger action than the known one, because the policy file has changed."""
-    words = [str(each) for each in STRENGTHS]
-    return words.index(found.action_word) > words.index(known.action_word)

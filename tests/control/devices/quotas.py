@@ -101,12 +101,13 @@ async def known(world: World) -> None:
 class Stopped:
     """What the runtime was told to stop, and with which timeout.
 
-    With *holds* it waits for *go_on*; with *fails* it fails, after *begun* was called.
+    With *holds* it waits for *go_on*; with *fails* it fails, after *begun* was called; with *lies* it does nothing.
     """
 
     calls: list[tuple[str, int]] = field(default_factory=list)
     fails: bool = False
     holds: bool = False
+    lies: bool = False
     begun: Callable[[], None] = lambda: None
     at_it: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -123,7 +124,7 @@ class Stopped:
                 await self.go_on.wait()
             if self.fails:
                 raise RuntimeError("the runtime is broken")
-            return await stop(runtime, request)
+            return api.StopContainerResponse() if self.lies else await stop(runtime, request)
 
         monkeypatch.setattr(Containers, "stop", note)
         return self

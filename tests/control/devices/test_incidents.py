@@ -20,6 +20,7 @@ from criproxy.errors import CriproxyError, StatusCode, UsageError
 from criproxy.model.incident import Use
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
+from criproxy.observe.bypass import BypassMode
 from criproxy.views.status_check import problems
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_joined import allocated
@@ -131,6 +132,20 @@ async def test_stops_are_not_repeated(world: World, stopped: Stopped) -> None:
     assert stopped == [key]
     assert said(await status(world, key)) == SAID
     assert world.counters.device_incidents == {}
+
+
+async def test_nobody_is_stopped_during_the_bypass(world: World, stopped: Stopped) -> None:
+    """The kubelet could not see why a container ends: it is stopped after the bypass."""
+    key = await world.run(gpu("one", "GPU-a"))
+    world.controller.bypass(BypassMode.ORDERED)
+    await report(world, "stop")
+    await world.rested()
+    assert not stopped
+
+    world.controller.bypass(BypassMode.OFF)
+    await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
+    assert stopped == [key]
+    assert said(await status(world, key)) == SAID
 
 
 async def test_who_comes_back_is_not_created(world: World, stopped: Stopped) -> None:

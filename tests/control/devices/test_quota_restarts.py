@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.control.devices import stops
 from criproxy.errors import CriproxyError
 from criproxy.model.incident import Use
 from criproxy.model.workload import ContainerState
+from criproxy.observe.bypass import BypassMode
 from tests.control.devices.quotas import (
     RULES,
     SAID,
@@ -96,6 +98,30 @@ async def test_killed_between_report_and_stop(world: World, stopped: Stopped) ->
     assert why(await status(world, key)) == SAID
 
 
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_a_container_that_may_be_within_its_quota(world: World, stopped: Stopped, *, is_over: bool) -> None:
+    """Much may have happened while criproxy was away: a stop waits until the watcher says that it still is right."""
+    key = await world.run(pod("greedy"))
+    stopped.fails = True
+    await report(world, key)
+    await world.poll(lambda: bool(stopped.calls))
+    await kill(world)
+    stopped.fails = False
+    stopped.calls.clear()
+    await world.start_criproxy()
+    await known(world)
+    await world.rested()
+    assert not stopped.calls
+    grants = await DevicePluginCommands(world.controller).commands()["device-grants"]({})
+    assert [each["waits"] for each in grants["incidents"]] == [True]
+
+    await (report(world, key) if is_over else within(world, key))
+    await world.until(lambda: is_stopped(world) if is_over else not incidents(world))
+    await world.rested()
+    assert stopped.ids == ([key] if is_over else [])
+    assert why(await status(world, key)) == (SAID if is_over else ("", ""))
+
+
 async def test_killed_while_the_container_ends(world: World, stopped: Stopped) -> None:
     """The end that criproxy did not see is that stop: whoever asks first after the start hears why."""
     key = await world.run(pod("greedy"))
@@ -166,6 +192,43 @@ async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) ->
     assert world.controller.node.containers[key].state is ContainerState.RUNNING
     assert (await report(world, key))["stored"]
     await world.poll(lambda: is_stopped(world))
+
+
+@pytest.mark.parametrize("comes_within", [False, True])
+async def test_bypass_while_the_runtime_fails(world: World, stopped: Stopped, *, comes_within: bool) -> None:
+    """A stop that failed is not tried again during the bypass; after it, only if the container is still over."""
+    key = await world.run(pod("greedy"))
+    stopped.fails = True
+    await report(world, key)
+    await world.poll(lambda: bool(stopped.calls))
+    world.controller.bypass(BypassMode.ORDERED)
+    await world.poll(lambda: not world.controller.incidents._stops._in_flight)
+    stopped.fails = False
+    stopped.calls.clear()
+    if comes_within:
+        await within(world, key)
+    await world.rested()
+    assert not stopped.calls
+
+    world.controller.bypass(BypassMode.OFF)
+    await world.until(lambda: comes_within or is_stopped(world))
+    await world.rested()
+    assert stopped.ids == ([] if comes_within else [key])
+    assert why(await status(world, key)) == (("", "") if comes_within else SAID)
+
+
+async def test_a_runtime_that_only_says_so(world: World, stopped: Stopped) -> None:
+    """A container that runs on after its stop has not ended: it keeps its vGPU, and is stopped again."""
+    key = await world.run(pod("greedy"))
+    stopped.lies = True
+    await report(world, key)
+    await world.poll(lambda: len(stopped.calls) > 1)
+    assert world.controller.node.containers[key].state is ContainerState.RUNNING
+    assert not is_stopped(world)
+
+    stopped.lies = False
+    await world.poll(lambda: is_stopped(world))
+    assert why(await status(world, key)) == SAID
 
 
 async def test_others_get_the_card_meanwhile(world: World, stopped: Stopped) -> None:

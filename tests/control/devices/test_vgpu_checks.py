@@ -108,10 +108,10 @@ async def test_9_the_library_has_gone(tmp_path: Path) -> None:
         assert not node.world.runtime.core.records.containers
 
 
-def quota(node: Node, name: str) -> Quota | None:
+def quota(node: Node, name: str, kind: str = "nvidia") -> Quota | None:
     """What criproxy keeps of the quota of a pod's container."""
     found = next(each for each in node.world.controller.node.containers.values() if each.pod_name == name)
-    return quota_of(node.world.controller.devices.holdings.of(found) or {}, "nvidia")
+    return quota_of(node.world.controller.devices.holdings.of(found) or {}, kind)
 
 
 async def test_a_vgpu_is_its_card_with_a_quota(tmp_path: Path) -> None:
@@ -153,6 +153,27 @@ async def test_a_vgpu_has_one_container(tmp_path: Path) -> None:
         await node.world.client.call("StopContainer", stop, api.StopContainerResponse)
         _, config = await node.create(pod_with("GPU-b/gpu-8g/0", "three"))
         assert visible(config) == b"GPU-b"
+
+
+@pytest.mark.parametrize(
+    ("vgpu", "kind"),
+    [
+        pytest.param("npu0/gpu-8g/0", "ali-npu", id="nodes"),
+        pytest.param("GPU-b/gpu-8g/0", "nvidia", id="uuid"),
+        pytest.param("MIG-x/gpu-8g/0", "nvidia", id="mig"),
+    ],
+)
+async def test_a_profile_that_is_gone(tmp_path: Path, vgpu: str, kind: str) -> None:
+    """The kubelet repeats the old answer of Allocate: its vGPU stays the container's, with its quota."""
+    node = node_at(tmp_path, DeviceRules(classes=(NVIDIA, ALI)))
+    async with node.world:
+        key, _ = await node.create(pod_with(vgpu, "one"))
+        start = api.StartContainerRequest(container_id=key)
+        await node.world.client.call("StartContainer", start, api.StartContainerResponse)
+
+        assert quota(node, "one", kind) == Quota(profile="gpu-8g", memory_mib=8192, cores_percent=25)
+        with pytest.raises(RuntimeCallError, match=f"still has its vGPU {vgpu}"):
+            await node.create(pod_with(vgpu, "two"))
 
 
 async def test_a_runtime_that_does_not_answer_is_no_reason_to_refuse(tmp_path: Path) -> None:
