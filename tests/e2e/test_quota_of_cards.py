@@ -120,12 +120,14 @@ async def test_over_its_quota(cut: Scene, containerd: PrivateContainerd) -> None
     for at_s in range(10, 18):
         await watching.read(at_s, greedy=9000, **OTHERS)
     await cut.restart(signal.SIGKILL)
+    await settled(cut, watching)
+    await watching.read(18, greedy=9000, **OTHERS)  # after a restart, the stop waits for it
     await exited(cut.direct, greedy.container_id)
 
     assert why(await status(cut, greedy)) == SAID
     assert set(await of_pod(cut, greedy)) <= {SAID}
     await settled(cut, watching)
-    for at_s in range(18, 30):
+    for at_s in range(19, 30):
         await watching.read(at_s, **OTHERS)
     await run_on(cut, pods)
     await cut.restart(signal.SIGTERM)
