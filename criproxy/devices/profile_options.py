@@ -47,16 +47,17 @@ class SelectOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     models: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Names of products, such as Tesla-T4, in which * and ? stand for anything; a blank is the same as '-'."""
+    """Product names, such as Tesla-T4; * and ? are wildcards, and a space matches '-'."""
     indexes: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Numbers of cards, as the driver counts them."""
+    """Card indexes, as numbered by the driver."""
     ids: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Ids of cards, as the kubelet knows them: UUIDs of NVIDIA's."""
+    """Card IDs, as the kubelet knows them; for NVIDIA cards, these are UUIDs."""
     share: ShareOfCards = "100%"
-    """How many of the cards that meet the other conditions, the first ones; rounded down."""
+    """What share of the cards that meet the other conditions is divided, starting with the first card; the number is
+    rounded down."""
     mig: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Names of MIG profiles, such as 1g.10gb, in which * and ? stand for anything: only MIG devices of these are taken.
-    Only with enforce: [mig]."""
+    """Names of MIG profiles, such as 1g.10gb; * and ? are wildcards. Only MIG devices with these profiles are used.
+    Allowed only with enforce: [mig]."""
 
     def choice(self) -> CardChoice:
         """Convert to plain values."""
@@ -75,7 +76,7 @@ class ProfileOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     name: ProfileName
-    """The name of the resource, behind criproxy.io/."""
+    """The name of the resource, without the prefix criproxy.io/."""
     kind: ClassName = Field(alias="class")
     """The name of an advertised class."""
     memory: MemoryQuota | None = None
@@ -83,19 +84,19 @@ class ProfileOptions(BaseModel):
     cores: Percent | None = None
     """What share of the card's compute a container may use, in percent; by default compute is not limited."""
     count: Count = "auto"
-    """How many vGPUs each card has: a number, or as many as fit by both quotas (auto)."""
+    """How many vGPUs each card has: a number, or as many as both quotas allow (auto)."""
     select: SelectOptions = SelectOptions()
     """Which cards are cut; by default all of the class."""
     enforce: tuple[Enforcement, ...] = Field(default=("watch",), min_length=1)
-    """What holds containers to the quota, one or several: criproxy watches the use and acts afterwards (watch),
-    NVIDIA's MPS (mps), the library HAMi-core (hami-core), the driver's own limit (nvidia-memory-limit), or MIG devices
-    that exist, each of which is one vGPU (mig)."""
+    """One or more methods that enforce the quota: criproxy monitors usage and acts afterwards (watch), NVIDIA's MPS
+    (mps), the library HAMi-core (hami-core), the driver's own limit (nvidia-memory-limit), or MIG devices that exist,
+    each of which is one vGPU (mig)."""
     env: Mapping[NeededEnvName, str] = {}
     """Variables that containers get, such as the name of a vendor's template. {memory_mib}, {cores_percent} and {card}
-    stand for those of the vGPU."""
+    are replaced with the vGPU's values."""
     if_missing: WhenMissing = "refuse"
-    """What happens where one of these is missing on the node: the others must do (next), or the container is refused
-    (refuse)."""
+    """What happens if the node lacks something that one of these methods needs: criproxy uses the remaining methods
+    (next), or refuses the container (refuse)."""
 
     def profile(self) -> Profile:
         """Convert to plain values."""

@@ -30,8 +30,8 @@ class QuotaActionOptions(BaseModel):
 
     memory: OverQuota = "stop"
     """What happens to a container that exceeds its memory quota. observe: criproxy only records it. annotate: its
-    status also gets an annotation. stop: criproxy stops the container. kill-process: criproxy kills the
-    process of the container that uses the most."""
+    status also gets an annotation. stop: criproxy stops the container. kill-process: criproxy kills
+    whichever of the container's processes uses the most memory."""
     cores: OverQuota = "observe"
     """The same for a container that exceeds its compute quota."""
 
