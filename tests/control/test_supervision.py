@@ -54,6 +54,7 @@ ENDLESS = {
     "config/watch.py:PolicyFileWatch._by_events": "is a part of run, which is supervised",
     "config/watch.py:PolicyFileWatch._by_looking": "is a part of run, which is supervised",
     "daemon/behind.py:Behind.watch": "supervised",
+    "deviceplugin/methods.py:Methods.run": "supervised",
     "deviceplugin/events_watch.py:EventsWatch.run": "supervised",
     "deviceplugin/health_commands.py:HealthCommands.run": "supervised",
     "deviceplugin/health_commands.py:HealthCommands._repeat": "ends the group of run, which is supervised, with it",

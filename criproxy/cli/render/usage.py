@@ -137,7 +137,7 @@ def _action(one: Values) -> str:
 
 def _not_allocated(containers: Sequence[Values]) -> Iterator[str]:
     """Yield a line for each container that uses a card which is not allocated to it, such as a privileged one."""
-    found = [each for each in containers if not each["resource"]]
+    found = [each for each in containers if not each.get("resource", "?")]
     for each in found[:MOST_UNKNOWN]:
         yield f"{words.title(each)} uses {each['memory_mib']} MiB of {each['card']}, which is not allocated to it"
     if more := len(found[MOST_UNKNOWN:]):

@@ -65,7 +65,7 @@ def command(name: str) -> Step:
         pytest.param(command("device-usage"), id="report-of-use"),
         pytest.param(command("device-grants"), id="question-of-grants"),
         pytest.param(command("quota-incident"), id="incident"),
-        pytest.param(lambda there: there.files.look(), id="files-of-pods"),
+        pytest.param(lambda there: there.files.update(), id="files-of-pods"),
     ],
 )
 async def test_the_loop_is_not_held(tmp_path: Path, step: Step) -> None:
