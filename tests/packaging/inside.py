@@ -7,11 +7,8 @@ Its judge is `tests.packaging.test_installed`, which puts the packages into the 
 
 import asyncio
 import gc
-import json
 import os
 import subprocess
-import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +20,7 @@ from criproxy.discovery.machine import discover
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import format_cpuset
-from tests.systemd.inside import IMAGES, LIMIT_S, MIB, PACE_S, SERVICE, SOCKET, Load, shown, systemctl
+from tests.systemd.inside import IMAGES, LIMIT_S, MIB, PACE_S, SERVICE, SOCKET, Load, shown, systemctl, try_all
 
 FIRST, NEXT = "/run/shared/first.deb", "/run/shared/next.deb"
 UNITS = ("criproxy.socket", SERVICE, "criproxy-image.socket", "criproxy-device-plugin.service")
@@ -225,20 +222,5 @@ class Node:
         return {pod: format_cpuset(applied.cpus) if applied else "does not run" for pod, applied in seen.items()}
 
 
-def main() -> None:
-    """Try everything, and say what went wrong on the way."""
-    tempfile.tempdir = "/run/node"
-    Path(tempfile.tempdir).mkdir()
-    containerd = PrivateContainerd()
-    node = Node(containerd)
-    try:
-        asyncio.run(node.run())
-    finally:
-        containerd.stop()
-        partial = Path(sys.argv[1] + ".part")
-        partial.write_text(json.dumps(node.facts, indent=1))
-        partial.rename(sys.argv[1])
-
-
 if __name__ == "__main__":
-    main()
+    try_all(Node)

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import aiohttp
 
@@ -348,20 +349,30 @@ class Node:
                 await asyncio.sleep(PACE_S)
 
 
-def main() -> None:
-    """Try everything, and say what went wrong on the way."""
+class Tried(Protocol):
+    """What is tried inside a node."""
+
+    facts: dict[str, Any]
+    """What was found, by name."""
+
+    async def run(self) -> None:
+        """Try everything."""
+
+
+def try_all(on: Callable[[PrivateContainerd], Tried]) -> None:
+    """Try everything *on* a containerd of its own, and write what was found to the file that the command names."""
     tempfile.tempdir = "/run/node"
     Path(tempfile.tempdir).mkdir()
     containerd = PrivateContainerd()
-    node = Node(containerd)
+    tried = on(containerd)
     try:
-        asyncio.run(node.run())
+        asyncio.run(tried.run())
     finally:
         containerd.stop()
         partial = Path(sys.argv[1] + ".part")
-        partial.write_text(json.dumps(node.facts, indent=1))
+        partial.write_text(json.dumps(tried.facts, indent=1))
         partial.rename(sys.argv[1])
 
 
 if __name__ == "__main__":
-    main()
+    try_all(Node)
