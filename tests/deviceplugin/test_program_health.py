@@ -68,6 +68,13 @@ class Daemon:
         """How often a command has come."""
         return sum(command == name for command, _ in self.told)
 
+    async def until_asked(self, name: str, times: int) -> None:
+        """Return when a command has come so many times."""
+        async with asyncio.timeout(PATIENT_S):
+            while self.asked(name) < times:
+                await self._news.wait()
+                self._news.clear()
+
     async def until_incidents(self, count: int) -> list[Mapping[str, Any]]:
         """Return all when there are so many."""
         async with asyncio.timeout(PATIENT_S):
