@@ -63,9 +63,9 @@ async def test_events_whose_channel_is_dropped_fail_alike(tmp_path: Path) -> Non
     """They are followed anew."""
     async with EmbeddedRuntime(tmp_path / "runtime.sock") as runtime:
         client = RuntimeClient(f"unix://{runtime.path}")
+        await client.version()  # connects, so that the events do not connect after the channel is dropped
         events = client.container_events()
         waiting = asyncio.ensure_future(anext(events))
-        await client.version()
         await asyncio.sleep(0)
 
         await client.close()

@@ -16,6 +16,8 @@ from tests.rigs.usage.holds import FILES, Node, node
 from tests.rigs.usage.measure import measure
 
 FEW, MANY = 4, 12
+TRIES = FEW - 1
+"""Each with another container, the first of which is over its quota before that."""
 CALLS_EACH = 50
 """Of Python's functions, for each container: to read or write what is said of it takes more than a hundred."""
 Step = Callable[[Node], Awaitable[Any]]
@@ -79,7 +81,8 @@ async def test_the_loop_is_not_held(tmp_path: Path, step: Step) -> None:
 
 
 async def calls_on_the_loop(folder: Path, containers: int, step: Step) -> int:
-    """How many functions the loop's thread calls in a step."""
+    """How many functions the loop's thread calls in a step: the least of several, since others use that thread, too."""
+    counts = []
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -88,10 +91,13 @@ async def calls_on_the_loop(folder: Path, containers: int, step: Step) -> int:
 
     async with node(folder, containers) as there:
         await step(there)  # what is loaded or written once
-        there.reporter.turn += 2
-        sys.setprofile(count)
-        try:
-            await step(there)
-        finally:
-            sys.setprofile(None)
-    return calls
+        for _ in range(TRIES):
+            there.reporter.turn += 2
+            calls = 0
+            sys.setprofile(count)
+            try:
+                await step(there)
+            finally:
+                sys.setprofile(None)
+            counts.append(calls)
+    return min(counts)
