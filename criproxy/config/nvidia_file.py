@@ -58,6 +58,29 @@ class NvidiaFile:
         return ConfigError("\n".join(self.mistakes))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileText:
+    """One reading of the file: whatever follows from it is from the same text, even if the file changes meanwhile."""
+
+    file: Path | None
+    reason: str
+    text: str | None = None
+    """None: there is no file, or it cannot be read."""
+    mistakes: tuple[str, ...] = ()
+
+
+def read(plan: PluginPlan, node: Node) -> FileText:
+    """Read the file that *plan* names, or the one of a folder that *node* chooses."""
+    try:
+        file, reason = chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
+    except ConfigError as error:
+        return FileText(file=None, reason="", mistakes=(f"{plan.nvidia_config}: {error}",))
+    if file is None:
+        return FileText(file=None, reason=reason)
+    text, mistakes = read_text(file)
+    return FileText(file=file, reason=reason, text=text, mistakes=tuple(each.located(file) for each in mistakes))
+
+
 def examine(
     plan: PluginPlan,
     node: Node,
@@ -66,8 +89,9 @@ def examine(
     *,
     has_nvml: bool = True,
     program: Program = "plugin",
+    found: FileText | None = None,
 ) -> NvidiaFile:
-    """Read and check the file that *plan* names; whatever is wrong with it comes back as mistakes.
+    """Check the file that *plan* names; whatever is wrong with it comes back as mistakes.
 
     Args:
         plan: our own section; its entries for shared cards of NVIDIA's count where the file has none.
@@ -76,15 +100,12 @@ def examine(
         env: the environment, of which NVIDIA's variables come before the file.
         has_nvml: whether there is a library NVML on this machine.
         program: of NVIDIA's, which has flags and variables of its own.
+        found: the file, if it has been read for another program; None: read it.
     """
-    try:
-        file, reason = chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
-    except ConfigError as error:
-        return NvidiaFile(file=None, reason="", config=None, mistakes=(f"{plan.nvidia_config}: {error}",))
-    text, mistakes = read_text(file) if file else (None, [])
-    if mistakes or (file and text is None):
-        wrong = tuple(mistake.located(file or Path()) for mistake in mistakes)
-        return NvidiaFile(file=file, reason=reason, config=None, mistakes=wrong)
+    found = found or read(plan, node)
+    file, reason, text = found.file, found.reason, found.text
+    if found.mistakes or (file and text is None):
+        return NvidiaFile(file=file, reason=reason, config=None, mistakes=found.mistakes)
     prefix = f"{file}: " if file else ""
     config_of = partial(_config, text, plan, program=program, has_nvml=has_nvml)
     try:

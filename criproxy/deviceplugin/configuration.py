@@ -11,7 +11,7 @@ from pathlib import Path
 
 from criproxy.config.choice import choose
 from criproxy.config.load import examine
-from criproxy.config.nvidia_file import Node, NvidiaFile, named_resources
+from criproxy.config.nvidia_file import Node, NvidiaFile, named_resources, read
 from criproxy.config.nvidia_file import examine as examine_nvidia
 from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.options import Options, below
@@ -108,12 +108,13 @@ def _nvidia_files(options: Options, plan: PluginPlan) -> tuple[NvidiaFile, Nvidi
         nothing = NvidiaFile(file=None, reason="", config=None)
         return nothing, nothing
     node = Node(explicit=options.name, hostname=options.hostname, group=options.group)
-    found = examine_nvidia(plan, node, options.nvidia_arguments, options.env)
+    text = read(plan, node)
+    found = examine_nvidia(plan, node, options.nvidia_arguments, options.env, found=text)
     if found.mistakes:
         raise found.error
     if plan.labels is None:
         return found, NvidiaFile(file=None, reason="", config=None)
-    return found, examine_nvidia(plan, node, (), options.env, program="gfd")
+    return found, examine_nvidia(plan, node, (), options.env, program="gfd", found=text)
 
 
 def _labels_note(mistake: str) -> str:

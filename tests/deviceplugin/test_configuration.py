@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.config import nvidia_file
+from criproxy.config.files import read_text
+from criproxy.config.mistake import Mistake
 from criproxy.deviceplugin.configuration import load
 from criproxy.deviceplugin.options import DEFAULT_CONFIG, Options
 from criproxy.errors import ConfigError, UsageError
@@ -114,6 +117,24 @@ def test_what_feature_discovery_does_not_take_costs_only_labels(tmp_path: Path) 
     features = load(options(tmp_path, env={"GFD_NO_TIMESTAMP": "true"})).features
     assert features is not None
     assert features.flags.gfd.no_timestamp
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is offered and the labels come from one reading of the file, not from the file before and after a change."""
+    write(tmp_path, "policy.yaml", policy("{advertise: [nvidia], labels: {}}"))
+    file = Path(write(tmp_path, "nvidia.yaml", NVIDIA))
+
+    def read_before_a_change(path: Path) -> tuple[str | None, list[Mistake]]:
+        found = read_text(path)
+        file.write_text("version: v2\n")
+        return found
+
+    monkeypatch.setattr(nvidia_file, "read_text", read_before_a_change)
+    loaded = load(options(tmp_path, nvidia_config=str(file)))
+
+    assert loaded.features is not None
+    assert loaded.features.flags.mig_strategy == loaded.configuration.nvidia.flags.mig_strategy == "single"
+    assert loaded.notes == ()
 
 
 def test_only_named_resources_are_ours(tmp_path: Path) -> None:
