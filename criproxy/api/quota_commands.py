@@ -128,7 +128,10 @@ class QuotaCommands:
     def _grant(self, report: QuotaReport, container: Container, rules: DeviceRules | None) -> Grant:
         """Return the container's vGPU on that card."""
         controller = self.controller
-        facts = controller.devices.holdings.of(container) or NOTHING
+        holdings = controller.devices.holdings
+        if rules and holdings.is_unknown(container):  # a crash can lose the last entries of the history
+            raise CriproxyError(f"criproxy does not know yet which cards {container.title} has; report it again")
+        facts = holdings.of(container) or NOTHING
         has = grants_of(controller.node, container, facts, rules) if rules else ()
         about = [each for each in has if each.kind == report.device_class and report.card in each.cards and each.quota]
         if not about:

@@ -73,6 +73,13 @@ async def kill(world: World) -> None:
     await world.kill_criproxy(disks.last.die)
 
 
+async def run_recorded(world: World) -> str:
+    """Run a container of which the disk has also the history, where it says which cards there are."""
+    key = await world.run(pod("greedy"))
+    await world.rested()
+    return key
+
+
 def is_stopped(world: World) -> bool:
     """Whether a container was stopped for its quota."""
     return world.counters.quota_stops["nvidia", "memory"] == 1
@@ -80,7 +87,7 @@ def is_stopped(world: World) -> bool:
 
 async def test_killed_between_report_and_stop(world: World, stopped: Stopped) -> None:
     """What was stored and not done is done after the start; the report that is repeated is the same incident."""
-    key = await world.run(pod("greedy"))
+    key = await run_recorded(world)
     stopped.fails = True
     await report(world, key)
     await world.poll(lambda: bool(stopped.calls))
@@ -101,7 +108,7 @@ async def test_killed_between_report_and_stop(world: World, stopped: Stopped) ->
 @pytest.mark.parametrize("is_over", [True, False])
 async def test_a_container_that_may_be_within_its_quota(world: World, stopped: Stopped, *, is_over: bool) -> None:
     """Much may have happened while criproxy was away: a stop waits until the watcher says that it still is right."""
-    key = await world.run(pod("greedy"))
+    key = await run_recorded(world)
     stopped.fails = True
     await report(world, key)
     await world.poll(lambda: bool(stopped.calls))
@@ -122,9 +129,23 @@ async def test_a_container_that_may_be_within_its_quota(world: World, stopped: S
     assert why(await status(world, key)) == (SAID if is_over else ("", ""))
 
 
+async def test_a_container_whose_cards_are_not_known_yet(world: World) -> None:
+    """A crash can lose which card a container has: its report is to be repeated until a list has shown it."""
+    key = await world.run(pod("greedy"))
+    world.controller.devices.holdings.forget(world.controller.node.containers[key].pod)
+
+    with pytest.raises(CriproxyError, match="does not know yet which cards default/greedy/main has; report it again"):
+        await report(world, key)
+    assert not incidents(world)
+
+    await world.poll(lambda: world.controller.devices.holdings.of(world.controller.node.containers[key]) is not None)
+    await report(world, key)
+    await world.until(lambda: is_stopped(world))
+
+
 async def test_killed_while_the_container_ends(world: World, stopped: Stopped) -> None:
     """The end that criproxy did not see is that stop: whoever asks first after the start hears why."""
-    key = await world.run(pod("greedy"))
+    key = await run_recorded(world)
     stopped.fails = True
     await report(world, key)
     await world.poll(lambda: bool(stopped.calls))
