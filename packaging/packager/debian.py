@@ -1,4 +1,4 @@
-"""Debian's packages from which the image is made: fetched once by apt, then kept in build/, and unpacked by dpkg-deb."""
+"""Debian's packages of which the image is made: fetched once by apt, kept in build/, and unpacked by dpkg-deb."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def fetch() -> None:
     apt = ("apt-get", "-qq", "-o", "APT::Sandbox::User=root")  # its own user may not write to our folder
     if not _knows("busybox-static"):
         run(*apt, "update")
-    run(*apt, "download", *sorted(_wanted()), *TOOLS, directory=DEBS)
+    run("env", f"--chdir={DEBS}", *apt, "download", *sorted(_wanted()), *TOOLS)
     stamp.write_text(wheels.minor())
 
 
@@ -52,6 +52,11 @@ def described() -> dict[str, str]:
     """The name of each package of the image → its control file."""
     fetch()
     return {name: _printed("dpkg-deb", "--field", deb) for name, deb in _files().items() if name not in TOOLS}
+
+
+def architecture() -> str:
+    """The architecture of this machine and of what is built on it: OCI has the same names for amd64 and arm64."""
+    return _printed("dpkg", "--print-architecture").strip()
 
 
 def _files() -> dict[str, Path]:

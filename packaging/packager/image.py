@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from packager import debian, oci, runtime, venv, wheels
-from packager.source import ROOT, BuildError, normalise, version
+from packager.source import ROOT, normalise, version
 
 _FILES = ROOT / "packaging/image"
 _PROGRAM = f"/{venv.HOME}/bin/criproxy"
@@ -24,9 +24,7 @@ def build(target: Path) -> Path:
     Raises:
         BuildError: a tool, a wheel or a package of Debian is missing, or a step failed.
     """
-    if shutil.which("dpkg-deb") is None:
-        raise BuildError("dpkg-deb is missing: the image is built on Debian or one of its relatives")
-    architecture = subprocess.check_output(("dpkg", "--print-architecture"), text=True).strip()
+    architecture = debian.architecture()
     archive = target / f"criproxy-{version()}-{architecture}.oci.tar"
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"

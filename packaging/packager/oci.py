@@ -72,12 +72,13 @@ def _layer(root: Path, paths: Iterable[Path]) -> bytes:
     """A tar archive with *paths*, and with the folders in which they are."""
     chosen = {path.relative_to(root) for path in paths}
     chosen |= {parent for path in chosen for parent in path.parents if parent != Path()}
+    when_s = date_s()
     with tempfile.TemporaryFile() as raw:
         with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as written:
             for path in sorted(chosen):
                 member = written.gettarinfo(root / path, str(path))
                 member.uid, member.gid, member.uname, member.gname = 0, 0, "", ""
-                member.mtime = date_s()
+                member.mtime = when_s
                 if member.isfile():
                     with (root / path).open("rb") as content:
                         written.addfile(member, content)

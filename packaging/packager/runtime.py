@@ -50,7 +50,9 @@ def _libraries(unpacked: Path, target: Path) -> None:
 def _modules(unpacked: Path, home: Path) -> None:
     """Put Python's own modules there, compiled, without those that a daemon does not use."""
     folder = home / "lib" / python().name
-    shutil.copytree(unpacked / "usr/lib" / python().name, folder, symlinks=False, ignore=shutil.ignore_patterns(*_UNUSED))
+    shutil.copytree(
+        unpacked / "usr/lib" / python().name, folder, symlinks=False, ignore=shutil.ignore_patterns(*_UNUSED)
+    )
     for name in _WITHOUT_LIBRARY:
         for module in (folder / "lib-dynload").glob(f"{name}.*.so"):
             module.unlink()
@@ -67,7 +69,15 @@ def _bind(home: Path, scratch: Path) -> None:
     debian.unpack(scratch / "tools", *debian.TOOLS)
     patchelf = scratch / "tools/usr/bin/patchelf"
     folder = Path("/") / HOME / "lib"
-    run(patchelf, "--force-rpath", "--set-rpath", folder, "--set-interpreter", folder / loader, home / "bin" / python().name)
+    run(
+        patchelf,
+        "--force-rpath",
+        "--set-rpath",
+        folder,
+        "--set-interpreter",
+        folder / loader,
+        home / "bin" / python().name,
+    )
 
 
 def _all_but_licences(folder: str, names: list[str]) -> list[str]:

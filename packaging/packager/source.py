@@ -14,7 +14,9 @@ DEBS = ROOT / "build/debs"
 DIST = ROOT / "dist"
 DATE_VARIABLE = "SOURCE_DATE_EPOCH"
 """See https://reproducible-builds.org/specs/source-date-epoch/."""
-_SOURCES = "criproxy deploy packaging policies systemd CHANGELOG.md LICENSE MANIFEST.in README.md pyproject.toml".split()
+_SOURCES = (
+    "criproxy deploy packaging policies systemd CHANGELOG.md LICENSE MANIFEST.in README.md pyproject.toml".split()
+)
 _NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
 
@@ -66,15 +68,15 @@ def normalise(top: Path) -> None:
     os.utime(top, (when_s, when_s))
 
 
-def run(*command: str | Path, directory: Path | None = None, **env: str) -> None:
-    """Run a program of the build, in *directory*, and with *env* in addition to the environment.
+def run(*command: str | Path, **env: str) -> None:
+    """Run a program of the build with *env* in addition to the environment.
 
     Raises:
         BuildError: there is no such program, or it failed, with what it printed.
     """
     every = {**os.environ, **env}
     try:
-        ended = subprocess.run(command, cwd=directory, env=every, umask=0o022, capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, env=every, umask=0o022, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise BuildError(f"{command[0]} is missing: packages are built on Debian or one of its relatives") from error
     if ended.returncode:

@@ -171,7 +171,8 @@ def test_the_chart_has_our_version(archive: Path) -> None:
     assert archive.name == f"criproxy-{__version__}.tgz"
     with tarfile.open(archive) as files:
         assert files.getnames()[0] == "criproxy/Chart.yaml"
-        assert (described := files.extractfile("criproxy/Chart.yaml")) is not None
+        described = files.extractfile("criproxy/Chart.yaml")
+        assert described is not None
         about = yaml.safe_load(described.read())
     assert (about["version"], about["appVersion"]) == (__version__, __version__)
 
