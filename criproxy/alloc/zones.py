@@ -208,7 +208,7 @@ def first_zone(memory: Memory, request: MemoryRequest) -> Mask:
     """
     unknown = request.nodes - set(memory.ids)
     if unknown or not request.nodes:
-        which = f"NUMA node {format_cpuset(unknown)} is not there" if unknown else "no NUMA node is near its CPUs"
+        which = f"NUMA node {format_cpuset(unknown)} does not exist" if unknown else "no NUMA node is near its CPUs"
         raise NotEnough(f"no memory for {request.key}: {which}")
     there = memory.kinds(memory.all)
     if request.strict and not request.kinds <= there:

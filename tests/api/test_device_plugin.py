@@ -330,7 +330,7 @@ async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
         "profile gpu-8g is not enforced by hami-core: hami-core needs x",
     ]
     assert (later["profile"], later["used_by_card"], later["offered"]) == ("gpu-8g", {"GPU-a": 1}, False)
-    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 given, no longer offered"]
+    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 allocated, no longer offered"]
     assert values["node_annotations"] == {}
 
 

@@ -271,7 +271,7 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
         sandbox_id = await world.kubelet.run_sandbox(pod)
         owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
 
-        with pytest.raises(RuntimeCallError, match=r"late/main.*has lost a container that still runs") as refused:
+        with pytest.raises(RuntimeCallError, match=r"late/main.*has lost track of a container") as refused:
             await world.kubelet.start(owned)
 
         assert refused.value.code is StatusCode.UNAVAILABLE
