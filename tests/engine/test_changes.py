@@ -286,9 +286,8 @@ def test_cpus_come_online() -> None:
     decision = step(node, TopologyChanged(MACHINE), static())
 
     assert cpus(decision.node) == {"a": "[1-2]", "c": "0,3-7"}
-    assert decision.sentences == (
-        "the machine has changed: CPUs 4-7 are now available to pods: 1 of 2 containers move",
-    )
+    said = "the machine has changed: CPUs 4-7 are now available to pods: 1 of 2 containers move"
+    assert decision.sentences == (said,)
 
 
 def test_the_same_machine_changes_nothing() -> None:
