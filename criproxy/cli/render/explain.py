@@ -104,7 +104,7 @@ def _cards(kind: Values) -> str:
     known = [*shares] or [kind["evidence"]]
     cards = f"card{'s' if len(kind['cards']) > 1 else ''} {', '.join(kind['cards']) or 'unknown'}"
     where = f" at {kind['pci_addresses'].replace(',', ', ')}" if kind["pci_addresses"] else ""
-    nodes = kind["nodes"].replace(",", ", ") or "no node of a card"
+    nodes = kind["nodes"].replace(",", ", ") or "no device node of a card"
     numa = f" → NUMA node {kind['numa_nodes'].replace(';', ', ')}" if kind["numa_nodes"] else ""
     return f"{kind['class']}: {' and '.join(known)} → {cards}{where} → {nodes}{numa}"
 

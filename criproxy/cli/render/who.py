@@ -40,7 +40,7 @@ def render(values: Values) -> RenderableType:
 
 def _head(row: Values) -> Text:
     node = f", NUMA node {row['numa_node']}" if row["numa_node"] is not None else ""
-    kinds = ", ".join(KINDS.get(kind, kind) for kind in row["kinds"]) or "of no pod"
+    kinds = ", ".join(KINDS.get(kind, kind) for kind in row["kinds"]) or "state unknown"
     text = Text(f"{words.cpus(row['cpus'])}{node}: {kinds}", style=HEADING)
     if row["kept"]:
         text.append(f", kept for {', '.join(row['kept'])}, whose containers have ended")
