@@ -139,6 +139,6 @@ def test_an_unread_card_that_does_not_exist(used: list[str], unread: list[str], 
 
     assert after.problem == ""
     assert after.unread.keys() == {*unread, *found}
-    for card in found:
-        assert (found[card] or "it is being reset") in after.unread[card]
+    for card, said in found.items():
+        assert (said or "it is being reset") in after.unread[card]
     assert with_unknown_cards(reading, {}) is reading
