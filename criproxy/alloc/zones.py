@@ -231,7 +231,8 @@ def _with_normal(memory: Memory, request: MemoryRequest, zone: Mask, kinds: froz
     while not zone & memory.normal:
         more = memory.expand(zone, usable)
         if not more:
-            raise NotEnough(f"no memory for {request.key}: its {_words(kinds)} is movable only, and the kernel also needs memory that is not")
+            its = f"its {_words(kinds)} is movable only, and the kernel also needs memory that is not"
+            raise NotEnough(f"no memory for {request.key}: {its}")
         zone |= more
     return zone
 
