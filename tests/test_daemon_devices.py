@@ -80,6 +80,7 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
         async def say(command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
             return await asyncio.to_thread(ask, str(serve.control), command, arguments)
 
+        assert await say("device-plugin", running=True) == {}
         assert "free_milli" in await say("free-cpus")
         assert await say("device-inventory", interval_s=20.0) == {"stale_after_s": 60.0}
         lost = {
