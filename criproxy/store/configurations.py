@@ -39,7 +39,7 @@ class InForceOnce:
 
 
 def add(state_dir: Path, new: InForceOnce) -> None:
-    """Write *new* with the next number, unless the newest one is the same; the oldest beyond `MOST` go. Blocks.
+    """Write *new* with the next number, unless a restart brought it; the oldest beyond `MOST` go. Blocks.
 
     Raises:
         OSError: the disk fails, or the directory is not criproxy's own.
@@ -49,7 +49,7 @@ def add(state_dir: Path, new: InForceOnce) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     numbers = _numbers(folder)
     newest = _read(folder, numbers[-1]) if numbers else None
-    if newest and (newest.hash, newest.source, newest.how) == (new.hash, new.source, new.how):
+    if newest and (newest.hash, newest.source) == (new.hash, new.source) and new.how in ("file", newest.how):
         return
     number = numbers[-1] + 1 if numbers else 1
     write_whole(folder, f"{number:06}.json", json.dumps(asdict(replace(new, number=number))))
