@@ -100,8 +100,8 @@ class Reload:
         """Return what is in force, for the answers of ``criproxy reload``."""
         loaded, trial = self.context.in_force.loaded, self.context.in_force.trial
         until = timestamp(trial.until_s) if trial and trial.until_s else None
-        policy = self.context.settings.policy_name
-        return {"policy": policy, "file": loaded.file, "hash": loaded.hash, "until": until, "kept": bool(trial and not until)}
+        values = {"policy": self.context.settings.policy_name, "file": loaded.file, "hash": loaded.hash}
+        return {**values, "until": until, "kept": trial is not None and until is None}
 
     async def bring(self, new: Configuration, *, how: str, back: Places | None = None) -> int:
         """Bring *new*, which is not the policy file, into force, and return the number of containers that move.
@@ -197,7 +197,8 @@ class Reload:
 
     def _load(self) -> Configuration:
         node, settings = self.context.state.node, self.context.settings
-        good = (settings.configuration,)  # CPUs that the machine has lost since then do not make it a bad file
+        former = [tried.before.configuration] if self.in_place and (tried := self.in_place.tried) else []
+        good = (settings.configuration, *former)  # CPUs that the machine has lost since then do not make it a bad file
         return load_configuration(self.config, node.topology, settings, required=self.had_file, good=good)
 
 
