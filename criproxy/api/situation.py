@@ -93,11 +93,15 @@ class Situations:
             return
         if not trial.until_s:
             kept = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) was kept and is in effect"
-            remedy = "write it there ('criproxy history config' has it), or run 'criproxy reload' to use the policy file"
+            remedy = (
+                "write it there ('criproxy history config' has it), or run 'criproxy reload' to use the policy file"
+            )
             yield Notice("config-kept", f"{kept}, but the policy file says something else: {remedy}")
         elif not in_force.trial_problem:
             left = f"{counted(max(0, round(trial.until_s - time.time())), 'second')}"
-            back = f"{trial.back_file} (hash {trial.back_hash})" if trial.back_hash else "the state without a policy file"
+            back = (
+                f"{trial.back_file} (hash {trial.back_hash})" if trial.back_hash else "the state without a policy file"
+            )
             text = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) is being tried; in {left}"
             yield Notice("try", f"{text}, {back} comes back unless you run 'criproxy reload --keep'", wrong=False)
 

@@ -52,7 +52,9 @@ def as_before_try(
         return node, ()
     after = after.replace(kept={}) if after.kept else after
     resized = [each for each in movable if each.key in back and places[each.life].cpu_milli != each.cpu_milli]
-    here = [each for each in movable if each.key not in back and (now := node.grants.get(each.key)) and now.cpus & owned]
+    here = [
+        each for each in movable if each.key not in back and (now := node.grants.get(each.key)) and now.cpus & owned
+    ]
     placed = [*resized, *here]
     after, refused = _placed(after, placed, policy, {**node.grants, **back})
     then = _owned(place.grant for place in places.values())

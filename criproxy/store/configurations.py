@@ -86,7 +86,7 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def _read(folder: Path, number: int) -> InForceOnce | None:
-    with suppress(OSError, ValueError, TypeError), _path(folder, number).open("rb") as stream:
+    with suppress(OSError, ValueError, TypeError, LookupError), _path(folder, number).open("rb") as stream:
         values = json.loads(stream.read(MAX_BYTES))
         texts = {name: str(values[name]) for name in ("text", "source", "hash", "policy", "how")}
         return InForceOnce(**texts, at_s=float(values["at_s"]), number=number)

@@ -53,8 +53,12 @@ class Scene:
     async def at(self, cpus: str) -> None:
         """Wait until the owner runs there."""
         async with asyncio.timeout(LIMIT_S):
-            while (cpuset := self.runtime.cpuset(self.first)) is None or format_cpuset(cpuset.cpus) != cpus:
+            while not self._is_at(cpus):  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.01)
+
+    def _is_at(self, cpus: str) -> bool:
+        cpuset = self.runtime.cpuset(self.first)
+        return cpuset is not None and format_cpuset(cpuset.cpus) == cpus
 
     async def command(self, *arguments: str) -> Result:
         """Run a command."""
@@ -192,7 +196,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     open_to_all = tmp_path / "open.yaml"
     open_to_all.write_text(STATIC)
     open_to_all.chmod(0o666)
-    for file, said in ((tmp_path / "none.yaml", "there is no such file"), (open_to_all, "can be written by every user")):
+    for file, said in (
+        (tmp_path / "none.yaml", "there is no such file"),
+        (open_to_all, "can be written by every user"),
+    ):
         result = CliRunner().invoke(main, ["reload", "--dry-run", str(file)])
         assert (result.exit_code, said in result.output) == (1, True), result.output
 

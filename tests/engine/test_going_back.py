@@ -40,7 +40,7 @@ BALLOONS = BalloonsPolicy(
         {"reservedCpus": "0", "balloonTypes": [{"name": "a", "namespaces": ["kube-system"], "minCPUs": 1}]}
     )
 )
-POLICIES = {"static": static(), "other": static("0-1"), "aware": AWARE, "balloons": BALLOONS}
+POLICIES: dict[str, Policy] = {"static": static(), "other": static("0-1"), "aware": AWARE, "balloons": BALLOONS}
 
 
 def came(node: Node, policy: Policy, key: str, count: float) -> Node:

@@ -40,7 +40,15 @@ def test_the_last_ten_are_kept(tmp_path: Path) -> None:
 def test_a_restart_adds_nothing(tmp_path: Path) -> None:
     """The same file again is no other configuration, unless it comes in another way."""
     tried = replace(ONE, hash="b0", how="tried")
-    for once in (ONE, ONE, tried, tried, replace(tried, how="kept"), replace(tried, how="file"), replace(ONE, how="back")):
+    for once in (
+        ONE,
+        ONE,
+        tried,
+        tried,
+        replace(tried, how="kept"),
+        replace(tried, how="file"),
+        replace(ONE, how="back"),
+    ):
         add(tmp_path, once)
     add(tmp_path, ONE)
 
@@ -97,7 +105,9 @@ def test_what_is_tried_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", "{}", '{"good": 1}', '{"good": {}, "places": {"a": {}}}', "\0", "[" * 9999], ids=lambda text: ascii(text[:12])
+    "text",
+    ["", "[]", "{", "{}", '{"good": 1}', '{"good": {}, "places": {"a": {}}}', "\0", "[" * 9999],
+    ids=lambda text: ascii(text[:12]),
 )
 def test_a_damaged_file_is_none(tmp_path: Path, text: str) -> None:
     """The start uses the policy file."""

@@ -1,4 +1,4 @@
-"""`criproxy reload --dry-run` on a terminal: whether the file could come into effect, and for whom it would not work."""
+"""`criproxy reload --dry-run` on a terminal: whether the file could come into effect, and for whom it has no place."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -45,13 +45,16 @@ def at_start(
     if tried is None:
         return AtStart(_usable(found, instead))
     if isinstance(found, Configuration) and found.file_hash != tried.file_hash:
-        log.warning("the policy file has changed: it is in effect, and no longer what was tried", file=str(found.source))
+        log.warning(
+            "the policy file has changed: it is in effect, and no longer what was tried", file=str(found.source)
+        )
         return AtStart(found, back=_places(tried, found))
     if tried.is_kept or tried.until_s > time.time():
         try:
             return AtStart(_in_place(tried, found, topology, base), tried)
         except BadFile as error:
-            log.error("what was tried cannot be used any more", file=tried.good.source, mistake=str(error))
+            wrong = {"file": tried.good.source, "mistake": str(error)}
+            log.warning("what was tried cannot be used any more: the former configuration is back", **wrong)
     else:
         log.warning("the time of the try is over: the former configuration is back", tried=tried.good.source)
     return _ended(tried, found, topology, base, instead)

@@ -80,7 +80,7 @@ class InPlaceOfFile:
         state = self.context.state
         while self.tried is None and not self._is_applied():
             await state.changed()
-        while self.tried is None and not await self._forgotten():
+        while self.tried is None and not await self._forgotten():  # noqa: ASYNC110 (a disk does not tell when it works)
             await asyncio.sleep(RETRY_S)
 
     def _is_applied(self) -> bool:

@@ -29,9 +29,7 @@ class PastConfigurations:
         """Save *said* soon, which came into force as *loaded* says; *policy* and *how* as in `InForceOnce`."""
         if said.text:
             at_s = time.time() if how == "kept" else loaded.at_s
-            once = InForceOnce(
-                text=said.text, source=loaded.file, hash=loaded.hash, policy=policy, at_s=at_s, how=how
-            )
+            once = InForceOnce(text=said.text, source=loaded.file, hash=loaded.hash, policy=policy, at_s=at_s, how=how)
             self._waiting.append(once)
             self._news.set()
 

@@ -1,4 +1,4 @@
-"""Tries a configuration: it comes into force, and the former one comes back by itself unless somebody keeps the new one.
+"""Tries a configuration: it comes into force, and the former one comes back by itself unless the new one is kept.
 
 The policy file stays as it is. A restart of criproxy goes on with the try, or ends it if its time is over.
 """
@@ -58,7 +58,9 @@ class TryOut:
         if tried is None:
             self.in_place.forget_soon()
         elif tried.is_kept:
-            with suppress(CriproxyError):  # a try may have ended that began on top of it; else the next start repeats that
+            with suppress(
+                CriproxyError
+            ):  # a try may have ended that began on top of it; else the next start repeats that
                 await self.in_place.put(tried)
         else:
             self._begin_clock(min(tried.until_s - time.time(), tried.until_s - tried.begun_s))
@@ -134,7 +136,9 @@ class TryOut:
         self._begin_clock(time_s)
         self.context.log.warning(
             "a configuration is tried; the former one comes back unless it is kept",
-            **{"file": str(new.source), "hash": new.file_hash, "until": timestamp(tried.until_s)},
+            file=str(new.source),
+            hash=new.file_hash,
+            until=timestamp(tried.until_s),
         )
         return {**self.reload.answer(), "moved": moved}
 
@@ -154,7 +158,7 @@ class TryOut:
         except CriproxyError as error:
             text = f"the time of the try is over, but the former configuration cannot come back: {error}"
             if text != self.context.in_force.trial_problem:
-                self.context.log.error("a try cannot end", error=str(error))
+                self.context.log.warning("a try cannot end", error=str(error))
             self.context.in_force.trial_problem = text
             await asyncio.sleep(RETRY_S)
 
@@ -195,8 +199,8 @@ class TryOut:
         """Raise CriproxyError if it makes no sense to try *new*. May block."""
         if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
             raise CriproxyError(
-                f"{new.source}: devices.plugin cannot be tried, because criproxy device-plugin reads it from the policy "
-                "file: leave that section as it is"
+                f"{new.source}: devices.plugin cannot be tried, because criproxy device-plugin reads it from the "
+                "policy file: leave that section as it is"
             )
         if new.settings.configuration == self.context.settings.configuration:
             raise CriproxyError(f"{new.source} says the same as the configuration in effect: there is nothing to try")
