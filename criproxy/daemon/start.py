@@ -93,7 +93,7 @@ async def _with_tries(reload: Reload, options: Options, controller: Controller, 
     """Let *reload* know what is in place of the policy file, and write down what comes into force."""
     context, state_dir = controller.context, options.state_dir
     past, in_place = PastConfigurations(state_dir, log), InPlaceOfFile(state_dir, context)
-    reload.in_place, reload.current, reload.noted = in_place, begun.configuration.said, past.note
+    reload.know(in_place, begun.configuration.said, past.note)
     past.note(begun.configuration.said, context.settings.policy_name, context.in_force.loaded, _how(begun))
     context.tasks.forever("keep past configurations", past.run)
     try_out = TryOut(context, reload, in_place)

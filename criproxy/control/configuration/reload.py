@@ -23,6 +23,9 @@ from criproxy.model.place import Places
 from criproxy.observe.systemd import Notifier
 from criproxy.store.last_good import GoodFile
 
+Noted = Callable[[GoodFile, str, Loaded, str], None]
+"""Receives a file that has come into force, its policy, when that was and how, for its history."""
+
 
 @dataclass(slots=True, repr=False)
 class Reload:
@@ -45,12 +48,16 @@ class Reload:
     """What is in force in place of the policy file; None: always the policy file."""
     current: GoodFile = field(default_factory=GoodFile)
     """What the file in force says."""
-    noted: Callable[[GoodFile, str, Loaded, str], None] = lambda *_: None
-    """Called with a file that has come into force, its policy, when that was and how, for its history."""
+    noted: Noted = lambda *_: None
+    """Called with each configuration that comes into force."""
     one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a configuration is being brought into force."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: bool = False
+
+    def know(self, in_place: InPlaceOfFile, current: GoodFile, noted: Noted) -> None:
+        """Set what is in place of the policy file and what is in force, and whom to tell of changes, before `run`."""
+        self.in_place, self.current, self.noted = in_place, current, noted
 
     def ask(self) -> None:
         """Reload soon, and report the result even if nothing has changed."""
