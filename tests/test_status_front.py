@@ -65,6 +65,8 @@ async def test_a_daemon_at_work(scene: Scene) -> None:
         "file": str(scene.file),
         "hash": hash_of(GOOD),
         "loaded": after["configuration"]["loaded"],
+        "kept": False,
+        "try": None,
     }
     assert after["cpu_counts"] == {"exclusive": 2, "capacity": 3, "free": 1}
     lines = table.splitlines()

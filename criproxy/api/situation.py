@@ -1,5 +1,6 @@
 """Collects the input of the views: the node, and the state of the controller, at one moment."""
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -8,6 +9,7 @@ from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
 from criproxy.devices.published import SHORTEST_STALE_S
 from criproxy.devices.vgpu_profiles import Quota
+from criproxy.model.amounts import counted
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
@@ -66,6 +68,7 @@ class Situations:
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
             yield Notice("config", f"the policy file is not in effect: {problem}{instead}")
+        yield from self._of_trial()
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
         yield from self._of_plugin()
@@ -82,6 +85,27 @@ class Situations:
             yield Notice("untold", f"the runtime does not report the state of {names}: {unknown[0][1]}")
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
+
+    def _of_trial(self) -> Iterator[Notice]:
+        """What is in force in place of the policy file."""
+        in_force = self.controller.context.in_force
+        if in_force.trial_problem:
+            yield Notice("try-problem", in_force.trial_problem)
+        if (trial := in_force.trial) is None:
+            return
+        if not trial.until_s:
+            kept = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) was kept and is in effect"
+            remedy = (
+                "write it there ('criproxy history config' has it), or run 'criproxy reload' to use the policy file"
+            )
+            yield Notice("config-kept", f"{kept}, but the policy file says something else: {remedy}")
+        elif not in_force.trial_problem:
+            left = f"{counted(max(0, round(trial.until_s - time.time())), 'second')}"
+            back = (
+                f"{trial.back_file} (hash {trial.back_hash})" if trial.back_hash else "the state without a policy file"
+            )
+            text = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) is being tried; in {left}"
+            yield Notice("try", f"{text}, {back} comes back unless you run 'criproxy reload --keep'", wrong=False)
 
     def _of_plugin(self) -> Iterator[Notice]:
         """What is wrong with the device plugin, and with what its watcher reports."""

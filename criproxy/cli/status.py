@@ -60,10 +60,11 @@ def _check(places: DaemonQueries, output: str) -> int:
     """Print the problems; return the exit status."""
     values = settled(lambda: places.status(check=True))
     wrong = values["problems"] + values["under_way"]
+    trial = [notice["text"] for notice in values["notices"] if notice["kind"] == "try"]
     if output == "json":
         click.echo(json.dumps(values))
     elif wrong:
-        for each in wrong:
+        for each in [*wrong, *(f"Note: {text}" for text in trial)]:
             print_lines(bounded(each))
     else:
         from criproxy.cli.render.topology_words import count
@@ -73,6 +74,8 @@ def _check(places: DaemonQueries, output: str) -> int:
             f"All is well: {count(totals['containers'], 'container')}, {totals['exclusive']} with exclusive CPUs, "
             "all where they should be."
         )
+        for text in trial:
+            print_lines(bounded(f"Note: {text}"))
     return 1 if wrong else 0
 
 

@@ -23,9 +23,18 @@ def front_of(values: Values) -> Iterator[Text]:
         yield Text(f"Runtime: {runtime['name']} {runtime['version']} on {runtime['socket'] or 'its socket'}")
     if (configuration := values.get("configuration")) and configuration["hash"]:
         since = words.ago(configuration["loaded"])
-        yield Text(f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago")
+        text = f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago"
+        yield Text(text + _instead_of_file(configuration))
     if counts := values.get("cpu_counts"):
         yield Text(f"Exclusive CPUs: {counts['exclusive']} of {counts['capacity']}; free: {_free(values)}")
+
+
+def _instead_of_file(configuration: Values) -> str:
+    if configuration.get("kept"):
+        return "; KEPT in place of the policy file"
+    if not (trial := configuration.get("try")):
+        return ""
+    return f"; TRIED, goes back in {words.duration(trial['left_s'])} unless kept"
 
 
 def _kubelet(kubelet: Values, started: str) -> Text:
