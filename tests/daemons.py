@@ -77,7 +77,8 @@ class Serve:
         except TimeoutError:
             raise AssertionError(f"not ready; it said: {self.log.read_text()}") from None
         assert any(
-            line.startswith(("STATUS=serving on ", "STATUS=POLICY FILE NOT USED", "STATUS=RELEASED")) for line in ready
+            line.startswith(("STATUS=serving on ", "STATUS=POLICY FILE NOT USED", "STATUS=RELEASED", "STATUS=TRYING"))
+            for line in ready
         )
         return self
 

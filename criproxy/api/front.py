@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.control.controller import Controller
+from criproxy.control.settings import Trial
 from criproxy.cri.method_classes import CLASSES, class_of
 from criproxy.model.notices import Values, timestamp
 from criproxy.wire.stats import Entry, Stats
@@ -35,9 +36,19 @@ class Front:
         return {"name": name, "version": version, "socket": self.socket}
 
     def _configuration(self) -> Values:
-        loaded = self.controller.context.in_force.loaded
+        in_force = self.controller.context.in_force
+        loaded = in_force.loaded
         at = timestamp(loaded.at_s) if loaded.hash else None
-        return {"file": loaded.file, "hash": loaded.hash, "loaded": at}
+        return {"file": loaded.file, "hash": loaded.hash, "loaded": at, **tried(in_force.trial, time.time())}
+
+
+def tried(trial: Trial | None, now_s: float) -> Values:
+    """Return whether the configuration in effect is kept in place of the policy file, or tried, and until when."""
+    if trial is None or not trial.until_s:
+        return {"kept": trial is not None, "try": None}
+    back = {"file": trial.back_file, "hash": trial.back_hash}
+    left_s = round(max(0.0, trial.until_s - now_s), 3)
+    return {"kept": False, "try": {"until": timestamp(trial.until_s), "left_s": left_s, "back": back}}
 
 
 def called(entries: Iterable[Entry], monotonic_s: float, now_s: float) -> Values:

@@ -1,5 +1,6 @@
 """Collects the input of the views: the node, and the state of the controller, at one moment."""
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -7,12 +8,15 @@ from criproxy.config.fit import Fit
 from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
 from criproxy.devices.published import SHORTEST_STALE_S
+from criproxy.devices.vgpu_profiles import Quota
+from criproxy.model.amounts import counted
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
 from criproxy.policy.options import options_of
 from criproxy.usage.card_grants import grants
-from criproxy.views.device_plugin import notice_of_silence, notices_of_plugin, notices_of_usage
+from criproxy.usage.values import Grant
+from criproxy.views.device_plugin import notice_of_silence, notices_of_cards, notices_of_plugin, notices_of_usage
 from criproxy.views.situation import Situation
 
 
@@ -53,24 +57,25 @@ class Situations:
         context, unasked = controller.context, controller.resync.error
         if not controller.ready:
             why = f" ({unasked})" if unasked else ""
-            asking = "criproxy is asking the runtime which containers run; held calls wait for the answer"
+            asking = "criproxy is asking the runtime which containers are running; held calls wait for the answer"
             yield Notice("resync", f"{asking}{why}")
         elif unasked:
-            yield Notice("runtime", f"criproxy cannot ask the runtime which containers run: {unasked}")
+            yield Notice("runtime", f"criproxy cannot ask the runtime which containers are running: {unasked}")
         if unread := controller.hotplug.error:
             yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {unread}")
         if error := context.persister.error:
-            yield Notice("store", f"the state is out of date on disk, and no container gets exclusive CPUs: {error}")
+            yield Notice("store", f"the state on disk is out of date, so no container gets exclusive CPUs: {error}")
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
             yield Notice("config", f"the policy file is not in effect: {problem}{instead}")
+        yield from self._of_trial()
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
         yield from self._of_plugin()
         if cpusets := controller.updates.kubelet_cpusets:
             yield Notice("competing-manager", cpusets.sentence())
         for unwritten in context.persister.left_out:
-            text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
+            text = f"the state of {unwritten.title} cannot be stored, so criproxy forgets it when it restarts"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()
         containers = controller.node.containers
@@ -81,23 +86,46 @@ class Situations:
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 
+    def _of_trial(self) -> Iterator[Notice]:
+        """What is in force in place of the policy file."""
+        in_force = self.controller.context.in_force
+        if in_force.trial_problem:
+            yield Notice("try-problem", in_force.trial_problem)
+        if (trial := in_force.trial) is None:
+            return
+        if not trial.until_s:
+            kept = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) was kept and is in effect"
+            remedy = (
+                "write it there ('criproxy history config' has it), or run 'criproxy reload' to use the policy file"
+            )
+            yield Notice("config-kept", f"{kept}, but the policy file says something else: {remedy}")
+        elif not in_force.trial_problem:
+            left = f"{counted(max(0, round(trial.until_s - time.time())), 'second')}"
+            back = (
+                f"{trial.back_file} (hash {trial.back_hash})" if trial.back_hash else "the state without a policy file"
+            )
+            text = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) is being tried; in {left}"
+            yield Notice("try", f"{text}, {back} comes back unless you run 'criproxy reload --keep'", wrong=False)
+
     def _of_plugin(self) -> Iterator[Notice]:
         """What is wrong with the device plugin, and with what its watcher reports."""
         plugin, usage, rules = self.controller.device_plugin, self.controller.card_usage, self.controller.devices.rules
         if self.controller.passes_all and rules and rules.watched:
-            text = "while bypass is on, criproxy takes no action on containers over their quota; it does so afterwards"
+            text = "while bypass is on, criproxy takes no action on containers over their quota; it does afterwards"
             yield Notice("bypass", text)
         if plugin.runs and plugin.report:
             yield from notices_of_plugin(plugin.report)
             silent = min(usage.silent_s, plugin.runs_s) > SHORTEST_STALE_S and not usage.is_current
             if rules:
                 yield from notices_of_usage(rules.watched, rules.without_usage, usage.unknown(), silent=silent)
-        elif plugin.report or (plugin.silent_s > SHORTEST_STALE_S and self._has_vgpus()):
-            yield notice_of_silence(plugin.reported_s if plugin.report else None)
+                if unread := usage.unread():
+                    watched = {(one.kind, card) for one, quota in self._vgpus() if quota.watched for card in one.cards}
+                    yield from notices_of_cards({key: why for key, why in unread.items() if key in watched})
+        elif plugin.report or (plugin.silent_s > SHORTEST_STALE_S and (plugin.started or any(self._vgpus()))):
+            yield notice_of_silence(plugin.reported_s or None)
 
-    def _has_vgpus(self) -> bool:
-        """Whether a container has a quota that the device plugin's watcher should check."""
+    def _vgpus(self) -> Iterator[tuple[Grant, Quota]]:
+        """Yield the grants of vGPUs: their quotas are what the device plugin's watcher checks."""
         controller, rules = self.controller, self.controller.devices.rules
-        return rules is not None and any(
-            each.quota for each in grants(controller.node, controller.devices.holdings, rules)
-        )
+        found = grants(controller.node, controller.devices.holdings, rules) if rules else ()
+        return ((each, each.quota) for each in found if each.quota)

@@ -47,7 +47,7 @@ def command(  # noqa: PLR0913 (one for each option)
     (docs/check.md).
     """
     if check and watch:
-        raise click.UsageError("--check and --watch exclude each other")
+        raise click.UsageError("--check and --watch cannot be combined")
     asked = DaemonQueries(**places)
     if check:
         raise SystemExit(_check(asked, output))
@@ -60,10 +60,11 @@ def _check(places: DaemonQueries, output: str) -> int:
     """Print the problems; return the exit status."""
     values = settled(lambda: places.status(check=True))
     wrong = values["problems"] + values["under_way"]
+    trial = [notice["text"] for notice in values["notices"] if notice["kind"] == "try"]
     if output == "json":
         click.echo(json.dumps(values))
     elif wrong:
-        for each in wrong:
+        for each in [*wrong, *(f"Note: {text}" for text in trial)]:
             print_lines(bounded(each))
     else:
         from criproxy.cli.render.topology_words import count
@@ -73,6 +74,8 @@ def _check(places: DaemonQueries, output: str) -> int:
             f"All is well: {count(totals['containers'], 'container')}, {totals['exclusive']} with exclusive CPUs, "
             "all where they should be."
         )
+        for text in trial:
+            print_lines(bounded(f"Note: {text}"))
     return 1 if wrong else 0
 
 

@@ -130,6 +130,18 @@ class Loaded:
     """When it came into effect, in seconds since the epoch."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A configuration in effect that is not the policy file's."""
+
+    back_file: str = ""
+    """The policy file that comes back, or that is not in effect."""
+    back_hash: str = ""
+    """As `Loaded.hash`; empty if there is none."""
+    until_s: float = 0.0
+    """When it comes back, in seconds since the epoch; 0: the configuration in effect was kept."""
+
+
 HASH_DIGITS = 12
 """Enough to tell the files of a cluster apart; ``sha256sum`` prints the same digits first."""
 
@@ -144,3 +156,8 @@ class InForce:
     instead: str = ""
     """Which configuration is in force instead, in a sentence."""
     loaded: Loaded = Loaded()
+    trial: Trial | None = None
+    """Set while the configuration in force was brought by ``criproxy reload --try``, and not by the policy file."""
+    trial_problem: str = ""
+    """Why the former configuration could not come back in time, or what else is wrong with the trial; empty if nothing
+    is."""

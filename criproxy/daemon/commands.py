@@ -25,7 +25,14 @@ QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit")
 """How things are."""
 USAGE = ("device-usage", "usage")
 """The watcher's report of the use of cards, and the query of it."""
-DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
+DEVICE_PLUGIN = (
+    "free-cpus",
+    "device-plugin",
+    "device-inventory",
+    "device-incident",
+    "device-grants",
+    "quota-incident",
+)
 """The device plugin's commands; it waits only milliseconds for the answers."""
 
 
@@ -50,7 +57,20 @@ class Commands:
         table |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
         table |= {command: partial(self._of_usage, command) for command in USAGE}
         switch = self.started.controller.policy_switch
-        return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **table}
+        reload, try_out = self.started.reload, self.started.try_out
+        try_out.why_not = self._why_not_try
+        changes = {"reload": reload.command, "reload-try": try_out.begin, "reload-keep": try_out.keep}
+        changes["reload-dry-run"] = self._rehearse
+        return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **changes, **table}
+
+    def _why_not_try(self) -> str:
+        return f"{self.bypass.sentence}: nothing could be seen of a try" if self.bypass.on else ""
+
+    async def _rehearse(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        await asyncio.to_thread(import_module, "criproxy.api.rehearsal")
+        from criproxy.api.rehearsal import Rehearsals
+
+        return await Rehearsals(self.started.controller, self.started.reload).command(arguments)
 
     async def _query(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         await asyncio.to_thread(import_module, "criproxy.api.queries")
@@ -100,5 +120,6 @@ class Commands:
         if unwritten := self.started.pod_files.problem:
             found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
         if unkept:
-            found.append(Notice("config-not-kept", f"a start with a bad policy file could not go on as now: {unkept}"))
+            text = f"after a restart, criproxy cannot fall back to the current policy file: {unkept}"
+            found.append(Notice("config-not-kept", text))
         return found

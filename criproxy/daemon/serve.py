@@ -249,6 +249,8 @@ class Daemon:
             if released := controller.node.released:
                 unusual.append(f"RELEASED, so no container is placed: {released}")
             in_force = controller.context.in_force
+            if in_force.trial and in_force.trial.until_s:
+                unusual.append(f"TRYING {in_force.loaded.file}, which goes back unless it is kept")
             if in_force.problem is not None:
                 instead = in_force.instead or "the previous one stays in effect"
                 unusual.append(f"POLICY FILE NOT USED, {instead}: {in_force.problem}")

@@ -6,11 +6,15 @@ The controller and its dependencies are imported here: a thread imports this mod
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from criproxy.control.configuration.at_start import AtStart, at_start
+from criproxy.control.configuration.in_place import InPlaceOfFile
 from criproxy.control.configuration.last_good import PolicyFileKeeper
 from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
+from criproxy.control.configuration.past import PastConfigurations
 from criproxy.control.configuration.reload import Reload, first_of
+from criproxy.control.configuration.try_out import TryOut
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
 from criproxy.control.usage.pod_files import PodFiles
@@ -23,6 +27,7 @@ from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
 from criproxy.store.last_good import is_new, read_good
 from criproxy.store.store import Store
+from criproxy.store.tried import read_tried
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -33,6 +38,7 @@ class Started:
 
     controller: Controller
     reload: Reload
+    try_out: TryOut
     keeping: PolicyFileKeeper
     pod_files: PodFiles
 
@@ -57,7 +63,8 @@ async def start_controller(
     stack.callback(store.close)
     if store.set_aside is not None:
         log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
-    configuration = await asyncio.to_thread(_usable, options, topology, found, store)
+    begun = await asyncio.to_thread(_chosen, options, topology, found, store)
+    configuration = begun.configuration
     configuration.log_to(log)
     runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
     controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
@@ -65,18 +72,40 @@ async def start_controller(
     if configuration.problem:
         controller.context.in_force.problem = first_of(configuration.problem)
         controller.context.in_force.instead = configuration.instead
+    controller.policy_switch.going_back = begun.back
     stack.push_async_callback(controller.stop)
     await controller.start()
     keeping = PolicyFileKeeper(options.state_dir, log)
     controller.context.tasks.forever("keep the policy file", keeping.run)
     stack.push_async_callback(keeping.close)
-    keeping.keep(configuration.good)
+    if begun.tried is None or begun.tried.is_kept:
+        keeping.keep(configuration.good)
     holdings, usage = controller.devices.holdings, controller.card_usage
     pod_files = PodFiles(options.state_dir, controller.context, holdings, usage, controller.known)
     controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
     reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
-    return Started(controller, reload, keeping, pod_files)
+    try_out = await _with_tries(reload, options, controller, begun)
+    return Started(controller, reload, try_out, keeping, pod_files)
+
+
+async def _with_tries(reload: Reload, options: Options, controller: Controller, begun: AtStart) -> TryOut:
+    """Let *reload* know what is in place of the policy file, and write down what comes into force."""
+    context, state_dir = controller.context, options.state_dir
+    past, in_place = PastConfigurations(state_dir, log), InPlaceOfFile(state_dir, context)
+    reload.know(in_place, begun.configuration.said, past.note)
+    past.note(begun.configuration.said, context.settings.policy_name, context.in_force.loaded, _how(begun))
+    context.tasks.forever("keep past configurations", past.run)
+    try_out = TryOut(context, reload, in_place)
+    await try_out.resume(begun.tried)
+    context.tasks.forever("end tries", try_out.run)
+    return try_out
+
+
+def _how(begun: AtStart) -> str:
+    if begun.tried is None:
+        return "file" if begun.back is None else "back"
+    return "kept" if begun.tried.is_kept else "tried"
 
 
 def _read_machine(options: Options) -> tuple[Topology, Configuration | BadFile]:
@@ -95,10 +124,17 @@ def _read_machine(options: Options) -> tuple[Topology, Configuration | BadFile]:
         return topology, error
 
 
-def _usable(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> Configuration:
-    """Return *found* or, if the file is bad, the configuration in force instead, using the *store*. May block."""
-    if not isinstance(found, BadFile):
-        return found
+def _chosen(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> AtStart:
+    """Return *found*, or what is in force in its place: what is tried or, if the file is bad, the last good one.
+
+    May block.
+    """
+    tried = read_tried(options.state_dir)
+    if tried is None and not isinstance(found, BadFile):
+        return AtStart(found)
     before = LastConfiguration.parse(store.load(topology).configuration)
-    base = Settings(host_root=options.host_root, configuration=before.digest)
-    return configuration_instead(found, read_good(options.state_dir), topology, base)
+    base, good = Settings(host_root=options.host_root, configuration=before.digest), read_good(options.state_dir)
+    chosen = at_start(found, tried, topology, base, lambda bad: configuration_instead(bad, good, topology, base), log)
+    if tried is None or before.digest == tried.good.configuration:
+        return chosen
+    return replace(chosen, back=None)  # the try had not begun, or had ended already

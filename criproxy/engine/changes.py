@@ -10,6 +10,7 @@ from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
 from criproxy.engine.fallback import Fallback
+from criproxy.engine.going_back import as_before_try, with_former_places
 from criproxy.engine.kept import keeps
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.promotion import to_be_promoted
@@ -22,6 +23,7 @@ from criproxy.model.entries import with_entries
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
+from criproxy.model.place import Places
 from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Miss
@@ -40,12 +42,15 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     their former places.
     """
     if node.released and event.keeps_release:
-        return Decision(node.replace(configuration=event.configuration))
+        known = with_former_places(node, event.back) if event.back else node
+        return Decision(known.replace(configuration=event.configuration))
     known = node
     if node.released or event.configuration != node.configuration:
         known = node.replace(released="", configuration=event.configuration)
     is_none = isinstance(policy, NonePolicy)
-    if not event.apply_all and (is_none or not _was_asked_for(node)):
+    if event.back is not None and not (is_none and not event.back):
+        return _gone_back(node, known, policy, event.back)
+    if not event.apply_all and event.back is None and (is_none or not _was_asked_for(node)):
         if known.kept and not keeps(policy):
             known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
@@ -64,6 +69,20 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
         after = to_be_promoted(after, Miss.BYPASSED, sharing)
     return _decision(node, after, "the policy has changed", reasons)
+
+
+def _gone_back(node: Node, known: Node, policy: Policy, places: Places) -> Decision:
+    """Return the decision about *node* when the configuration from before a try comes back; *known* has its digest."""
+    asked = complete(policy)
+    was_released = bool(node.released)
+    after, refused = as_before_try(known.replace(former={}), places, asked, was_released=was_released)
+    reasons = list[Reason]()
+    for container, error in refused:
+        after, why = _unfit(after, container, asked, error, may_stay=False)
+        reasons += why
+    after = _share_rest(after, policy)
+    text = "the configuration from before the try is in effect again: containers are where they were"
+    return Decision(after, updates_between(node, after, placed=True), (Reason(None, text), *reasons))
 
 
 def _was_asked_for(node: Node) -> bool:
@@ -117,9 +136,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
 
 def _difference(old: Topology, new: Topology) -> str:
     gone, come = old.cpus - new.cpus, new.cpus - old.cpus
-    words = [
-        f"CPUs {format_cpuset(cpus)} are {word} pods" for cpus, word in ((gone, "lost to"), (come, "new for")) if cpus
-    ]
+    changed = ((gone, "no longer"), (come, "now"))
+    words = [f"CPUs {format_cpuset(cpus)} are {word} available to pods" for cpus, word in changed if cpus]
     return "the machine has changed" + (": " + " and ".join(words) if words else "")
 
 
@@ -181,7 +199,7 @@ def _unfit(
     shared = Grant(cpus, NO_MEMS, quota=restored(old))
     shared = shared.with_memory_of(old) if old else shared
     node = node.replace(grants={**node.grants, key: shared})
-    return to_be_promoted(node, Miss.UNFIT, [key]), (Reason(key, f"{container.title} shares now: {error}"),)
+    return to_be_promoted(node, Miss.UNFIT, [key]), (Reason(key, f"{container.title} shares CPUs now: {error}"),)
 
 
 def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:

@@ -8,6 +8,7 @@ from functools import cache
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied
 from criproxy.model.incident import Incident
+from criproxy.model.place import Places
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Pod, Sizes
 
@@ -159,6 +160,8 @@ class PolicyChanged:
     """For `Node.configuration`."""
     keeps_release: bool = False
     """Whether a released node stays released: the configuration is the former one, which was missing for a while."""
+    back: Places | None = None
+    """Set if a tried configuration goes back: the places of the containers before the try."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,9 +95,9 @@ class Keeping:
     def changed(self, node: Node, kept: Mapping[str, Kept]) -> Node:
         """Return the node with other kept CPUs; shared containers leave these, and get those no longer kept."""
         after = node.replace(kept=kept)
-        return self._reshared(after, after.exclusive_cpus ^ node.exclusive_cpus)
+        return self.reshared(after, after.exclusive_cpus ^ node.exclusive_cpus)
 
-    def _reshared(self, after: Node, moved: CpuSet) -> Node:
+    def reshared(self, after: Node, moved: CpuSet) -> Node:
         """Return the node with shared containers on all shared CPUs, after *moved* CPUs were kept or released."""
         if not moved:
             return after
@@ -179,7 +179,7 @@ class Keeping:
             mine = _owned(layout, container)
             if mine and mine <= own.cpus:  # the rest stays kept, and no other pod may share it
                 after = node.replace(grants=entries_of(node.grants, layout.grants))
-                made = self._reshared(after, own.cpus - after.owned_cpus)
+                made = self.reshared(after, own.cpus - after.owned_cpus)
                 return only, replace(layout, grants=made.grants)
         layout = _shown(node, self._policy.place(view, container))
         owned = _owned(layout, container) | owned_by(node, pod.uid)

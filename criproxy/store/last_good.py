@@ -1,15 +1,13 @@
 """The last policy file that was in force, in a file beside the database: a start with a bad one goes on with it."""
 
 import json
-import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from errno import EPERM
 from pathlib import Path
 
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.store.database import NAME as DATABASE
 from criproxy.store.directory import why_refused
+from criproxy.store.whole_file import check_own, write_whole
 
 NAME = "last-good.json"
 MAX_BYTES = 8 << 20
@@ -50,22 +48,9 @@ def write_good(state_dir: Path, good: GoodFile) -> None:
     Raises:
         OSError: the disk fails, or the directory is not criproxy's own; what was kept before is still there.
     """
-    if reason := why_refused(state_dir):
-        raise OSError(EPERM, f"its directory {reason}")
-    if read_good(state_dir) == good:
-        return
-    new = state_dir / f"{NAME}.new"
-    try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(asdict(good), stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(state_dir / NAME)
-    except OSError:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        raise
+    check_own(state_dir)
+    if read_good(state_dir) != good:
+        write_whole(state_dir, NAME, json.dumps(asdict(good)))
 
 
 def is_new(state_dir: Path) -> bool:

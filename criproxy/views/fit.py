@@ -1,13 +1,12 @@
 """Whether a container would fit, as values that JSON can say: what `criproxy fit` shows; docs/status.md."""
 
-from collections.abc import Iterator
-
 from criproxy.engine.decision import Decision
 from criproxy.engine.fit import Fit
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.notices import Values
 from criproxy.views import candidates
+from criproxy.views.moved import moved
 
 
 def to_values(found: Fit) -> Values:
@@ -17,8 +16,8 @@ def to_values(found: Fit) -> Values:
     if not isinstance(result, Decision):
         return {"fits": False, "refusal": str(result), **_place(found, None), "why": [], "moved": [], "choice": choice}
     own = [reason.text for reason in result.reasons if reason.key == found.container.key]
-    moved = list(_moved(found, result))
-    return {"fits": True, "refusal": "", **_place(found, result), "why": own, "moved": moved, "choice": choice}
+    moving = list(moved(found.before, result))
+    return {"fits": True, "refusal": "", **_place(found, result), "why": own, "moved": moving, "choice": choice}
 
 
 def _place(found: Fit, decision: Decision | None) -> Values:
@@ -33,19 +32,3 @@ def _place(found: Fit, decision: Decision | None) -> Values:
         "numa_nodes": format_cpuset(found.before.topology.nodes_of(cpus)),
         "pool": grant.pool if grant else "",
     }
-
-
-def _moved(found: Fit, decision: Decision) -> Iterator[Values]:
-    """The containers that would get other CPUs or other memory."""
-    for update in decision.updates:
-        container, had = found.before.containers[update.key], found.before.grants.get(update.key)
-        yield {
-            "id": container.key if container.has_id else "",
-            "namespace": container.namespace,
-            "pod": container.pod_name,
-            "container": container.name,
-            "from_cpus": format_cpuset(had.cpus) if had else "",
-            "cpus": format_cpuset(update.grant.cpus),
-            "from_mems": format_cpuset(had.mems) if had else "",
-            "mems": format_cpuset(update.grant.mems),
-        }

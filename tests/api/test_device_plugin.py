@@ -20,7 +20,7 @@ from criproxy.cli.render.device_plugin import vgpus
 from criproxy.cli.render.explain import render
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.errors import UsageError
+from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.none import NonePolicy
@@ -243,6 +243,48 @@ async def test_a_device_plugin_that_stops(tmp_path: Path) -> None:
     assert stopped.endswith("criproxy does not check any quota; is criproxy device-plugin running?")
 
 
+async def test_a_device_plugin_that_was_removed(tmp_path: Path) -> None:
+    """One that was told to end is not missed, unless containers have vGPUs; one that begins should report again."""
+    host(tmp_path)
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+
+        async def after(seconds: float) -> list[str]:
+            clock.now_s += seconds
+            return [text[:57] for text in (await say("status", check=True))["problems"]]
+
+        missed = ["the device plugin has not reported since 20"]
+        await say("device-inventory", **{**REPORT, "cards": []})
+        await say("device-plugin", running=False)
+        assert await after(0.0) == await after(1000.0) == []
+        assert (await say("devices"))["device_plugin"] is None
+        assert measure(world.controller).device_plugin_up is None
+
+        await say("device-plugin", running=True)
+        assert await after(30.0) == []
+        assert measure(world.controller).device_plugin_up is False
+        assert [text[:43] for text in await after(1.0)] == missed
+        await say("device-plugin", running=False)
+        assert await after(31.0) == []
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        assert [text[:43] for text in await after(0.0)] == missed
+        with pytest.raises(CriproxyError, match="running: must be true or false, not 'no'"):
+            await say("device-plugin", running="no")
+
+
+async def test_a_device_plugin_that_begins_and_never_reports(tmp_path: Path) -> None:
+    """It is missed as well, since the start of the daemon."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True)
+        clock.now_s = 31.0
+        (text,) = (await say("status", check=True))["problems"]
+
+    assert text.startswith("the device plugin has not reported since the daemon started")
+
+
 async def test_a_device_plugin_that_never_reports_while_containers_have_vgpus(tmp_path: Path) -> None:
     """After a start of the daemon it has as long as between two reports."""
     host(tmp_path)
@@ -286,6 +328,34 @@ async def test_quotas_that_nobody_checks(tmp_path: Path) -> None:
     ]
 
 
+async def test_cards_that_cannot_be_read(tmp_path: Path) -> None:
+    """Those are named whose containers have a quota, once that has lasted; `criproxy usage` has the others."""
+    host(tmp_path)
+    rules = replace(RULES, watched=("nvidia",))
+    nvidia = {"kind": "nvidia", "unread": {"GPU-a": "GPU is lost", "GPU-b": "Not Supported"}}
+    lost = {"at_s": 1.0, "period_s": 1.0, "classes": [nvidia]}
+    all_lost = {**lost, "classes": [{**nvidia, "problem": "NVML hangs"}]}
+    read = {**lost, "classes": [{"kind": "nvidia"}]}
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        found = []
+        for clock.now_s, usage in ((90.0, lost), (100.0, lost), (101.0, lost), (102.0, all_lost), (103.0, read)):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            world.controller.card_usage.publish(read_usage(usage))
+            found.append((await say("status", check=True))["problems"])
+        notice = "criproxy does not check any quota on cards of the class nvidia whose use is unknown"
+        assert found == [[], [], [f"{notice}: GPU-a (GPU is lost)"], [], []]
+
+        await world.run(pod_with("GPU-b/gpu-8g/0", "two"))
+        for clock.now_s in (120.0, 131.0):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            world.controller.card_usage.publish(read_usage(lost))
+        (both,) = (await say("status", check=True))["problems"]
+        assert both == f"{notice}: GPU-a (GPU is lost), GPU-b (Not Supported)"
+
+
 async def test_what_holds_a_container_to_its_quota(tmp_path: Path) -> None:
     """`explain` shows the quota with the methods in effect."""
     host(tmp_path)
@@ -313,24 +383,28 @@ async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
     pod = pod_with("GPU-a/gpu-8g/0", "one")
     both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
     offered = {"name": RESOURCE, "device_class": "nvidia", "ids": 4, "healthy": 4, "profile": "gpu-8g"}
+    offered |= {"memory_mib": 8192, "cores_percent": 25}
     reason = "hami-core needs x"
     offered |= {"enforce": ["hami-core", "watch"], "not_enforced": {"hami-core": reason}}
     async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
         await world.run(both)
         await say("device-inventory", **{**REPORT, "resources": [offered], "cards": []})
-        (now,) = (await say("devices"))["vgpus"]
+        values = await say("devices")
+        (now,), annotations = values["vgpus"], values["node_annotations"]
         shown = [text.plain for text in vgpus(await say("devices"))]
         await say("device-inventory", **{**REPORT, "cards": []})
         values = await say("devices")
         (later,) = values["vgpus"]
 
+    vgpu = '{"resource":"criproxy.io/gpu-8g","count":4,"free":3,"memory_mib":8192,"cores_percent":25}'
+    assert annotations == {"devices.criproxy.io/vgpus": f"[{vgpu}]"}
     assert (now["free"], now["used_by_card"], now["offered"]) == (3, {"GPU-a": 1}, True)
     assert shown == [
-        "profile gpu-8g: 4 vGPUs, 3 free; enforced by watch",
+        "profile gpu-8g: 4 vGPUs with 8192 MiB and 25 % of the cores each, 3 free; enforced by watch",
         "profile gpu-8g is not enforced by hami-core: hami-core needs x",
     ]
     assert (later["profile"], later["used_by_card"], later["offered"]) == ("gpu-8g", {"GPU-a": 1}, False)
-    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 given, no longer offered"]
+    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 allocated, no longer offered"]
     assert values["node_annotations"] == {}
 
 

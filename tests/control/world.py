@@ -145,6 +145,8 @@ class World:
         self.proxy: Proxy
         self._criproxy: AsyncExitStack
         self._listener: Listener
+        self.prepare: Callable[[Controller], None] = lambda _: None
+        """Called with a controller before it starts."""
         self.make_store: Callable[[], Store] = lambda: Store(directory / "state", may_fail=True)
 
     async def __aenter__(self) -> Self:
@@ -170,6 +172,7 @@ class World:
             own_client = RuntimeClient(f"unix://{self.runtime.path}")
             topology = self._topology or machine(nodes=1, cores=4, threads=1)  # tests may say that it has changed
             self.controller = Controller(self._settings, topology, self._policy, store, own_client, self.log)
+            self.prepare(self.controller)
             await self.controller.start()
             stack.push_async_callback(self.controller.stop)
             self.proxy = proxy = Proxy(

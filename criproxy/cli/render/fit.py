@@ -1,6 +1,5 @@
 """`criproxy fit` on a terminal: yes or no first, then where and why."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,7 +9,7 @@ from criproxy.cli.render import words
 from criproxy.cli.render.answers import notices_of
 from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import HEADING, TROUBLE
-from criproxy.cli.render.topology_words import count
+from criproxy.cli.render.moved import moved_lines
 from criproxy.model.bounded import bounded
 
 Values = dict[str, Any]
@@ -22,8 +21,8 @@ def render(values: Values) -> RenderableType:
     """An answer of the control socket's `fit`."""
     values = bounded(values)
     parts: list[RenderableType] = [*notices_of(values), _answer(values)]
-    parts += _section("Why there", values["why"])
-    parts += _section("Containers that would move", [*_moved(values["moved"])])
+    parts += _section("Why it would run there", values["why"])
+    parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST_MOVED)])
     if values["choice"]:
         parts += render_choices([values["choice"]])
     return Group(*parts)
@@ -44,15 +43,6 @@ def _answer(values: Values) -> Text:
 
 def _nodes(text: str) -> str:
     return f"NUMA node {text}" if text.isdigit() else f"NUMA nodes {text}"
-
-
-def _moved(moved: list[Values]) -> Iterator[str]:
-    for each in moved[:MOST_MOVED]:
-        cpus = f"CPUs {each['from_cpus'] or 'unknown'} → {each['cpus']}"
-        memory = f", memory of {each['from_mems'] or 'unknown'} → {each['mems']}"
-        yield f"{words.short_title(each)}: {cpus}{memory if each['from_mems'] != each['mems'] else ''}"
-    if (more := len(moved) - MOST_MOVED) > 0:
-        yield f"… and {count(more, 'more container')}"
 
 
 def _section(title: str, lines: list[str]) -> list[RenderableType]:

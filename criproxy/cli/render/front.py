@@ -23,9 +23,18 @@ def front_of(values: Values) -> Iterator[Text]:
         yield Text(f"Runtime: {runtime['name']} {runtime['version']} on {runtime['socket'] or 'its socket'}")
     if (configuration := values.get("configuration")) and configuration["hash"]:
         since = words.ago(configuration["loaded"])
-        yield Text(f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago")
+        text = f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago"
+        yield Text(text + _instead_of_file(configuration))
     if counts := values.get("cpu_counts"):
         yield Text(f"Exclusive CPUs: {counts['exclusive']} of {counts['capacity']}; free: {_free(values)}")
+
+
+def _instead_of_file(configuration: Values) -> str:
+    if configuration.get("kept"):
+        return "; KEPT in place of the policy file"
+    if not (trial := configuration.get("try")):
+        return ""
+    return f"; TRIED, goes back in {words.duration(trial['left_s'])} unless kept"
 
 
 def _kubelet(kubelet: Values, started: str) -> Text:
@@ -33,13 +42,13 @@ def _kubelet(kubelet: Values, started: str) -> Text:
     if age_s is None:
         silent_s = words.passed_s(started)
         text = f"Kubelet: no call since criproxy started {words.ago(started)} ago"
-        return Text(f"{text}: it does not go through criproxy", TROUBLE) if silent_s > SILENT_S else Text(text)
+        return Text(f"{text}: it is not connected to criproxy", TROUBLE) if silent_s > SILENT_S else Text(text)
     classes = kubelet["classes"].items()
     parts = [f"{word} {_age(each['last_call_s'])} ago" for word, each in classes if each["last_call_s"] is not None]
     if age_s > SILENT_S:
-        text = f"Kubelet: no call for {_age(age_s)}: it does not run, or does not go through criproxy"
+        text = f"Kubelet: no call for {_age(age_s)}: it is not running, or is not connected to criproxy"
         return Text(f"{text} ({', '.join(parts)})", TROUBLE)
-    return Text(f"Kubelet: goes through criproxy, last call {_age(age_s)} ago ({', '.join(parts)})")
+    return Text(f"Kubelet: connected to criproxy, last call {_age(age_s)} ago ({', '.join(parts)})")
 
 
 def _age(age_s: float) -> str:

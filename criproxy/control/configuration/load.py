@@ -50,6 +50,8 @@ class Configuration:
     """What the file requires but the machine no longer has, with the location in the file."""
     good: GoodFile = field(default_factory=GoodFile)
     """The file to save for the next start; empty unless all of it is in force."""
+    said: GoodFile = field(default_factory=GoodFile)
+    """What the file in force says, also where the machine lacks something; empty without a file."""
     problem: str = ""
     """Why the file of this node is not in force, one line for each mistake; empty if it is."""
     instead: str = ""
@@ -114,8 +116,7 @@ def load_configuration(
         BadFile: the file is invalid, or missing although *required*.
     """
     if config is None and not required and not os.path.lexists(DEFAULT_CONFIG):
-        none = replace(base, policy_name="none", configuration="", apply_all=False, devices=None)
-        return Configuration(NonePolicy(Options()), none, None)
+        return without_file(base)
     from criproxy.config.choice import choose
     from criproxy.config.load import examine
 
@@ -125,6 +126,25 @@ def load_configuration(
         raise BadFile(str(error)) from error
     report = examine(choice, topology, host_reader(base.host_root))
     return _made(report, topology, base, good)
+
+
+def without_file(base: Settings) -> Configuration:
+    """Return the configuration of a node that has never had a policy file: no container is placed."""
+    none = replace(base, policy_name="none", configuration="", apply_all=False, devices=None)
+    return Configuration(NonePolicy(Options()), none, None)
+
+
+def candidate(text: str, source: str, topology: Topology, base: Settings) -> Configuration:
+    """Return the configuration of a file that may come into force, by its *text*. May block.
+
+    Raises:
+        BadFile: the file is invalid, or needs something that the machine does not have.
+    """
+    from criproxy.config.choice import Choice
+    from criproxy.config.load import judge
+
+    report = judge(text, Choice(Path(source), "it was named"), topology, host_reader(base.host_root))
+    return _made(report, topology, base, ())
 
 
 def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topology, base: Settings) -> Configuration:
@@ -142,7 +162,7 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
     why = "no good one is known"
     if good is not None and good.text:
         try:
-            last = _rebuilt(good, topology, base)
+            last = rebuilt(good, topology, base)
         except BadFile as error:
             why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
         else:
@@ -156,7 +176,12 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
     return Configuration(Fallback(), settings, None, problem=str(bad), instead=text)
 
 
-def _rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
+def rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
+    """Return the configuration of a file that was in force before. May block.
+
+    Raises:
+        BadFile: the machine no longer has what it needs.
+    """
     from criproxy.config.choice import Choice
     from criproxy.config.load import judge
 
@@ -192,8 +217,9 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
         configuration=file.digest(),
     )
     policy = CheckedPolicy(policy, common.policy, file.options) if file.external else policy
-    kept = GoodFile() if misfits else _kept(file, report.text or "")  # save only what fits the whole machine
-    return Configuration(policy, settings, file.source, misfits, kept, file_hash=hash_of(report.text or ""))
+    said = _said(file, report.text or "")
+    kept = GoodFile() if misfits else said  # save only what fits the whole machine
+    return Configuration(policy, settings, file.source, misfits, kept, said, file_hash=hash_of(report.text or ""))
 
 
 def hash_of(text: str) -> str:
@@ -201,7 +227,7 @@ def hash_of(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
-def _kept(file: "File", text: str) -> GoodFile:
+def _said(file: "File", text: str) -> GoodFile:
     available = file.options.available_resources.cpu
     cpus = available.cpus if available and available.cgroup else None
     return GoodFile(

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from criproxy.control.context import Context
@@ -18,12 +18,14 @@ from criproxy.control.settings import Settings
 from criproxy.control.sync.resync import NotReady, Resync
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged, Released
+from criproxy.engine.going_back import is_released_by_request
 from criproxy.engine.release import is_settled, outcome_of, successor
 from criproxy.engine.reserved import owned_by_pod
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.node import Node
+from criproxy.model.place import Places
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
@@ -53,6 +55,8 @@ class PolicySwitch:
     """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
     """By pod: CPUs that were exclusive to it when the policy in force, with ``apply: new``, reserved them."""
+    going_back: Places | None = None
+    """Set before the start, if it ends a try: the places of the containers before that."""
     _lifted: LiftedQuotas = field(default_factory=LiftedQuotas)
     _begun: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,7 +81,7 @@ class PolicySwitch:
         else:
             self._resume()
 
-    async def change(self, policy: Policy, settings: Settings) -> Decision:
+    async def change(self, policy: Policy, settings: Settings, back: Places | None = None) -> Decision:
         """Switch to another *policy* and other *settings*; end a release, unless the configuration is unchanged.
 
         If no calls were held before, they are from now on, and the runtime is asked what runs; only then the policy
@@ -86,6 +90,11 @@ class PolicySwitch:
         any case, so that no new container is placed before it. Calls that are held at this moment are decided by the
         policy that is in force when their event is applied: events keep their order, so no call is decided by both.
 
+        Args:
+            policy: the new one.
+            settings: the new ones.
+            back: if a try ends, the places of the containers before it: they return to these, and a release goes on.
+
         Raises:
             PolicyFailed: the policy failed at the running containers; everything is unchanged.
         """
@@ -93,19 +102,25 @@ class PolicySwitch:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
                 await self._discover()
             await self._check_disk()
-            before = LastConfiguration.parse(self._node.configuration)
-            apply_all = settings.apply_all or before.is_undone
-            same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
-            event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
+            event = self.event_for(settings, back)
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
-            self._update_reserved(decision.node, apply_all=apply_all)
+            self._update_reserved(decision.node, apply_all=event.apply_all)
             self.context.state.notify()  # `_idle` may have to deactivate
             if self.active:
                 self.resync.soon()  # the option `adopt` may have changed
             self.changed()
             await self._stored()
             return decision
+
+    def event_for(self, settings: Settings, back: Places | None = None) -> PolicyChanged:
+        """Return the event that brings *settings* into force; *back* as for `change`."""
+        before = LastConfiguration.parse(self._node.configuration)
+        if back is not None:
+            keeps = is_released_by_request(self._node) and not before.is_undone
+            return PolicyChanged(configuration=settings.configuration, keeps_release=keeps, back=back)
+        same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
+        return PolicyChanged(settings.apply_all or before.is_undone, settings.configuration, keeps_release=same)
 
     async def use_devices(self, settings: Settings) -> None:
         """Switch to other *settings* for devices, which do not affect placement; possible during a release, too."""
@@ -163,7 +178,7 @@ class PolicySwitch:
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
             self.changed()
             await self._stored()
-        self.context.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
+        self.context.log.warning("the release has ended: containers are placed", containers=len(decision.node.grants))
         return await self._answer(before, decision.node)
 
     async def undo_later(self) -> dict[str, Any]:
@@ -213,10 +228,8 @@ class PolicySwitch:
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # If the last configuration is unknown, the state is new or was lost: then no container moves.
             known = node.configuration not in ("", settings.configuration)
-            before = LastConfiguration.parse(node.configuration)
-            apply_all = known and (settings.apply_all or before.is_undone)
-            same = before.keeps_release(settings.configuration)
-            event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
+            event = self.event_for(settings, self.going_back)
+            event = event if known else replace(event, apply_all=False)
             self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
     def _update_reserved(self, node: Node, *, apply_all: bool) -> None:

@@ -1,21 +1,30 @@
 """Reloads the policy file while the daemon runs, after SIGHUP or when the file has changed.
 
 A file that cannot be used is logged and changes nothing. Reading and checking happen in a thread; calls continue
-meanwhile.
+meanwhile. While another configuration is tried, or was kept, the policy file counts only if it has changed since then,
+or somebody asks for it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from criproxy.control.configuration.in_place import InPlaceOfFile
 from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
+from criproxy.control.settings import Loaded
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
+from criproxy.model.notices import Values, timestamp
+from criproxy.model.place import Places
 from criproxy.observe.systemd import Notifier
 from criproxy.store.last_good import GoodFile
+
+Noted = Callable[[GoodFile, str, Loaded, str], None]
+"""Receives a file that has come into force, its policy, when that was and how, for its history."""
 
 
 @dataclass(slots=True, repr=False)
@@ -35,8 +44,20 @@ class Reload:
     """Returns the status line for *manager* after a reload."""
     keep: Callable[[GoodFile], None] = lambda _: None
     """Called with the file that has come into force, to save it for the next start."""
+    in_place: InPlaceOfFile | None = None
+    """What is in force in place of the policy file; None: always the policy file."""
+    current: GoodFile = field(default_factory=GoodFile)
+    """What the file in force says."""
+    noted: Noted = lambda *_: None
+    """Called with each configuration that comes into force."""
+    one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a configuration is being brought into force."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: bool = False
+
+    def know(self, in_place: InPlaceOfFile, current: GoodFile, noted: Noted) -> None:
+        """Set what is in place of the policy file and what is in force, and whom to tell of changes, before `run`."""
+        self.in_place, self.current, self.noted = in_place, current, noted
 
     def ask(self) -> None:
         """Reload soon, and report the result even if nothing has changed."""
@@ -56,7 +77,8 @@ class Reload:
             if asked:
                 self.manager.reloading()
             try:
-                ended = await self._once(asked=asked)
+                async with self.one:
+                    ended = await self._once(asked=asked)
             except Exception as error:
                 self._wanted.set()  # the supervision restarts this task after a pause
                 self._failed(f"criproxy failed at the policy file: {error!r}", asked=asked)
@@ -65,12 +87,56 @@ class Reload:
             if asked or ended:
                 self.manager.ready(self.status())
 
+    async def command(self, _: Mapping[str, Any]) -> Values:
+        """Answer ``criproxy reload``: bring the policy file into force, in place of what is tried or was kept.
+
+        Raises:
+            CriproxyError: the file cannot be used, so that everything is as before.
+        """
+        async with self.one:
+            self.manager.reloading()
+            try:
+                await self._once(asked=True)
+            finally:
+                self.manager.ready(self.status())
+        if problem := self.context.in_force.problem:
+            raise CriproxyError(f"{problem}; {self.context.in_force.instead}")
+        return self.answer()
+
+    def answer(self) -> Values:
+        """Return what is in force, for the answers of ``criproxy reload``."""
+        loaded, trial = self.context.in_force.loaded, self.context.in_force.trial
+        until = timestamp(trial.until_s) if trial and trial.until_s else None
+        values = {"policy": self.context.settings.policy_name, "file": loaded.file, "hash": loaded.hash}
+        return {**values, "until": until, "kept": trial is not None and until is None}
+
+    async def bring(self, new: Configuration, *, how: str, back: Places | None = None) -> int:
+        """Bring *new*, which is not the policy file, into force, and return the number of containers that move.
+
+        Raises:
+            PolicyFailed: the policy failed at the running containers; everything is unchanged.
+        """
+        decision = await self.policy_switch.change(new.policy, new.settings, back)
+        self._now_in_force(new, how)
+        new.log_to(self.context.log)
+        self.manager.status(self.status())
+        return len(decision.updates)
+
+    def hash_of_file(self) -> str:
+        """Return the hash of the policy file as it is now; empty if it cannot be used. May block."""
+        try:
+            return self._load().file_hash
+        except CriproxyError:
+            return ""
+
     async def _once(self, *, asked: bool) -> bool:
         """Read the file and bring it into force; return whether the result is to be reported."""
         try:
             new = await asyncio.to_thread(self._load)
         except CriproxyError as error:
             return self._failed(str(error), asked=asked)
+        if self.in_place and self.in_place.hides(new) and not asked:
+            return self._is_well_again()
         problem = self.context.in_force.problem
         same = new.settings.configuration == self.context.settings.configuration
         if same and self.context.settings.policy_name != FALLBACK:
@@ -86,8 +152,9 @@ class Reload:
         return await self._use(new)
 
     async def _use(self, new: Configuration) -> bool:
+        back = self.in_place.places_for(new) if self.in_place else None
         try:
-            decision = await self.policy_switch.change(new.policy, new.settings)
+            decision = await self.policy_switch.change(new.policy, new.settings, back)
         except CriproxyError as error:
             return self._failed(f"{new.source}: {error}", asked=True)
         self._now_in_force(new)
@@ -102,15 +169,28 @@ class Reload:
         await self.policy_switch.use_devices(new.settings)
         self._now_in_force(new)
         self.context.counters.reloads_ok += 1
-        self.context.log.info("devices.plugin reloaded: it concerns no container's place", file=str(new.source))
+        self.context.log.info("devices.plugin reloaded: no container moves", file=str(new.source))
         return True
 
-    def _now_in_force(self, new: Configuration) -> None:
-        self.had_file |= new.source is not None
-        self.context.in_force.problem = None
-        self.context.in_force.instead = ""
-        self.context.in_force.loaded = new.loaded(self.context.in_force.loaded)
-        self.keep(new.good)
+    def _now_in_force(self, new: Configuration, how: str = "file") -> None:
+        in_force, before = self.context.in_force, self.context.in_force.loaded
+        self.current = new.said
+        in_force.loaded = new.loaded(before)
+        if in_force.loaded is not before:
+            self.noted(new.said, new.settings.policy_name, in_force.loaded, how)
+        if how == "file":
+            self.had_file |= new.source is not None
+            self._is_well_again()
+            self.keep(new.good)
+            if self.in_place:
+                self.in_place.clear()
+
+    def _is_well_again(self) -> bool:
+        """Forget that the policy file could not be used; return whether it could not."""
+        in_force = self.context.in_force
+        was_bad = in_force.problem is not None
+        in_force.problem, in_force.instead = None, ""
+        return was_bad
 
     def _failed(self, error: str, *, asked: bool) -> bool:
         """Log why the configuration stays as it was: once for each reason, or whenever a reload was requested."""
@@ -124,7 +204,8 @@ class Reload:
 
     def _load(self) -> Configuration:
         node, settings = self.context.state.node, self.context.settings
-        good = (settings.configuration,)  # CPUs that the machine has lost since then do not make it a bad file
+        former = [tried.before.configuration] if self.in_place and (tried := self.in_place.tried) else []
+        good = (settings.configuration, *former)  # CPUs that the machine has lost since then do not make it a bad file
         return load_configuration(self.config, node.topology, settings, required=self.had_file, good=good)
 
 

@@ -300,13 +300,18 @@ class NodeState:
     def _step(self, node: Node, job: _Job) -> Decision:
         """Return the decision about the event of *job*; what has already happened counts even if the policy fails."""
         event = job.event
-        if self.bypassed:
+        if self.bypassed and not _goes_back(event):
             return replace(step(node, _bypassed(event), Fallback(options_of(self.policy))), in_bypass=True)
         asked = job.policy or self.policy
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self._persister.error is not None:  # no new exclusive CPUs that cannot be stored
             return step(node, event, Fallback(options_of(asked)))
         return job.guarded.step(node, event, asked, is_new=job.policy is not None)
+
+
+def _goes_back(event: Event) -> bool:
+    """Whether *event* ends a try: that ends the bypass, too, and the former policy decides."""
+    return isinstance(event, PolicyChanged) and event.back is not None
 
 
 def _bypassed(event: Event) -> Event:

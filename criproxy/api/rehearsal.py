@@ -1,0 +1,74 @@
+"""The command `reload-dry-run` of the control socket: what a policy file would do if it came into force now."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from criproxy.control.configuration.load import BadFile, Configuration, candidate, hash_of
+from criproxy.control.configuration.reload import Reload
+from criproxy.control.configuration.try_out import plugin_of, read_file
+from criproxy.control.controller import Controller
+from criproxy.control.settings import Settings
+from criproxy.engine.rehearsal import rehearse
+from criproxy.errors import CriproxyError
+from criproxy.model.node import Node
+from criproxy.model.notices import Values
+from criproxy.observe.control_socket import Encoded
+from criproxy.store.last_good import GoodFile
+from criproxy.views import rehearsal
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsals:
+    """Answers the command; the node, the configuration and the disk stay as they are."""
+
+    controller: Controller
+    reload: Reload
+
+    async def command(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy reload --dry-run``: arguments ``text`` and ``source`` of the file.
+
+        Raises:
+            UsageError: an argument is wrong.
+            CriproxyError: the policy failed at the running containers.
+        """
+        text, source = read_file(arguments)
+        context = self.controller.context
+        return await asyncio.to_thread(self._answer, text, source, context.state.node, context.settings)
+
+    def _answer(self, text: str, source: str, node: Node, settings: Settings) -> Encoded:
+        head: Values = {"file": source, "hash": hash_of(text), "mistakes": [], "policy": "", "apply": "", "same": False}
+        try:
+            new = candidate(text, source, node.topology, settings)
+        except BadFile as error:
+            return _encoded({**head, "accepted": False, **rehearsal.NOTHING, "mistakes": str(error).splitlines()})
+        apply = "all" if new.settings.apply_all else "new"
+        head |= {"accepted": True, "policy": new.settings.policy_name, "apply": apply}
+        if new.settings.configuration == settings.configuration:
+            changes = list(self._changes(new, text, settings))
+            return _encoded({**head, **rehearsal.NOTHING, "same": not changes, "changes": changes})
+        event = self.controller.policy_switch.event_for(new.settings)
+        try:
+            values = rehearsal.to_values(rehearse(node, new.policy, event))
+        except Exception as error:  # the policy may be an external one
+            raise CriproxyError(f"{source}: the policy failed at the running containers: {error!r}") from error
+        return _encoded({**head, **values, "changes": list(self._changes(new, text, settings))})
+
+    def _changes(self, new: Configuration, text: str, settings: Settings) -> Iterator[str]:
+        """Yield one sentence for each change beside the places of containers."""
+        if new.settings.policy_name != settings.policy_name:
+            yield f"policy: {settings.policy_name or 'none'} → {new.settings.policy_name}"
+        for name, word in (("on_error", "onError"), ("adopt", "adopt")):
+            old, value = getattr(settings, name).value, getattr(new.settings, name).value
+            if old != value:
+                yield f"{word}: {old} → {value}"
+        if new.settings.devices != settings.devices:
+            yield "devices: other rules for containers that are created from then on"
+        if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
+            yield "devices.plugin: criproxy device-plugin reads it only from the policy file, so it cannot be tried"
+
+
+def _encoded(values: Values) -> Encoded:
+    return Encoded(json.dumps(values).encode())

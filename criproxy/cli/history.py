@@ -1,0 +1,63 @@
+"""``criproxy history config``: the last configurations that were in effect on this node."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from criproxy.cli.daemon_queries import state_dir_option
+from criproxy.cli.render.lines import print_lines
+from criproxy.errors import CriproxyError
+from criproxy.model.bounded import bounded, bounded_text
+from criproxy.model.notices import timestamp
+from criproxy.store.configurations import MOST, InForceOnce, read_all
+
+HOW = {
+    "file": "policy file",
+    "tried": "tried",
+    "kept": "kept in place of the policy file",
+    "back": "back after a try",
+}
+
+
+@click.command(short_help="Show the configurations that were in effect on this node.")
+@click.argument("what", type=click.Choice(["config"]))
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@state_dir_option("The daemon's state on disk.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(what: str, number: int | None, state_dir: Path, output: str) -> None:
+    """List the last ten configurations that were in effect on this node, newest last, or print configuration NUMBER.
+
+    The list says when each of them came into effect and how, and its hash, which is the beginning of the file's SHA-256
+    digest. With NUMBER, the command prints exactly that policy file, so that you can write it to a file and bring it
+    back. It reads the state directory, and does not need the daemon.
+    """
+    found = read_all(state_dir)
+    if number is not None:
+        chosen = next((each for each in found if each.number == number), None)
+        if chosen is None:
+            known = f"there are {found[0].number} to {found[-1].number}" if found else "there is none"
+            raise CriproxyError(f"no configuration has the number {number}: {known} in {state_dir}")
+        click.echo(json.dumps(asdict(chosen))) if output == "json" else click.echo(chosen.text, nl=False)
+    elif output == "json":
+        listed = [{name: value for name, value in asdict(each).items() if name != "text"} for each in found]
+        click.echo(json.dumps({"configurations": listed}))
+    elif not found:
+        print_lines(bounded_text(f"No configuration was in effect yet, as far as {state_dir} says."))
+    else:
+        _show(found)
+
+
+def _show(found: list[InForceOnce]) -> None:
+    from rich.table import Table
+
+    from criproxy.cli.render.console import HEADING, show
+
+    table = Table(box=None, pad_edge=False, header_style=HEADING)
+    for heading in ("NUMBER", "SINCE", "HOW", "HASH", "POLICY", "FILE"):
+        table.add_column(heading)
+    for each in bounded([asdict(one) | {"text": ""} for one in found[-MOST:]]):
+        since, how = f"{timestamp(each['at_s'])[:19]}Z", HOW.get(each["how"], each["how"])
+        table.add_row(str(each["number"]), since, how, each["hash"], each["policy"], each["source"])
+    show(table)

@@ -1,0 +1,109 @@
+"""``criproxy reload``: reads the policy file again; shows, tries and keeps another one."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from criproxy.cli.client import ask
+from criproxy.cli.daemon_queries import control_socket_option
+from criproxy.cli.path_type import PathOption
+from criproxy.cli.render.lines import print_lines
+from criproxy.cli.unit_types import Duration
+from criproxy.errors import CriproxyError
+from criproxy.model.bounded import bounded
+
+TIMEOUT_S = 60.0
+"""The daemon may need 5 s to find out what runs, and seconds to place a thousand containers."""
+MAX_BYTES = 900_000
+"""What fits into one request to the daemon, as JSON."""
+
+Values = dict[str, Any]
+
+
+@click.command(short_help="Read the policy file again, or try another one that goes back by itself.")
+@click.argument("file", required=False, type=PathOption(), metavar="[FILE|DIR]")
+@click.option("--dry-run", is_flag=True, help="Show what FILE would do, and change nothing.")
+@click.option(
+    *("--try", "time_s"),
+    type=Duration(),
+    metavar="DURATION",
+    help="Bring FILE into effect for this long, such as 10m; then the former configuration comes back.",
+)
+@click.option("--keep", is_flag=True, help="Let the configuration stay that is being tried.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@control_socket_option
+def command(
+    *, file: Path | None, dry_run: bool, time_s: float | None, keep: bool, output: str, control_socket: str
+) -> None:
+    """Let the daemon read its policy file again, or show, try or keep another policy file.
+
+    Without an option, the daemon reads its policy file immediately, as with 'systemctl reload'. This also ends a try.
+
+    --dry-run FILE shows which containers would move if FILE came into effect now, and for which containers it would
+    have no place. --try DURATION FILE brings FILE into effect. Unless you run 'criproxy reload --keep' in time, the
+    former configuration comes back by itself, and the containers return to their former places, even if criproxy is
+    restarted in the meantime. The policy file itself is never changed.
+
+    Exit status: 0 success (--dry-run: every container would have a place), 1 the daemon rejects the file or cannot do
+    it (--dry-run: or a container would have no place), 2 a usage error.
+    """
+    named = [name for name, given in (("--dry-run", dry_run), ("--try", time_s is not None), ("--keep", keep)) if given]
+    if len(named) > 1:
+        raise click.UsageError(f"{named[0]} and {named[1]} exclude each other")
+    if (file is not None) != (dry_run or time_s is not None):
+        raise click.UsageError("FILE is for --dry-run and --try" if file else f"{named[0]} needs a FILE")
+    if file is None:
+        values = ask(control_socket, "reload-keep" if keep else "reload", {}, TIMEOUT_S)
+    elif dry_run:
+        values = ask(control_socket, "reload-dry-run", _read(file), TIMEOUT_S)
+    else:
+        values = ask(control_socket, "reload-try", {**_read(file), "time_s": time_s}, TIMEOUT_S)
+    _show(values, output, dry_run=dry_run)
+    raise SystemExit(int(dry_run and not (values["accepted"] and not values["refused"])))
+
+
+def _read(path: Path) -> Values:
+    """Return the text of a policy file, and where it is, as the daemon takes them.
+
+    Raises:
+        CriproxyError: it cannot be read, or others than root could change it.
+    """
+    from criproxy.config.choice import choose
+    from criproxy.config.files import read_text
+
+    file = choose(Path(os.path.abspath(path)), os.uname().nodename).file  # noqa: PTH100 (resolve() follows links)
+    text, mistakes = read_text(file)
+    if text is None or mistakes:
+        raise CriproxyError("\n".join(mistake.located(file) for mistake in mistakes))
+    values = {"text": text, "source": str(file)}
+    if len(json.dumps(values)) > MAX_BYTES:
+        raise CriproxyError(f"{file} is too large to be sent to the daemon: make it the policy file instead")
+    return values
+
+
+def _show(values: Values, output: str, *, dry_run: bool) -> None:
+    if output == "json":
+        click.echo(json.dumps(values))
+    elif dry_run:
+        from criproxy.cli.render.console import show
+        from criproxy.cli.render.rehearsal import render
+
+        show(render(values))
+    else:
+        print_lines(_sentence(bounded(values)))
+
+
+def _sentence(values: Values) -> str:
+    what = f"{values['file']}, hash {values['hash']}, policy {values['policy']}"
+    if not values["hash"]:
+        return "In effect: no policy file, so no container is placed."
+    if values["until"]:
+        moved = f"; {values['moved']} containers move" if values.get("moved") else ""
+        until = f"until {values['until'][:19]}Z{moved}. 'criproxy reload --keep' lets it stay"
+        return f"Being tried: {what}, {until}, 'criproxy reload' ends it."
+    if values["kept"]:
+        return f"Kept: {what}. The policy file says something else: write this configuration there, too."
+    return f"In effect: {what}."

@@ -1,0 +1,93 @@
+"""Which configuration a start uses: the policy file, or what is tried or was kept in its place.
+
+A start is no event: what was tried goes on for the rest of its time, and ends at once if that has passed.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from criproxy.control.configuration.load import BadFile, Configuration, rebuilt
+from criproxy.control.settings import Settings
+from criproxy.model.place import Places
+from criproxy.model.topology import Topology
+from criproxy.observe.logger import Log
+from criproxy.store.tried import Tried
+
+Instead = Callable[[BadFile], Configuration]
+"""Returns the configuration that is in force in place of a bad policy file."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtStart:
+    """What a start uses."""
+
+    configuration: Configuration
+    tried: Tried | None = None
+    """If it is not the policy file that is in force: what is in its place."""
+    back: Places | None = None
+    """If a try has ended: where containers return to."""
+
+
+def at_start(
+    found: Configuration | BadFile, tried: Tried | None, topology: Topology, base: Settings, instead: Instead, log: Log
+) -> AtStart:
+    """Choose between the policy file and what is in its place. May block.
+
+    Args:
+        found: the policy file.
+        tried: what the last run has left in its place.
+        topology: the machine.
+        base: settings that files do not set.
+        instead: for a bad policy file.
+        log: receives a line about what becomes of *tried*.
+    """
+    if tried is None:
+        return AtStart(_usable(found, instead))
+    if isinstance(found, Configuration) and found.file_hash != tried.file_hash:
+        log.warning(
+            "the policy file has changed: it is in effect, and no longer what was tried", file=str(found.source)
+        )
+        return AtStart(found, back=_places(tried, found))
+    if tried.is_kept or tried.until_s > time.time():
+        try:
+            return AtStart(_in_place(tried, found, topology, base), tried)
+        except BadFile as error:
+            wrong = {"file": tried.good.source, "mistake": str(error)}
+            log.warning("what was tried cannot be used any more: the former configuration is back", **wrong)
+    else:
+        log.warning("the time of the try is over: the former configuration is back", tried=tried.good.source)
+    return _ended(tried, found, topology, base, instead)
+
+
+def _ended(
+    tried: Tried, found: Configuration | BadFile, topology: Topology, base: Settings, instead: Instead
+) -> AtStart:
+    """Return what was in force before *tried*."""
+    if tried.before_kept:
+        kept = Tried(good=tried.before, file_hash=tried.file_hash, begun_s=tried.begun_s)
+        try:
+            return AtStart(_in_place(kept, found, topology, base), kept, tried.places)
+        except BadFile:
+            pass  # then the policy file
+    usable = _usable(found, instead)
+    return AtStart(usable, back=_places(tried, usable))
+
+
+def _usable(found: Configuration | BadFile, instead: Instead) -> Configuration:
+    return instead(found) if isinstance(found, BadFile) else found
+
+
+def _places(tried: Tried, new: Configuration) -> Places | None:
+    """Return where containers return to under *new*; None if it is not what was in force before *tried*."""
+    is_former = not tried.is_kept and new.settings.configuration == tried.before.configuration
+    return tried.places if is_former else None
+
+
+def _in_place(tried: Tried, found: Configuration | BadFile, topology: Topology, base: Settings) -> Configuration:
+    """Return the configuration *tried*; raise BadFile if the machine no longer has what it needs."""
+    new = rebuilt(tried.good, topology, base)
+    if not isinstance(found, BadFile):
+        return new
+    how = "was kept" if tried.is_kept else "is being tried"
+    return replace(new, problem=str(found), instead=f"{tried.good.source}, which {how}, is in effect")

@@ -1,0 +1,121 @@
+"""Returns containers to the places that they had before a configuration was tried, when the former one comes back.
+
+A container that was there before returns, whatever the tried configuration did with it. One that came meanwhile stays
+where it is, as after every change that applies to new containers, unless it runs on CPUs that a returning container
+owned. Then the former policy places it, as it does with containers that were resized.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from criproxy.engine.keeping import Keeping
+from criproxy.engine.release import BY_NONE
+from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.entries import with_entries, without
+from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.node import Node
+from criproxy.model.place import Place, Places
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, ContainerState
+
+
+def is_released_by_request(node: Node) -> bool:
+    """Whether somebody has released the node, so that no configuration may place its containers."""
+    return node.released not in ("", BY_NONE)
+
+
+Unfit = tuple[Container, str]
+"""A container for which the policy has no place, and its sentence."""
+_NOWHERE = Grant(NO_CPUS, frozenset())
+
+
+def as_before_try(
+    node: Node, places: Places, policy: Keeping, *, was_released: bool = False
+) -> tuple[Node, tuple[Unfit, ...]]:
+    """Return the node with its containers on their *places*, and those for which the former *policy* has no place.
+
+    Containers that criproxy must not update stay where they are, and nobody gets CPUs on which they run. Memory stays
+    where it is, because no change of the policy moves it, except that a release, *was_released*, has unpinned it.
+    """
+    movable = [each for each in node.containers.values() if _may_move(node, each)]
+    barred = node.watched_cpus | _owned(node.grants[key] for key in _staying(node))
+    back = {
+        each.key: _returned(places[each.life], None if was_released else node.grants.get(each.key))
+        for each in movable
+        if each.life in places and _is_free(places[each.life], node.topology, barred)
+    }
+    owned = _owned(back.values())
+    in_the_way = [each.key for each in movable if each.key not in back and _owns(node.grants.get(each.key)) & owned]
+    after = node.replace(grants=with_entries(without(node.grants, in_the_way), back))
+    if after.grants == node.grants:
+        return node, ()
+    after = after.replace(kept={}) if after.kept else after
+    resized = [each for each in movable if each.key in back and places[each.life].cpu_milli != each.cpu_milli]
+    here = [
+        each for each in movable if each.key not in back and (now := node.grants.get(each.key)) and now.cpus & owned
+    ]
+    placed = [*resized, *here]
+    after, refused = _placed(after, placed, policy, {**node.grants, **back})
+    then = _owned(place.grant for place in places.values())
+    had, has = node.exclusive_cpus, after.exclusive_cpus
+    return policy.reshared(after, (had ^ has) | (then ^ has)), refused
+
+
+def with_former_places(node: Node, places: Places) -> Node:
+    """Return a released node whose containers have their *places* from before a try when the release ends."""
+    back = {key: places[c.life].grant for key in node.former if (c := node.containers.get(key)) and c.life in places}
+    owned = _owned(back.values())
+    others = {key: _shared(grant, owned) for key, grant in node.former.items() if key not in back}
+    return node.replace(former={**others, **back})
+
+
+def _may_move(node: Node, container: Container) -> bool:
+    return container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key))
+
+
+def _staying(node: Node) -> list[str]:
+    return [key for key in node.grants if key in node.containers and node.containers[key].stays]
+
+
+def _returned(place: Place, now: Grant | None) -> Grant:
+    """Return the grant of *place*, with the memory of *now* if that is given."""
+    return place.grant.with_memory_of(now) if now else place.grant
+
+
+def _is_free(place: Place, topology: Topology, barred: CpuSet) -> bool:
+    """Whether the CPUs of *place* exist, and nobody who stays is on those that it owned."""
+    mems = place.grant.mems | place.grant.home_mems
+    exists = place.grant.cpus | place.grant.exclusive <= topology.cpus and (not mems or mems <= topology.mems)
+    return exists and not place.grant.exclusive & barred
+
+
+def _placed(
+    node: Node, chosen: Iterable[Container], policy: Keeping, memory: Mapping[str, Grant]
+) -> tuple[Node, tuple[Unfit, ...]]:
+    """Return the node with the *chosen* containers placed by *policy*, and those that it refuses.
+
+    The memory of each container stays where it is according to *memory*, or where the kernel has put it.
+    """
+    refused = list[Unfit]()
+    for container in chosen:
+        try:
+            layout = policy.place(node, container)
+        except Refused as error:
+            refused.append((container, str(error)))
+        else:
+            grants = {key: grant.with_memory_of(memory.get(key, _NOWHERE)) for key, grant in layout.grants.items()}
+            node = node.replace(grants=grants, kept=layout.kept)
+    return node, tuple(refused)
+
+
+def _shared(grant: Grant, owned: CpuSet) -> Grant:
+    return replace(grant, exclusive=NO_CPUS) if grant.exclusive & owned else grant
+
+
+def _owns(grant: Grant | None) -> CpuSet:
+    return grant.exclusive if grant else NO_CPUS
+
+
+def _owned(grants: Iterable[Grant]) -> CpuSet:
+    return NO_CPUS.union(*(grant.exclusive for grant in grants))

@@ -1,0 +1,71 @@
+"""A configuration that is in force in place of the policy file: tried until a time, or kept.
+
+It is a file beside the database, so that a restart goes on with the try, or ends it. A criproxy that does not know it
+leaves it alone, and uses the policy file.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from criproxy.model.place import Places
+from criproxy.model.plain import from_plain, to_plain
+from criproxy.store.directory import why_refused
+from criproxy.store.last_good import GoodFile
+from criproxy.store.whole_file import remove, write_whole
+
+NAME = "tried.json"
+MAX_BYTES = 64 << 20
+"""Two policy files, escaped, and the places of ten thousand containers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """The configuration, what comes back when its time is over, and where the containers were before."""
+
+    good: GoodFile
+    """The configuration that is in force."""
+    file_hash: str = ""
+    """`Configuration.file_hash` of the policy file that is not in force meanwhile; empty if it cannot be used."""
+    begun_s: float = 0.0
+    """When it came into force, in seconds since the epoch."""
+    until_s: float = 0.0
+    """When the former configuration comes back, in seconds since the epoch; 0: it does not, because it was kept."""
+    before: GoodFile = field(default_factory=GoodFile)
+    """The configuration that comes back; empty if there was no policy file."""
+    before_kept: bool = False
+    """Whether that was itself kept in place of the policy file."""
+    places: Places = field(default_factory=dict)
+    """Where the containers were under it."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it stays until the policy file changes."""
+        return not self.until_s
+
+    def kept(self) -> "Tried":
+        """The same configuration, which stays."""
+        return Tried(good=self.good, file_hash=self.file_hash, begun_s=self.begun_s)
+
+
+def read_tried(state_dir: Path) -> Tried | None:
+    """The configuration in place of the policy file; None if there is none, or it cannot be read. Blocks."""
+    try:
+        if why_refused(state_dir):
+            return None
+        with (state_dir / NAME).open("rb") as stream:
+            return from_plain(Tried, json.loads(stream.read(MAX_BYTES)))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def write_tried(state_dir: Path, tried: Tried | None) -> None:
+    """Keep *tried*, whole or not at all; None removes the former one. Blocks.
+
+    Raises:
+        OSError: the disk fails, or the directory is not criproxy's own; what was kept before is still there.
+    """
+    if tried is None:
+        remove(state_dir, NAME)
+    else:
+        write_whole(state_dir, NAME, json.dumps(to_plain(tried)))

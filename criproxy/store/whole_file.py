@@ -1,0 +1,53 @@
+"""Writes files that only root and criproxy read: whole or not at all, and on the disk when that returns."""
+
+import os
+from contextlib import suppress
+from errno import EPERM
+from pathlib import Path
+
+from criproxy.store.directory import why_refused
+
+MODE = 0o600
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def write_whole(directory: Path, name: str, text: str) -> None:
+    """Write the file *name* with *text* in *directory*, in place of a former one. Blocks.
+
+    Raises:
+        OSError: the disk fails, or the directory is not criproxy's own; what was there before is still there.
+    """
+    check_own(directory)
+    new = directory / f"{name}.new"
+    try:
+        with os.fdopen(os.open(new, _FLAGS, MODE), "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(directory / name)
+        _sync(directory)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def remove(directory: Path, name: str) -> None:
+    """Remove the file *name* of *directory*, if it is there, for good: also after a crash. Blocks; raises OSError."""
+    if os.path.lexists(directory / name):
+        (directory / name).unlink()
+        _sync(directory)
+
+
+def check_own(directory: Path) -> None:
+    """Raise OSError unless *directory* is one that only criproxy and root can write."""
+    if reason := why_refused(directory):
+        raise OSError(EPERM, f"its directory {reason}")
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

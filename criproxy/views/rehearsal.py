@@ -1,0 +1,20 @@
+"""What a configuration would do, as values that JSON can say: `criproxy reload --dry-run`; docs/rollout.md."""
+
+from criproxy.engine.rehearsal import Rehearsal
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.notices import Values
+from criproxy.views.moved import identity, moved
+
+NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
+"""What a file does that cannot come into force."""
+
+
+def to_values(found: Rehearsal) -> Values:
+    """Who would move, who would have no place, and which CPUs would be exclusive then."""
+    after = found.decision.node
+    return {
+        "ends_release": bool(found.before.released and not after.released),
+        "exclusive_cpus": format_cpuset(after.exclusive_cpus),
+        "moved": list(moved(found.before, found.decision)),
+        "refused": [{**identity(container), "text": text} for container, text in found.refused],
+    }

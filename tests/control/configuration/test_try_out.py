@@ -1,0 +1,528 @@
+"""A configuration is tried: it goes back by itself in time, also over a restart, and containers are where they were."""
+
+import asyncio
+import stat
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.configuration import try_out as module
+from criproxy.control.configuration.last_good import PolicyFileKeeper
+from criproxy.control.configuration.load import BadFile, Configuration, load_configuration
+from criproxy.control.configuration.reload import Reload
+from criproxy.control.configuration.try_out import TryOut
+from criproxy.control.controller import Controller
+from criproxy.control.settings import OnError
+from criproxy.daemon.options import Options
+from criproxy.daemon.start import _chosen, _with_tries
+from criproxy.errors import CriproxyError, StoreError, UsageError
+from criproxy.model.notices import Values
+from criproxy.observe.bypass import BypassMode
+from criproxy.observe.systemd import Notifier
+from criproxy.simulate.machines import machine
+from criproxy.store import tried as tried_file
+from criproxy.store.configurations import read_all
+from criproxy.store.last_good import read_good
+from criproxy.store.store import Store
+from criproxy.store.tried import read_tried
+from tests.control.world import FAST, World, owner, sharer, situation
+
+LIMIT_S = 60.0
+FOUR = machine(nodes=1, cores=4, threads=1)
+STATIC = 'policy: static\nreservedCpus: "0"\n'
+MOVES = 'policy: static\nreservedCpus: "0-1"\napply: all\n'
+LONG_S = 3600.0
+SHORT_S = 0.05
+
+
+class Node:
+    """A criproxy that starts, stops and tries configurations as the daemon does."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.file = directory, directory / "policy.yaml"
+        self.file.write_text(STATIC)
+        self.world = World(directory)
+        self.world.make_store = self._store
+        self.world.prepare = self._prepare
+        socket = f"unix://{directory}/not-used.sock"
+        self._options = Options(
+            config=self.file,
+            listen=socket,
+            runtime_endpoint=socket,
+            image_listen=None,
+            image_endpoint=None,
+            state_dir=self.state,
+            host_root=directory,
+            http=None,
+            control_socket=socket,
+            trace_calls=(),
+        )
+        self.reload: Reload
+        self.try_out: TryOut
+
+    @property
+    def state(self) -> Path:
+        """The state directory."""
+        return self.directory / "state"
+
+    def _found(self) -> Configuration | BadFile:
+        try:
+            return load_configuration(self.file, FOUR, replace(FAST, host_root=self.directory), required=True)
+        except BadFile as error:
+            return error
+
+    def _store(self) -> Store:
+        store = Store(self.state, may_fail=True)
+        self._begun = _chosen(self._options, FOUR, self._found(), store)
+        self.world._policy = self._begun.configuration.policy
+        self.world._settings = replace(
+            FAST,
+            **{
+                name: getattr(self._begun.configuration.settings, name)
+                for name in ("policy_name", "on_error", "adopt", "apply_all", "devices", "configuration")
+            },
+            host_root=self.directory,
+        )
+        return store
+
+    def _prepare(self, controller: Controller) -> None:
+        controller.context.in_force.loaded = self._begun.configuration.loaded()
+        controller.policy_switch.going_back = self._begun.back
+
+    async def begun(self) -> None:
+        """Begin what the daemon begins beside the controller."""
+        controller = self.world.controller
+        keeping = PolicyFileKeeper(self.state, self.world.log)
+        controller.context.tasks.forever("keep the policy file", keeping.run)
+        keeping.keep(self._begun.configuration.good)
+        switch = controller.policy_switch
+        self.reload = Reload(self.file, True, controller.context, switch, Notifier({}), str, keeping.keep)
+        self.try_out = await _with_tries(self.reload, self._options, controller, self._begun)
+        controller.context.tasks.forever("reload", self.reload.run)
+        async with asyncio.timeout(LIMIT_S):
+            await self.world.until(
+                lambda: self.world.controller.node.configuration == controller.context.settings.configuration
+            )
+
+    async def restart(self, between: str = "") -> None:
+        """Stop and start criproxy; *between*: what the policy file says meanwhile."""
+        await self.world.stop_criproxy()
+        if between:
+            self.file.write_text(between)
+        await self.world.start_criproxy()
+        await self.begun()
+
+    async def tries(self, text: str, time_s: float = LONG_S) -> Values:
+        """Try a configuration."""
+        return await self.try_out.begin({"text": text, "source": "/root/new.yaml", "time_s": time_s})
+
+    async def is_back(self) -> None:
+        """Wait until the former configuration is in force and the disk knows it."""
+        async with asyncio.timeout(LIMIT_S):
+            await self.world.poll(lambda: self.trial is None and not (self.state / tried_file.NAME).exists())
+
+    async def at(self, container: str, cpus: str) -> None:
+        """Wait until a container runs on these CPUs."""
+        async with asyncio.timeout(LIMIT_S):
+            await self.world.poll(lambda: self.world.cpus(container) == cpus)
+
+    @property
+    def trial(self) -> object:
+        """What is in place of the policy file."""
+        return self.world.controller.context.in_force.trial
+
+    @property
+    def hash(self) -> str:
+        """The hash of what is in force."""
+        return self.world.controller.context.in_force.loaded.hash
+
+    def kinds(self) -> list[str]:
+        """The kinds of notices."""
+        return [notice.kind for notice in situation(self.world.controller).notices]
+
+
+@pytest.fixture
+async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    """One with the static policy."""
+    monkeypatch.setattr(module, "SHORTEST_S", 0.01)
+    made = Node(tmp_path)
+    async with made.world:
+        await made.begun()
+        yield made
+        failures = made.world.controller.context.failures
+        assert failures.counts["watcher"] == failures.counts["background"] == 0
+
+
+async def two(node: Node) -> tuple[str, str]:
+    """An owner on CPU 1, and a container that shares the others."""
+    first, web = await node.world.run(owner("first")), await node.world.run(sharer("web"))
+    assert (node.world.cpus(first), node.world.cpus(web)) == ("1", "0,2-3")
+    return first, web
+
+
+async def test_it_goes_back_in_time(node: Node) -> None:
+    """Who was moved by the try is where it was; the configuration, its hash and the last good file are the former."""
+    first, web = await two(node)
+    before, hash_before = node.world.controller.node.grants, node.hash
+
+    answer = await node.tries(MOVES, 0.5)
+
+    assert (answer["file"], answer["policy"], answer["moved"]) == ("/root/new.yaml", "static", 2)
+    assert node.hash == answer["hash"] != hash_before
+    await node.at(first, "2")
+    assert "try" in node.kinds()
+    await node.is_back()
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+    assert (node.world.controller.node.grants, node.hash) == (before, hash_before)
+    assert node.world.controller.node.configuration == node.world.controller.context.settings.configuration
+    good = read_good(node.state)
+    assert good is not None
+    assert good.text == STATIC
+    assert "the time of the try is over: the former configuration is back" in node.world.log.events()
+
+
+async def test_it_is_kept(node: Node) -> None:
+    """It stays over a restart until the policy file changes, and the difference is a problem until then."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    answer = await node.try_out.keep({})
+
+    assert (answer["kept"], answer["until"]) == (True, None)
+    await node.at(first, "2")
+    await node.restart()
+    await node.at(first, "2")
+    assert "config-kept" in node.kinds()
+    with pytest.raises(CriproxyError, match="is already kept"):
+        await node.try_out.keep({})
+
+    node.file.write_text(MOVES)
+    node.reload.file_changed()
+
+    await node.is_back()
+    assert node.kinds() == []
+    assert node.world.cpus(first) == "2"
+    history = ["file", "tried", "kept", "file"]
+    await node.world.poll(lambda: [each.how for each in read_all(node.state)] == history)
+
+
+async def test_a_restart_goes_on_with_it(node: Node) -> None:
+    """What is left of the time is what was left, and then it goes back."""
+    first, _ = await two(node)
+    await node.tries(MOVES, 1.5)
+    await node.at(first, "2")
+    begun = read_tried(node.state)
+
+    await node.restart()
+
+    assert read_tried(node.state) == begun
+    assert node.world.cpus(first) == "2"
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_its_time_passes_while_criproxy_is_stopped(node: Node) -> None:
+    """The start goes back, and everybody is where they were."""
+    first, web = await two(node)
+    before = node.world.controller.node.grants
+    await node.tries(MOVES, SHORT_S)
+    node.try_out._left_s = LONG_S  # this run does not end it
+    await node.at(first, "2")
+    await node.world.stop_criproxy()
+    await node.world.poll(lambda: (found := read_tried(node.state)) is not None and found.until_s < time.time())
+
+    await node.world.start_criproxy()
+    await node.begun()
+
+    await node.is_back()
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+    assert node.world.controller.node.grants == before
+    again = await node.world.run(owner("second"))
+    assert node.world.cpus(again) == "2"
+
+
+@pytest.mark.parametrize(
+    ("text", "time_s", "error", "sentence"),
+    [
+        pytest.param("policy: statik\n", LONG_S, CriproxyError, "unknown policy 'statik'", id="bad-file"),
+        pytest.param(f"# a comment\n{STATIC}", LONG_S, CriproxyError, "there is nothing to try", id="the-same"),
+        pytest.param(
+            f"{MOVES}devices: {{plugin: {{}}}}\n", LONG_S, CriproxyError, "devices.plugin cannot be tried", id="plugin"
+        ),
+        pytest.param('policy: static\nreservedCpus: "9"\n', LONG_S, CriproxyError, "CPU 9 is not online", id="unfit"),
+        pytest.param(MOVES, 0.0, UsageError, "between 1 second and 7 days", id="no-time"),
+        pytest.param(MOVES, 1e9, UsageError, "between 1 second and 7 days", id="for-ever"),
+        pytest.param(MOVES, float("nan"), UsageError, "between 1 second and 7 days", id="no-number"),
+        pytest.param(MOVES, True, UsageError, "between 1 second and 7 days", id="bool"),
+    ],
+)
+async def test_what_cannot_be_tried(
+    node: Node, text: str, time_s: float, error: type[CriproxyError], sentence: str
+) -> None:
+    """The reason is told, and nothing has changed."""
+    before, hash_before = node.world.controller.node, node.hash
+
+    with pytest.raises(error, match=sentence):
+        await node.tries(text, time_s)
+
+    assert (node.world.controller.node, node.hash, node.trial) == (before, hash_before, None)
+    assert not (node.state / tried_file.NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"text": 1, "source": "/x"}, id="text"),
+        pytest.param({"text": MOVES, "source": "x"}, id="relative"),
+        pytest.param({"text": MOVES, "source": "/x\0"}, id="nul"),
+        pytest.param({"text": MOVES}, id="no-source"),
+    ],
+)
+async def test_a_client_that_asks_in_a_wrong_way(node: Node, arguments: Values) -> None:
+    """The daemon says what is wrong."""
+    with pytest.raises(UsageError, match="must be the content of a policy file"):
+        await node.try_out.begin({"time_s": LONG_S, **arguments})
+
+
+async def test_one_at_a_time(node: Node) -> None:
+    """A second try is refused while there is one."""
+    await node.tries(MOVES)
+
+    with pytest.raises(CriproxyError, match=r"/root/new.yaml is being tried until .*: keep it"):
+        await node.tries('policy: static\nreservedCpus: "0-2"\n')
+
+
+async def test_not_on_a_released_node_and_not_in_a_bypass(node: Node) -> None:
+    """Nothing could be seen of it."""
+    node.try_out.why_not = lambda: "bypass is on"
+    with pytest.raises(CriproxyError, match="bypass is on"):
+        await node.tries(MOVES)
+    node.try_out.why_not = lambda: ""
+    await node.world.controller.policy_switch.release("somebody")
+    with pytest.raises(CriproxyError, match="the node is released"):
+        await node.tries(MOVES)
+
+
+async def test_keep_after_the_time(node: Node) -> None:
+    """It is too late, and the answer says when it ended."""
+    with pytest.raises(CriproxyError, match="no configuration is being tried"):
+        await node.try_out.keep({})
+    await node.tries(MOVES, SHORT_S)
+    await node.is_back()
+    with pytest.raises(CriproxyError, match=r"the last try ended at 20.* and was not kept"):
+        await node.try_out.keep({})
+
+
+async def test_a_reload_ends_it_at_once(node: Node) -> None:
+    """Whoever asks for the policy file gets it; containers return to their places."""
+    first, web = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+
+    answer = await node.reload.command({})
+
+    assert (answer["file"], answer["until"]) == (str(node.file), None)
+    await node.is_back()
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+
+
+async def test_the_policy_file_is_touched(node: Node) -> None:
+    """As long as it says what it said when the try began, the try goes on; the same counts after a mistake in it."""
+    await node.tries(MOVES)
+    node.file.write_text(STATIC)
+    node.reload.file_changed()
+    node.file.write_text("policy: [")
+    node.reload.file_changed()
+    await node.world.poll(lambda: "config" in node.kinds())
+    node.file.write_text(STATIC)
+    node.reload.file_changed()
+    await node.world.poll(lambda: "config" not in node.kinds())
+
+    assert node.trial is not None
+    assert node.world.controller.context.in_force.loaded.file == "/root/new.yaml"
+
+
+async def test_the_policy_file_changes(node: Node) -> None:
+    """It is what its owner wants last: the try is over, and the file is in effect."""
+    await node.tries(MOVES)
+    node.file.write_text(f"{STATIC}onError: refuse\n")
+    node.reload.file_changed()
+
+    await node.is_back()
+
+    settings = node.world.controller.context.settings
+    assert (settings.on_error, settings.apply_all) == (OnError.REFUSE, False)
+
+
+async def test_the_policy_file_becomes_what_is_tried(node: Node) -> None:
+    """That keeps it: nobody moves."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    node.file.write_text(MOVES)
+    node.reload.file_changed()
+
+    await node.is_back()
+
+    assert node.world.cpus(first) == "2"
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+
+
+@pytest.mark.parametrize(
+    ("between", "file", "cpus"),
+    [
+        pytest.param("policy: [", "/root/new.yaml", "2", id="bad"),
+        pytest.param(MOVES, "policy.yaml", "2", id="as-tried"),
+        pytest.param(f"{STATIC}# as before, in other words\n", "policy.yaml", "1", id="as-before"),
+    ],
+)
+async def test_the_policy_file_changes_while_criproxy_is_stopped(
+    node: Node, between: str, file: str, cpus: str
+) -> None:
+    """A good one is in effect, and a bad one leaves the try as it is."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+
+    await node.restart(between)
+
+    await node.at(first, cpus)
+    assert node.world.controller.context.in_force.loaded.file.endswith(file)
+
+
+async def test_a_release_in_the_middle(node: Node) -> None:
+    """It outlives the try, and its end brings everybody to the places from before the try."""
+    first, web = await two(node)
+    await node.tries(MOVES, 1.0)
+    await node.at(first, "2")
+    await node.world.controller.policy_switch.release("somebody")
+    await node.is_back()
+    assert node.world.controller.node.released == "somebody"
+    assert node.world.cpus(first) == "0-3"
+
+    await node.world.controller.policy_switch.undo()
+
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+
+
+async def test_an_automatic_bypass_in_the_middle(node: Node) -> None:
+    """The former policy decides at the end all the same: what was tried may be the reason of the bypass."""
+    first, _ = await two(node)
+    await node.tries(MOVES, 1.0)
+    await node.at(first, "2")
+    node.world.controller.bypass(BypassMode.AUTOMATIC)
+
+    await node.is_back()
+
+    await node.at(first, "1")
+
+
+async def test_to_none_and_back(node: Node) -> None:
+    """All were released, and have their places again."""
+    first, web = await two(node)
+    await node.tries("policy: none\napply: all\n", 1.0)
+    await node.at(first, "0-3")
+    seen = await node.world.run(sharer("later"))
+
+    await node.is_back()
+
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
+    await node.at(seen, "0,2-3")
+
+
+async def test_who_came_meanwhile_stays(node: Node) -> None:
+    """A container that came during the try keeps its CPU, which nobody had before, and the others return."""
+    first, web = await two(node)
+    await node.tries(MOVES, 1.0)
+    await node.at(first, "2")
+    second = await node.world.run(owner("second"))
+    await node.at(second, "3")
+
+    await node.is_back()
+
+    await node.at(first, "1")
+    await node.at(second, "3")
+    await node.at(web, "0,2")
+
+
+async def test_a_disk_that_fails(node: Node) -> None:
+    """Nothing is tried that a restart could not end; what is tried and cannot be kept goes back."""
+    first, _ = await two(node)
+    blocker = node.state / f"{tried_file.NAME}.new"
+    blocker.mkdir()
+    with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
+        await node.tries(MOVES)
+    assert node.trial is None
+    blocker.rmdir()
+    await node.tries(MOVES, 1.0)
+    await node.at(first, "2")
+    blocker.mkdir()
+
+    with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
+        await node.try_out.keep({})
+
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_a_crash_right_after_it_was_written(node: Node) -> None:
+    """The try had not begun for the containers: the start begins it, and it goes back in time."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    kept = (node.state / tried_file.NAME).read_text()
+    await node.reload.command({})
+    await node.is_back()
+    await node.at(first, "1")
+    await node.world.stop_criproxy()
+    (node.state / tried_file.NAME).write_text(kept)
+    await node.world.start_criproxy()
+    await node.begun()
+
+    await node.at(first, "2")
+    await node.reload.command({})
+
+    await node.at(first, "1")
+
+
+async def test_a_try_on_top_of_what_was_kept(node: Node) -> None:
+    """It goes back to that, and the policy file still does not count."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.try_out.keep({})
+    kept = node.hash
+    await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n', 1.0)
+    await node.at(first, "3")
+
+    async with asyncio.timeout(LIMIT_S):
+        await node.world.poll(lambda: node.hash == kept)
+
+    await node.at(first, "2")
+    assert "config-kept" in node.kinds()
+    await node.restart()
+    assert (node.hash, "config-kept" in node.kinds()) == (kept, True)
+
+
+async def test_a_section_of_devices_is_tried(node: Node) -> None:
+    """It is in force while it is tried, and not after."""
+    await node.tries(f"{STATIC}devices: {{}}\n", 1.0)
+    assert node.world.controller.devices.rules is not None
+
+    await node.is_back()
+
+    assert node.world.controller.devices.rules is None
+
+
+async def test_its_file_is_private(node: Node) -> None:
+    """As everything in the state directory."""
+    await node.tries(MOVES)
+    await node.world.poll(lambda: len(read_all(node.state)) == 2)
+
+    files = [node.state / tried_file.NAME, *(node.state / "configurations").iterdir()]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
