@@ -26,6 +26,7 @@ COMMANDS = {
     "events": "criproxy.cli.events",
     "explain": "criproxy.cli.explain",
     "fit": "criproxy.cli.fit",
+    "install": "criproxy.cli.install",
     "recommend": "criproxy.cli.recommend",
     "record": "criproxy.cli.record",
     "release": "criproxy.cli.release",
@@ -35,6 +36,7 @@ COMMANDS = {
     "status": "criproxy.cli.status",
     "top": "criproxy.cli.top",
     "topology": "criproxy.cli.topology",
+    "uninstall": "criproxy.cli.uninstall",
     "usage": "criproxy.cli.usage",
     "who": "criproxy.cli.who",
 }
