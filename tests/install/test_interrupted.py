@@ -113,7 +113,6 @@ def test_a_command_that_fails(attempts: Attempts, make_node: MakeNode, kind: str
     before = node.snapshot()
     for words in ("daemon-reload", "enable --now", f"restart {'kubelet' if kind in ('kubeadm', 'plain') else kind}"):
         node.fail_on(words)
-        node.state.joinpath("once").touch()
         status, told = attempts.run(Attempt(folder=str(node.folder), kind=kind, timeout_s=1))
         assert (status, words in told) == (1, True), told
         node.fail_on("")
