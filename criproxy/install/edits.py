@@ -27,7 +27,9 @@ def with_flag(text: str, variable: str, flag: str, value: str | None) -> str:
     line = lines[places[-1]]
     if line.rstrip("\r\n").endswith("\\"):
         raise CannotEdit(f"{variable} is written over several lines")
-    head, old = re.fullmatch(r"(\s*\w+\s*=[ \t]*)(.*?)\s*", line, re.DOTALL).groups()  # type: ignore[union-attr] # found above
+    parts = re.fullmatch(r"(\s*\w+\s*=[ \t]*)(.*?)\s*", line, re.DOTALL)
+    assert parts is not None  # the line was found by its beginning
+    head, old = parts.groups()
     quote = old[0] if old[:1] in ('"', "'") and old[:1] == old[-1:] and len(old) > 1 else ""
     new = command_with_flag(old[1:-1] if quote else old, flag, value)
     quote = quote or ('"' if " " in new or not old else "")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -88,7 +89,7 @@ class JournalFile:
             "removing": journal.removing,
             "entries": [_values(entry) for entry in journal.entries],
         }
-        self.host.write(self.name, json.dumps(values).encode(), Node(mode=0o600))
+        self.host.write(self.name, json.dumps(values).encode(), Node(0o600, os.geteuid(), os.getegid()))
 
     def delete(self) -> None:
         """Remove the file, and what a killed `save` has left."""

@@ -40,7 +40,10 @@ ExecStartPre=-/sbin/modprobe overlay
 ExecStart=/usr/local/bin/{program} \\
     {role} \\
 """
-_CONTAINERD = 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]\nSystemdCgroup = true\n'
+_CONTAINERD = """version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+"""
 _LOCAL_UNITS = "/usr/local/lib/systemd/system"
 
 FILES: dict[str, dict[str, str]] = {

@@ -58,7 +58,8 @@ def test_install_and_uninstall(attempts: Attempts, make_node: MakeNode, kind: st
     assert status == 0, told
     assert node.snapshot() == before
     status, told = attempts.run(of(node, action="uninstall"))
-    assert (status, told.strip()) == (0, "Nothing to do: the kubelet does not call criproxy, and criproxy does not run.")
+    assert status == 0
+    assert told.strip() == "Nothing to do: the kubelet does not call criproxy, and criproxy does not run."
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -274,19 +275,68 @@ def test_cri_o_gets_a_socket_that_the_kubelet_recognises(
     assert f"--runtime-endpoint=unix://{paths.CRIO}" in node.read(paths.DEFAULTS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "file", "text", "said"),
-    [
-        pytest.param("kubeadm", "/var/lib/kubelet/config.yaml", "cpuManagerPolicy: static\n", "cpuManagerPolicy is static", id="cpu-manager"),
-        pytest.param("k3s", "/etc/rancher/k3s/config.yaml", "kubelet-arg: [memory-manager-policy=Static]\n", "memoryManagerPolicy is Static", id="memory-manager"),
-        pytest.param("plain", "/proc/77/cmdline", "/bin/nri-resource-policy-balloons\0-v\0", "nri-resource-policy-balloons runs", id="nri-plugin"),
-        pytest.param("plain", "/opt/nri/plugins/90-topology-aware", "", "starts the NRI plugin", id="nri-plugin-file"),
-        pytest.param("kubeadm", "/etc/default/kubelet", "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=unix:///run/cri-resmgr/cri-resmgr.sock\n", "CRI Resource Manager", id="cri-rm"),
-        pytest.param("rke2", "/etc/rancher/rke2/config.yaml", "container-runtime-endpoint: /run/other.sock\n", "no runtime listens on /run/other.sock", id="no-runtime"),
-        pytest.param("k3s", "/etc/systemd/system/k3s.service", "[Service]\nExecStart=/bin/k3s server --kubelet-arg v=4\n", "--kubelet-arg on its command line", id="kubelet-arg"),
-        pytest.param("kubeadm", "/etc/default/kubelet", "KUBELET_EXTRA_ARGS=-v=4 \\\n  --node-ip=::1\n", "over several lines", id="several-lines"),
-    ],
-)  # fmt: skip
+OBSTACLES = [
+    pytest.param(
+        "kubeadm",
+        "/var/lib/kubelet/config.yaml",
+        "cpuManagerPolicy: static\n",
+        "cpuManagerPolicy is static",
+        id="cpu-manager",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        "kubelet-arg: [memory-manager-policy=Static]\n",
+        "memoryManagerPolicy is Static",
+        id="memory-manager",
+    ),
+    pytest.param(
+        "plain",
+        "/proc/77/cmdline",
+        "/bin/nri-resource-policy-balloons\0-v\0",
+        "nri-resource-policy-balloons runs",
+        id="nri-plugin",
+    ),
+    pytest.param(
+        "plain",
+        "/opt/nri/plugins/90-topology-aware",
+        "",
+        "starts the NRI plugin",
+        id="nri-plugin-file",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=unix:///run/cri-resmgr/cri-resmgr.sock\n",
+        "CRI Resource Manager",
+        id="cri-rm",
+    ),
+    pytest.param(
+        "rke2",
+        "/etc/rancher/rke2/config.yaml",
+        "container-runtime-endpoint: /run/other.sock\n",
+        "no runtime listens on /run/other.sock",
+        id="no-runtime",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/systemd/system/k3s.service",
+        "[Service]\nExecStart=/bin/k3s server --kubelet-arg v=4\n",
+        "--kubelet-arg on its command line",
+        id="kubelet-arg",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=-v=4 \\\n  --node-ip=::1\n",
+        "over several lines",
+        id="several-lines",
+    ),
+]
+"""File, its content, and what the message says."""
+
+
+@pytest.mark.parametrize(("kind", "file", "text", "said"), OBSTACLES)
 def test_what_stands_against_it(
     attempts: Attempts, make_node: MakeNode, kind: str, file: str, text: str, said: str
 ) -> None:

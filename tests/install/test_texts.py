@@ -37,7 +37,11 @@ def test_a_variable_over_several_lines() -> None:
         with_flag("ARGS=-v=2 \\\n  --x\n", "ARGS", "endpoint", URL)
 
 
-@given(words=st.lists(st.from_regex(r"--[a-z]{1,8}(=[a-z0-9./:]{0,9})?", fullmatch=True).filter(lambda x: "endpoint" not in x)))
+FLAGS = st.from_regex(r"--[a-z]{1,7}(=[a-z0-9./:]{0,9})?", fullmatch=True)
+"""None is ours, whose name is longer."""
+
+
+@given(words=st.lists(FLAGS))
 def test_a_flag_taken_back(words: list[str]) -> None:
     """What was added and taken back leaves the same words, in the same order."""
     before = f'# text\nARGS="{" ".join(words)}"\n'
@@ -62,7 +66,9 @@ def test_a_key_of_a_yaml_file(before: str, after: str) -> None:
     assert mapping(with_key(after, "key", None)) == {k: v for k, v in mapping(before).items() if k != "key"}
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "key": "x"}', "- a\n", "a: [\n", "a: 1\n...\n---\nb: 1\n", "key: |\n  x\n  y\n"])
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "key": "x"}', "- a\n", "a: [\n", "a: 1\n...\n---\nb: 1\n", "key: |\n  x\n  y\n"]
+)
 def test_a_yaml_file_of_another_kind(text: str) -> None:
     """It is left to people."""
     with pytest.raises(CannotEdit):
@@ -71,7 +77,8 @@ def test_a_yaml_file_of_another_kind(text: str) -> None:
 
 def test_a_unit_with_drop_ins() -> None:
     """Later files add environment files and replace the command; an empty value resets; variables become words."""
-    unit = "[Unit]\nExecStart=no\n[Service]\nEnvironment=A=1 \"B=2 3\"\nEnvironmentFile=-/e/%N\nExecStart=/bin/k \\\n  --one\n"
+    unit = "[Unit]\nExecStart=no\n[Service]\nEnvironment=A=1 'B=2 3'\n"
+    unit += "EnvironmentFile=-/e/%N\nExecStart=/bin/k \\\n  --one\n"
     drop_in = "[Service]\nEnvironmentFile=/e/second\nExecStart=\nExecStart=/bin/k $B ${A}x $MISSING --config /c $C\n"
     service = service_of("kubelet.service", [unit, drop_in])
 
