@@ -103,7 +103,7 @@ def _settings(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _logical(text: str) -> list[str]:
     """Return the lines of *text*, those that end with a backslash joined with the next one."""
-    return re.sub(r"\\\n\s*", " ", text).splitlines()
+    return re.sub(r"\s*\\\n\s*", " ", text).splitlines()
 
 
 def _split(text: str) -> list[str]:

@@ -7,6 +7,7 @@ were asked, keep the state of units as files, and fail where the file ``fail`` h
 import os
 import shutil
 import stat
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,7 +205,7 @@ class MadeUpNode:
 
     def restart_kubelet(self) -> None:
         """Start the kubelet, which reads its configuration."""
-        os.spawnl(os.P_WAIT, f"{self.programs}/systemctl", "systemctl", "restart", f"{KUBELET[self.kind]}.service")
+        subprocess.run([self.programs / "systemctl", "restart", f"{KUBELET[self.kind]}.service"], check=True)
 
     def snapshot(self) -> dict[str, object]:
         """Return all that an installation may change: each file, the units' state, the kubelet's configuration."""

@@ -89,13 +89,14 @@ def test_kubeadm_keeps_the_arguments_of_administrators(attempts: Attempts, make_
 
     expected = f'# For administrators.\nKUBELET_EXTRA_ARGS="--node-ip=10.0.0.5 --container-runtime-endpoint={PROXY}"\n'
     assert node.read("/etc/default/kubelet") == expected
-    assert node.read("/etc/systemd/system/kubelet.service.d/20-criproxy.conf") == (
-        ROOT / "systemd/kubelet.service.d/20-criproxy.conf"
-    ).read_text()
+    assert (
+        node.read("/etc/systemd/system/kubelet.service.d/20-criproxy.conf")
+        == (ROOT / "systemd/kubelet.service.d/20-criproxy.conf").read_text()
+    )
 
 
 def test_k3s_gets_the_runtime_of_its_own(attempts: Attempts, make_node: MakeNode) -> None:
-    """criproxy calls k3s's containerd, and the arguments of the kubelet in the main file stay in effect."""
+    """Criproxy calls k3s's containerd, and the arguments of the kubelet in the main file stay in effect."""
     node = make_node("k3s")
     attempts.run(of(node))
 
