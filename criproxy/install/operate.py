@@ -46,7 +46,7 @@ class Operator:
             return
         with self.host.lock():
             if self._runner(None).recover():
-                self.tell("An installation or uninstallation was interrupted: what it had begun was taken back.")
+                self.tell(_RECOVERED)
             facts, planned = self._planned(wishes)
             if planned.steps:
                 self._runner(facts).install(planned.steps)
@@ -62,13 +62,10 @@ class Operator:
             self._tell_uninstall(self._file.load())
             return
         with self.host.lock():
-            journal = self._file.load()
             runner = self._runner(None)
-            if journal.is_open:
-                runner.recover()
-                self.tell("An installation or uninstallation was interrupted: what it had begun was taken back.")
-                journal = self._file.load()
-            if journal.entries:
+            if runner.recover():
+                self.tell(_RECOVERED)
+            if self._file.load().entries:
                 self._release(force=force)
                 runner.uninstall(force=force)
                 self.tell("criproxy is uninstalled: the node is as it was.")
@@ -145,6 +142,7 @@ class Operator:
             self.tell(f"containers may still be pinned: {error}")
 
 
+_RECOVERED = "An installation or uninstallation was interrupted: what it had begun was taken back."
 _LEFT = (
     "The kubelet calls the runtime, and criproxy is stopped. It was not installed by 'criproxy install', so "
     f"these stay: {paths.POLICY}, {paths.STATE_DIR} and the program."
