@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import grpc
-from google.protobuf.message import Message
 
 from criproxy.cri import podresources_pb2 as api
+from criproxy.emulator.device_kubelet import PODRESOURCES, serve, unary
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -57,15 +57,11 @@ class Allocations:
     async def start(self) -> None:
         """Serve podresources, as a kubelet does that starts: the socket is made anew."""
         self.socket.parent.mkdir(parents=True, exist_ok=True)
-        self.socket.unlink(missing_ok=True)
-        self._server = server = grpc.aio.server()
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Get": grpc.unary_unary_rpc_method_handler(self._get, api.GetPodResourcesRequest.FromString, _serialise),
-            "List": grpc.unary_unary_rpc_method_handler(self._list, api.ListPodResourcesRequest.FromString, _serialise),
+        methods = {
+            "Get": unary(self._get, api.GetPodResourcesRequest),
+            "List": unary(self._list, api.ListPodResourcesRequest),
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers),))
-        server.add_insecure_port(f"unix://{self.socket.absolute()}")
-        await server.start()
+        self._server = await serve(self.socket, PODRESOURCES, methods)
 
     async def stop(self) -> None:
         """End at once, whoever waits for an answer."""
@@ -133,7 +129,3 @@ def _devices(each: Allocated) -> api.ContainerDevices:
     nodes = [api.NUMANode(ID=each.numa)] if each.numa >= 0 else []
     topology = api.TopologyInfo(nodes=nodes) if nodes else None
     return api.ContainerDevices(resource_name=each.resource, device_ids=each.ids, topology=topology)
-
-
-def _serialise(reply: Message) -> bytes:
-    return reply.SerializeToString()

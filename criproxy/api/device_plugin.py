@@ -52,8 +52,29 @@ class DevicePluginCommands:
 
     def commands(self) -> dict[str, Command]:
         """Return the handlers by command name, for the control socket."""
-        own = {"free-cpus": self.free_cpus, "device-inventory": self.inventory, "device-incident": self.incident}
-        return {**own, **QuotaCommands(self.controller).commands()}
+        return {
+            "free-cpus": self.free_cpus,
+            "device-plugin": self.lifetime,
+            "device-inventory": self.inventory,
+            "device-incident": self.incident,
+            **QuotaCommands(self.controller).commands(),
+        }
+
+    async def lifetime(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer ``device-plugin``: it begins, or ends because somebody wants that.
+
+        Raises:
+            UsageError: the argument ``running`` is not a boolean.
+        """
+        plugin = self.controller.device_plugin
+        match arguments.get("running"):
+            case True:
+                plugin.begin()
+            case False:
+                plugin.end()
+            case other:
+                raise UsageError(f"running: must be true or false, not {other!r:.60}")
+        return {}
 
     async def free_cpus(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``free-cpus``, without arguments: milli-CPU by NUMA node, or null if criproxy places no containers."""

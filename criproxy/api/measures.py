@@ -25,6 +25,7 @@ def measure(controller: Controller) -> "Placing":
 
     loaded = controller.context.in_force.loaded
     context, devices, now_s = controller.context, controller.devices, monotonic()
+    plugin = controller.device_plugin
     state, counters, node = context.state, context.counters, context.state.node
     ages_s = [now_s - began_s for began_s in controller.reconciler.misplaced_since_s()]
     states = Counter(container.state.value for container in node.containers.values())
@@ -45,9 +46,9 @@ def measure(controller: Controller) -> "Placing":
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
         device_cards={name: len(stock.cards) for name, stock in devices.stocks.items()},
         device_cards_given=devices.cards_given(),
-        device_ids=(ids := controller.device_plugin.ids()),
+        device_ids=(ids := plugin.ids()),
         device_ids_given=devices.ids_given(ids),
-        device_plugin_up=controller.device_plugin.runs if controller.device_plugin.report else None,
+        device_plugin_up=plugin.runs if plugin.report or plugin.started else None,
         unhealthy_cards=Counter(each.device_class for each in open_incidents if not each.excess),
         over_quota=Counter((each.device_class, each.excess.quantity.value) for each in open_incidents if each.excess),
         config_problem=context.in_force.problem is not None,

@@ -7,12 +7,14 @@ from criproxy.config.fit import Fit
 from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
 from criproxy.devices.published import SHORTEST_STALE_S
+from criproxy.devices.vgpu_profiles import Quota
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
 from criproxy.policy.options import options_of
 from criproxy.usage.card_grants import grants
-from criproxy.views.device_plugin import notice_of_silence, notices_of_plugin, notices_of_usage
+from criproxy.usage.values import Grant
+from criproxy.views.device_plugin import notice_of_silence, notices_of_cards, notices_of_plugin, notices_of_usage
 from criproxy.views.situation import Situation
 
 
@@ -92,12 +94,14 @@ class Situations:
             silent = min(usage.silent_s, plugin.runs_s) > SHORTEST_STALE_S and not usage.is_current
             if rules:
                 yield from notices_of_usage(rules.watched, rules.without_usage, usage.unknown(), silent=silent)
-        elif plugin.report or (plugin.silent_s > SHORTEST_STALE_S and self._has_vgpus()):
-            yield notice_of_silence(plugin.reported_s if plugin.report else None)
+                if unread := usage.unread():
+                    watched = {(one.kind, card) for one, quota in self._vgpus() if quota.watched for card in one.cards}
+                    yield from notices_of_cards({key: why for key, why in unread.items() if key in watched})
+        elif plugin.report or (plugin.silent_s > SHORTEST_STALE_S and (plugin.started or any(self._vgpus()))):
+            yield notice_of_silence(plugin.reported_s or None)
 
-    def _has_vgpus(self) -> bool:
-        """Whether a container has a quota that the device plugin's watcher should check."""
+    def _vgpus(self) -> Iterator[tuple[Grant, Quota]]:
+        """Yield the grants of vGPUs: their quotas are what the device plugin's watcher checks."""
         controller, rules = self.controller, self.controller.devices.rules
-        return rules is not None and any(
-            each.quota for each in grants(controller.node, controller.devices.holdings, rules)
-        )
+        found = grants(controller.node, controller.devices.holdings, rules) if rules else ()
+        return ((each, each.quota) for each in found if each.quota)

@@ -25,7 +25,14 @@ QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit")
 """How things are."""
 USAGE = ("device-usage", "usage")
 """The watcher's report of the use of cards, and the query of it."""
-DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
+DEVICE_PLUGIN = (
+    "free-cpus",
+    "device-plugin",
+    "device-inventory",
+    "device-incident",
+    "device-grants",
+    "quota-incident",
+)
 """The device plugin's commands; it waits only milliseconds for the answers."""
 
 

@@ -17,6 +17,7 @@ from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
 from criproxy.model.plain import to_plain
 from criproxy.observe.asking import DaemonRefuses, NoDaemon, report
+from criproxy.observe.ending import in_full
 from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
 from criproxy.observe.pending import PendingReports
@@ -116,7 +117,7 @@ class Reports:
     async def _report(self, command: str, arguments: Mapping[str, Any]) -> bool:
         """Send one report; return whether it need not be sent again."""
         try:
-            await report(self.socket, command, arguments)
+            await in_full(report(self.socket, command, arguments), None)  # none arrives after the goodbye
         except NoDaemon as error:
             if self.reachable or (self._pending and not self._problems.reason):
                 self._problems.warning("the daemon gets no reports about cards until it answers", str(error))

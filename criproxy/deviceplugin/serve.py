@@ -18,6 +18,7 @@ from criproxy.deviceplugin.health_monitor import HealthMonitor
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.label_updater import LabelUpdater
+from criproxy.deviceplugin.lifetime import say_running
 from criproxy.deviceplugin.methods import Methods
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
@@ -92,8 +93,10 @@ class DevicePlugin:
         async with AsyncExitStack() as stack:
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)
-            loaded = await asyncio.to_thread(load, self._options)
+            stack.push_async_callback(self._say_goodbye)  # after the last report
             stack.push_async_callback(self._tasks.stop)
+            self._tasks.spawn("tell the daemon", say_running(self._options.control_socket, running=True))
+            loaded = await asyncio.to_thread(load, self._options)
             stack.callback(self._health.stop)
             self._build(stack, loaded)
             await self._serve_http(stack)
@@ -107,6 +110,11 @@ class DevicePlugin:
             await asyncio.wait({starting}, timeout=PART_S)
             self._notifier.stopping()
         log.info("stopped")
+
+    async def _say_goodbye(self) -> None:
+        """Tell the daemon of an end that somebody wants; after any other end, it should miss the reports."""
+        if self._stop.is_set():
+            await say_running(self._options.control_socket, running=False)
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """Build the parts."""

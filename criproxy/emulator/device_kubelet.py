@@ -27,6 +27,8 @@ REGISTRATION_SOCKET = "device-plugins/kubelet.sock"
 PODRESOURCES_SOCKET = "pod-resources/kubelet.sock"
 """Below the kubelet's folder."""
 VERSION = "v1beta1"
+REGISTRATION, PODRESOURCES = f"{VERSION}.Registration", "v1.PodResourcesLister"
+"""The names of the services."""
 
 
 class DeviceKubelet:
@@ -49,16 +51,22 @@ class DeviceKubelet:
         for path in (REGISTRATION_SOCKET, PODRESOURCES_SOCKET):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         self._manager = DeviceManager(self.root / CHECKPOINT, self._news.set, lambda _: self._news.set())
-        register = _unary(self._register, api.RegisterRequest)
-        lists = _unary(self._list, podresources.ListPodResourcesRequest)
-        await self._serve(REGISTRATION_SOCKET, f"{VERSION}.Registration", {"Register": register})
-        await self._serve(PODRESOURCES_SOCKET, "v1.PodResourcesLister", {"List": lists})
+        plugins, manager = self.root / REGISTRATION_SOCKET, self._manager
+
+        async def take(request: api.RegisterRequest, context: "Context") -> api.Empty:
+            return await register(manager, plugins.parent, request, context)
+
+        lists = unary(self._list, podresources.ListPodResourcesRequest)
+        self._servers = [
+            await serve(plugins, REGISTRATION, {"Register": unary(take, api.RegisterRequest)}),
+            await serve(self.root / PODRESOURCES_SOCKET, PODRESOURCES, {"List": lists}),
+        ]
 
     async def stop(self) -> None:
         """Stop listening, and end the connections to plugins."""
         for server in self._servers:
             await server.stop(None)
-        self._servers.clear()
+        self._servers = []
         await self.manager.stop()
 
     async def __aenter__(self) -> Self:
@@ -113,26 +121,6 @@ class DeviceKubelet:
         self.manager.free(pod.uid)
         self._pods.pop(pod.uid, None)
 
-    async def _serve(self, path: str, service: str, handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]") -> None:
-        socket = self.root / path
-        socket.unlink(missing_ok=True)
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        server.add_insecure_port(f"unix://{socket.absolute()}")
-        await server.start()
-        self._servers.append(server)
-
-    async def _register(self, request: api.RegisterRequest, context: "Context") -> api.Empty:
-        if request.version != VERSION:
-            text = f'requested API version "{request.version}" is not supported by kubelet. Supported version is'
-            await context.abort(grpc.StatusCode.UNKNOWN, f'{text} "{VERSION}"')
-        socket = self.root / REGISTRATION_SOCKET
-        try:
-            await self.manager.connect(request.resource_name, socket.with_name(request.endpoint))
-        except grpc.aio.AioRpcError as error:
-            await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error.details()}")
-        return api.Empty()
-
     async def _list(
         self, _: podresources.ListPodResourcesRequest, context: "Context"
     ) -> podresources.ListPodResourcesResponse:
@@ -148,5 +136,35 @@ class DeviceKubelet:
         return reply
 
 
-def _unary(act: Callable[..., Any], request: type[Message]) -> "grpc.RpcMethodHandler[Any, Any]":
+async def register(manager: DeviceManager, folder: Path, request: api.RegisterRequest, context: "Context") -> api.Empty:
+    """Answer ``Register``: connect the plugin, whose socket is in *folder*."""
+    if request.version != VERSION:
+        text = f'requested API version "{request.version}" is not supported by kubelet. Supported version is'
+        await context.abort(grpc.StatusCode.UNKNOWN, f'{text} "{VERSION}"')
+    try:
+        await manager.connect(request.resource_name, folder / request.endpoint)
+    except grpc.aio.AioRpcError as error:
+        await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error.details()}")
+    return api.Empty()
+
+
+async def serve(
+    socket: Path, service: str, methods: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
+) -> grpc.aio.Server:
+    """Serve the methods of *service* on a new socket."""
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, dict(methods)),))
+    server.add_insecure_port(_free_address(socket))
+    await server.start()
+    return server
+
+
+def _free_address(socket: Path) -> str:
+    """The address of a socket that a former kubelet may have left behind."""
+    socket.unlink(missing_ok=True)
+    return f"unix://{socket.absolute()}"
+
+
+def unary(act: Callable[..., Any], request: type[Message]) -> "grpc.RpcMethodHandler[Any, Any]":
+    """The handler of a method that *act* answers."""
     return grpc.unary_unary_rpc_method_handler(act, request.FromString, lambda reply: reply.SerializeToString())

@@ -108,21 +108,29 @@ def _larger(one: ProcessUse, other: ProcessUse) -> ProcessUse:
 
 
 def with_unknown_cards(reading: Reading, cards: Mapping[str, str]) -> Reading:
-    """Return the *reading*, with a problem if it names cards that do not exist.
+    """Return the *reading* with what follows from names of cards that do not exist: each may be misspelt.
 
-    The use of a card that does not exist must be that of a card with another name, so no container may be judged by the
-    reading. An unread card may be missing.
+    If one is used, the reading has a problem, so that no container is judged by it. If one is only unread, it may be
+    any of the cards that the reading does not name, so these are unread, too: otherwise, they would seem to be unused.
 
     Args:
         reading: a reading with any names of cards.
         cards: the ids by all names of cards, including the ids; empty if it is unknown which cards exist.
     """
-    names = {each.card for each in reading.processes} | {each.card for each in reading.cards}
-    unknown = sorted(names - cards.keys()) if cards else []
-    if reading.problem or not unknown:
+    if reading.problem or not cards:
         return reading
-    first = unknown[0][:_LONGEST_NAME]
-    problem = f"the reading names a card {first} that does not exist"
-    if len(unknown) > 1:
-        problem = f"the reading names {len(unknown)} cards that do not exist, such as {first}"
-    return replace(reading, problem=problem)
+    used = {each.card for each in reading.processes} | {each.card for each in reading.cards}
+    if unknown := sorted(used - cards.keys()):
+        return replace(reading, problem=f"the reading names {_nonexistent(unknown)}")
+    if unknown := sorted(reading.unread.keys() - cards.keys()):
+        named = {cards[name] for name in (*used, *reading.unread) if name in cards}
+        reason = f"the reading does not name it, but has {_nonexistent(unknown)} as unread"
+        others = dict.fromkeys(sorted(set(cards.values()) - named), reason)
+        return replace(reading, unread={**reading.unread, **others})
+    return reading
+
+
+def _nonexistent(names: Sequence[str]) -> str:
+    first = names[0][:_LONGEST_NAME]
+    more = f"{len(names)} cards that do not exist, such as {first}"
+    return more if len(names) > 1 else f"a card {first} that does not exist"

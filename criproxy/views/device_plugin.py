@@ -58,6 +58,19 @@ def notices_of_usage(
             yield Notice("usage-unknown", f"criproxy does not check any quota of the class {kind}: {reason}")
 
 
+def notices_of_cards(unread: Mapping[tuple[str, str], str]) -> Iterator[Notice]:
+    """Single cards on which nobody checks the quotas of containers.
+
+    Args:
+        unread: by class and card, why its use is not known.
+    """
+    for kind in dict.fromkeys(kind for kind, _ in unread):
+        cards = [f"{card} ({reason})" for (other, card), reason in sorted(unread.items()) if other == kind]
+        names = ", ".join(bounded_texts(cards, MAX_NAMED))
+        text = f"criproxy does not check any quota on cards of the class {kind} whose use is unknown: {names}"
+        yield Notice("usage-unknown", text)
+
+
 def _failed(card: PublishedCard) -> bool:
     """Whether the card is unhealthy since a known time: others are not ready yet, or in use under a former id."""
     return not card.healthy and card.since_s is not None

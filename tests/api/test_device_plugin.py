@@ -20,7 +20,7 @@ from criproxy.cli.render.device_plugin import vgpus
 from criproxy.cli.render.explain import render
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.errors import UsageError
+from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.none import NonePolicy
@@ -243,6 +243,48 @@ async def test_a_device_plugin_that_stops(tmp_path: Path) -> None:
     assert stopped.endswith("criproxy does not check any quota; is criproxy device-plugin running?")
 
 
+async def test_a_device_plugin_that_was_removed(tmp_path: Path) -> None:
+    """One that was told to end is not missed, unless containers have vGPUs; one that begins should report again."""
+    host(tmp_path)
+    async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+
+        async def after(seconds: float) -> list[str]:
+            clock.now_s += seconds
+            return [text[:57] for text in (await say("status", check=True))["problems"]]
+
+        missed = ["the device plugin has not reported since 20"]
+        await say("device-inventory", **{**REPORT, "cards": []})
+        await say("device-plugin", running=False)
+        assert await after(0.0) == await after(1000.0) == []
+        assert (await say("devices"))["device_plugin"] is None
+        assert measure(world.controller).device_plugin_up is None
+
+        await say("device-plugin", running=True)
+        assert await after(30.0) == []
+        assert measure(world.controller).device_plugin_up is False
+        assert [text[:43] for text in await after(1.0)] == missed
+        await say("device-plugin", running=False)
+        assert await after(31.0) == []
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        assert [text[:43] for text in await after(0.0)] == missed
+        with pytest.raises(CriproxyError, match="running: must be true or false, not 'no'"):
+            await say("device-plugin", running="no")
+
+
+async def test_a_device_plugin_that_begins_and_never_reports(tmp_path: Path) -> None:
+    """It is missed as well, since the start of the daemon."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True)
+        clock.now_s = 31.0
+        (text,) = (await say("status", check=True))["problems"]
+
+    assert text.startswith("the device plugin has not reported since the daemon started")
+
+
 async def test_a_device_plugin_that_never_reports_while_containers_have_vgpus(tmp_path: Path) -> None:
     """After a start of the daemon it has as long as between two reports."""
     host(tmp_path)
@@ -284,6 +326,34 @@ async def test_quotas_that_nobody_checks(tmp_path: Path) -> None:
         [no_entry],
         [said("nvidia", silent), said("npu", silent), no_entry],
     ]
+
+
+async def test_cards_that_cannot_be_read(tmp_path: Path) -> None:
+    """Those are named whose containers have a quota, once that has lasted; `criproxy usage` has the others."""
+    host(tmp_path)
+    rules = replace(RULES, watched=("nvidia",))
+    nvidia = {"kind": "nvidia", "unread": {"GPU-a": "GPU is lost", "GPU-b": "Not Supported"}}
+    lost = {"at_s": 1.0, "period_s": 1.0, "classes": [nvidia]}
+    all_lost = {**lost, "classes": [{**nvidia, "problem": "NVML hangs"}]}
+    read = {**lost, "classes": [{"kind": "nvidia"}]}
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+        found = []
+        for clock.now_s, usage in ((90.0, lost), (100.0, lost), (101.0, lost), (102.0, all_lost), (103.0, read)):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            world.controller.card_usage.publish(read_usage(usage))
+            found.append((await say("status", check=True))["problems"])
+        notice = "criproxy does not check any quota on cards of the class nvidia whose use is unknown"
+        assert found == [[], [], [f"{notice}: GPU-a (GPU is lost)"], [], []]
+
+        await world.run(pod_with("GPU-b/gpu-8g/0", "two"))
+        for clock.now_s in (120.0, 131.0):
+            await say("device-inventory", **{**REPORT, "cards": []})
+            world.controller.card_usage.publish(read_usage(lost))
+        (both,) = (await say("status", check=True))["problems"]
+        assert both == f"{notice}: GPU-a (GPU is lost), GPU-b (Not Supported)"
 
 
 async def test_what_holds_a_container_to_its_quota(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.cri import pluginregistration_pb2 as registry
 from criproxy.emulator.device_endpoint import Given, Key
+from criproxy.emulator.device_kubelet import REGISTRATION, VERSION, register, serve, unary
 from criproxy.emulator.device_manager import DeviceManager
 from tests.allocations import Allocated, Allocations
 
@@ -78,11 +79,7 @@ class FakeKubelet:
         self.manager = DeviceManager(self.plugins_dir / CHECKPOINT, self._changed, self._took)
         self._tell_podresources()
         await self.podresources.start()
-        self._server = server = grpc.aio.server()
-        handlers = {"Register": _unary(self._register, api.RegisterRequest)}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.Registration", handlers),))
-        server.add_insecure_port(f"unix://{self.socket.absolute()}")
-        await server.start()
+        self._server = await serve(self.socket, REGISTRATION, {"Register": unary(self._register, api.RegisterRequest)})
         self._watching = asyncio.create_task(self._watch_registry())
 
     async def stop(self, *, killed: bool = False) -> None:
@@ -196,21 +193,12 @@ class FakeKubelet:
     async def _register(self, request: api.RegisterRequest, context: "Context") -> api.Empty:
         self.tries += 1
         self._changed()
-        if request.version != "v1beta1":
-            text = (
-                f'requested API version "{request.version}" is not supported by kubelet. Supported version is "v1beta1"'
-            )
-            await context.abort(grpc.StatusCode.UNKNOWN, text)
         if not _is_extended(request.resource_name):
             await context.abort(grpc.StatusCode.UNKNOWN, f'the ResourceName "{request.resource_name}" is invalid')
         await self.answers.wait()
         if self.refuses:
             await context.abort(grpc.StatusCode.UNKNOWN, self.refuses)
-        try:
-            await self._manager.connect(request.resource_name, self.plugins_dir / request.endpoint)
-        except grpc.aio.AioRpcError as error:
-            await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error.details()}")
-        return api.Empty()
+        return await register(self._manager, self.plugins_dir, request, context)
 
     def _took(self, resource: str) -> None:
         self.registered.append(resource)
@@ -251,7 +239,7 @@ class FakeKubelet:
 
     async def _take(self, info: registry.PluginInfo, path: Path) -> str:
         """Why the plugin that says *info* is not taken; empty: it is."""
-        if info.type != "DevicePlugin" or "v1beta1" not in info.supported_versions:
+        if info.type != "DevicePlugin" or VERSION not in info.supported_versions:
             return f"no handler for {info.type} {list(info.supported_versions)}"
         try:
             await self._manager.connect(info.name, Path(info.endpoint or path))
@@ -263,10 +251,6 @@ class FakeKubelet:
 def _is_extended(resource: str) -> bool:
     domain, slash, name = resource.partition("/")
     return bool(domain and slash and name) and not f".{domain}".endswith(".kubernetes.io")
-
-
-def _unary(act: Callable[..., Any], request: type[Message]) -> "grpc.RpcMethodHandler[Any, Any]":
-    return grpc.unary_unary_rpc_method_handler(act, request.FromString, lambda reply: reply.SerializeToString())
 
 
 async def _call(channel: grpc.aio.Channel, name: str, request: Message, reply: type[Message]) -> Any:  # noqa: ANN401

@@ -44,7 +44,7 @@ class Daemon:
 
     async def start(self) -> ControlServer:
         """Listen from now on."""
-        commands = ("free-cpus", "device-inventory", "device-incident")
+        commands = ("free-cpus", "device-plugin", "device-inventory", "device-incident")
         server = ControlServer({name: self._command(name) for name in commands})
         await server.start(listen(str(self._socket), 0o600).sock)
         return server

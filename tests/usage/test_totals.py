@@ -113,3 +113,32 @@ def test_a_reading_with_a_card_that_does_not_exist(processes: list[str], cards: 
 
     assert with_unknown_cards(reading, {"npu0": "npu0", "0": "npu0"}).problem == problem
     assert with_unknown_cards(reading, {}) is reading
+
+
+@pytest.mark.parametrize(
+    ("used", "unread", "found"),
+    [
+        pytest.param(["npu0"], ["npu9"], {"npu1": "a card npu9 that does not exist", "npu9": ""}, id="misspelt"),
+        pytest.param(["0", "npu1"], ["npu9"], {"npu9": ""}, id="gone"),
+        pytest.param(["0"], ["npu9", "1"], {"1": "", "npu9": ""}, id="beside-one-that-exists"),
+        pytest.param([], ["x" * 99, "y"], dict.fromkeys(["npu0", "npu1"], f"such as {'x' * 60} as"), id="several"),
+        pytest.param(["npu0"], ["1"], {"1": ""}, id="by-another-name"),
+    ],
+)
+def test_an_unread_card_that_does_not_exist(used: list[str], unread: list[str], found: dict[str, str]) -> None:
+    """It may be any card that the reading does not name, so these are unread; it keeps no other from being judged."""
+    names = {"npu0": "npu0", "0": "npu0", "npu1": "npu1", "1": "npu1"}
+    reading = Reading(
+        kind="npu",
+        at_s=1.0,
+        processes=tuple(process(1, "", card=card) for card in used),
+        unread=dict.fromkeys(unread, "it is being reset"),
+    )
+
+    after = with_unknown_cards(reading, names)
+
+    assert after.problem == ""
+    assert after.unread.keys() == {*unread, *found}
+    for card, said in found.items():
+        assert (said or "it is being reset") in after.unread[card]
+    assert with_unknown_cards(reading, {}) is reading

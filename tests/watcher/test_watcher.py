@@ -303,6 +303,28 @@ async def test_a_card_that_does_not_exist_is_a_problem(folder: Path) -> None:
     assert sum(sentence in str(line) for line in node.log.lines) == 1
 
 
+async def test_a_misspelt_unread_card_ends_no_incident(folder: Path) -> None:
+    """The card that the reading leaves out, because it should be unread, does not count as unused."""
+    node = Node(folder)
+    node.say(p10=9000)
+    await node.daemon.start()
+    async with node.watching():
+        await node.daemon.until("quota-incident")
+        node.print({"processes": [], "unread": {"npu00": "it is being reset"}})
+        (use,) = (await node.daemon.until_said("device-usage", "'npu00'"))["classes"]
+        node.say(p10=9001)
+        await node.daemon.until_said("device-usage", "'memory_mib': 9001")
+        assert len(node.daemon.said("quota-incident")) == 1
+    await node.daemon.stop()
+
+    said = "the reading does not name it, but has a card npu00 that does not exist as unread"
+    assert use["unread"] == {"npu0": said, "npu00": "it is being reset"}
+    assert {keys["card"]: keys["reason"] for event, keys in node.log.lines if event == "usage of cards is unknown"} == {
+        "npu0": said,
+        "npu00": "it is being reset",
+    }
+
+
 async def test_a_report_of_use_that_hangs_holds_nothing_up(folder: Path) -> None:
     """There is never more than one of them, and who is over its quota is told meanwhile."""
     node = Node(folder)

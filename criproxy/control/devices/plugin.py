@@ -13,9 +13,11 @@ class DevicePlugin:
 
     clock: Callable[[], float] = monotonic
     report: Published | None = None
-    """The last report; None if there was none since the daemon's start."""
+    """The last report; None if there was none since the daemon's start, or since the device plugin was stopped."""
     reported_s: float = 0.0
-    """When it arrived, in seconds since the epoch."""
+    """When the last one arrived, in seconds since the epoch; 0: there was none."""
+    started: bool = False
+    """Whether it has said that it begins, and not yet that it ends."""
     _at_s: float = 0.0
     _began_s: float = 0.0
     _seen_s: float = field(init=False)
@@ -31,6 +33,16 @@ class DevicePlugin:
     def silent_s(self) -> float:
         """Seconds since its last command, or since the start of the daemon."""
         return self.clock() - self._seen_s
+
+    def begin(self) -> None:
+        """Record that it begins: a report should follow."""
+        self.started = True
+        self.note_command()
+
+    def end(self) -> None:
+        """Record that it ends because somebody wants that: nothing that it reported is true any more."""
+        self.started, self.report = False, None
+        self.note_command()
 
     def publish(self, report: Published) -> None:
         """Replace the last report with *report*."""

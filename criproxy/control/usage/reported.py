@@ -7,7 +7,7 @@ from time import monotonic, time
 
 from criproxy.usage.history import UsageHistory
 from criproxy.usage.report_validation import stale_after_s
-from criproxy.usage.totals import UsageReport
+from criproxy.usage.totals import ClassUse, UsageReport
 
 BEGINS_S = 10.0
 """What reports use may need so long until its first reading."""
@@ -25,8 +25,8 @@ class CardUsage:
     reported_s: float = 0.0
     """When it arrived, in seconds since the epoch."""
     history: UsageHistory = field(default_factory=UsageHistory)
-    _unknown: dict[str, float] = field(default_factory=dict)
-    """By class of which nothing is known, since when, on the clock."""
+    _unknown: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By class and card whose use is unknown, since when, on the clock; an empty card is for the whole class."""
     _at_s: float = field(init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -37,8 +37,9 @@ class CardUsage:
         """Replace the last report with *report*."""
         self.report, self.reported_s, self._at_s = report, self.wall_clock(), self.clock()
         self.history.add(self.reported_s, report)
-        unknown = (each.kind for each in report.classes if each.problem)
-        self._unknown = {kind: self._unknown.get(kind, self._at_s) for kind in unknown}
+        unknown = [(each.kind, "") for each in report.classes if each.problem]
+        unknown += [(each.kind, card) for each in report.classes for card in each.unread]
+        self._unknown = {key: self._unknown.get(key, self._at_s) for key in unknown}
         self._news.set()
         self._news = asyncio.Event()
 
@@ -48,9 +49,19 @@ class CardUsage:
 
     def unknown(self) -> dict[str, str]:
         """By class, why its use is not known, where that has been so for longer than a source takes to begin."""
-        classes, now_s = self.current.classes if self.current else (), self.clock()
-        lasting = {kind for kind, since_s in self._unknown.items() if now_s - since_s > BEGINS_S}
-        return {each.kind: each.problem for each in classes if each.kind in lasting}
+        return {each.kind: each.problem for each in self._classes() if each.problem and self._lasts(each.kind)}
+
+    def unread(self) -> dict[tuple[str, str], str]:
+        """By class and card, why the use of a single card has not been known for as long."""
+        read = [each for each in self._classes() if not each.problem]
+        found = {(each.kind, card): reason for each in read for card, reason in each.unread.items()}
+        return {key: reason for key, reason in found.items() if self._lasts(*key)}
+
+    def _classes(self) -> tuple[ClassUse, ...]:
+        return self.current.classes if self.current else ()
+
+    def _lasts(self, kind: str, card: str = "") -> bool:
+        return self.clock() - self._unknown[kind, card] > BEGINS_S
 
     @property
     def silent_s(self) -> float:

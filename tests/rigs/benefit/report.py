@@ -24,8 +24,12 @@ def build(
 ) -> dict[str, Any]:
     """The report without costs and simulations."""
     direct = {case.name: run.values(case.name, case.managers[0].name) for case in plan.cases}
-    stolen = [each.sample.stolen for each in run.taken]
-    complaints = noise.complaints(run.calibrations_s, direct, stolen) if plan.has_figures else []
+    neighbours = {
+        case.name: [sample.neighbours_per_s for sample in run.samples(case.name, case.managers[0].name)]
+        for case in plan.cases
+        if case.neighbours.count
+    }
+    complaints = _complaints(plan, run, direct, neighbours) if plan.has_figures else []
     return {
         "format": FORMAT,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -36,6 +40,7 @@ def build(
         "spreads": {
             "calibration": round(noise.spread(run.calibrations_s), 4),
             "direct": {name: round(noise.spread(values), 4) for name, values in direct.items()},
+            "neighbours": {name: round(noise.spread(values), 4) for name, values in neighbours.items()},
         },
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds, "seed": plan.seed, "took_s": round(run.took_s)},
         "left_out": dict(left_out),
@@ -50,6 +55,19 @@ def build(
             "cases": [asdict(case) for case in plan.cases],
         },
     }
+
+
+def _complaints(
+    plan: Plan, run: Run, direct: Mapping[str, Sequence[float]], neighbours: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """Judge a workload that differs on any machine by its neighbours, if there are any."""
+    erratic = {case.name for case in plan.cases if case.workload.is_erratic and case.neighbours.count}
+    return noise.complaints(
+        run.calibrations_s,
+        {name: values for name, values in direct.items() if name not in erratic},
+        {name: values for name, values in neighbours.items() if name in erratic},
+        [each.sample.stolen for each in run.taken],
+    )
 
 
 def show(console: Console, report: Mapping[str, Any]) -> None:

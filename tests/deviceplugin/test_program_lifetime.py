@@ -1,0 +1,74 @@
+"""What the daemon is told of the beginning and the end of the program."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.deviceplugin.program import NPU, Program, policy
+from tests.deviceplugin.test_program_health import Daemon
+
+BEGINS, ENDS = ("device-plugin", {"running": True}), ("device-plugin", {"running": False})
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[tuple[Program, Daemon]]:
+    """Return a program that is not started yet, on a machine with an NPU, and a daemon."""
+    with TemporaryDirectory(prefix="l") as name:
+        async with Program(Path(name)) as program:
+            program.policy.write_text(policy("{advertise: [ali-npu]}"))
+            program.host.plug("/dev/npu0")
+            await program.kubelet.start()
+            daemon = Daemon(program.control)
+            server = await daemon.start()
+            yield program, daemon
+            await server.stop()
+
+
+async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> None:
+    """First of all and last of all: no report follows the end."""
+    program, daemon = node
+    await program.ready()
+    await program.kubelet.until_capacity(NPU, 1)
+    await daemon.until_asked("device-inventory", 1)
+    program.signal(SIGTERM)
+
+    assert await program.ended() == 0
+    assert daemon.told[-1] == ENDS
+    assert [each for each in daemon.told if each[0] == "device-plugin"] == [BEGINS, ENDS]
+
+
+async def test_it_says_no_goodbye_if_it_is_killed(node: tuple[Program, Daemon]) -> None:
+    """The daemon is to miss it."""
+    program, daemon = node
+    await program.ready()
+    await daemon.until_asked("device-inventory", 1)
+    program.signal(SIGKILL)
+
+    await program.ended()
+    assert [each for each in daemon.told if each[0] == "device-plugin"] == [BEGINS]
+
+
+async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon]) -> None:
+    """With a wrong file, it has begun: the daemon is to miss it after an upgrade, too."""
+    program, daemon = node
+    program.policy.write_text(policy("{advertise: [ali-gpu]}"))
+    await program.start()
+
+    assert await program.ended() == 1
+    assert daemon.told == [BEGINS]
+
+
+async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[Program, Daemon]) -> None:
+    """The program waits for its timeout, and ends with the same status and without a word about it."""
+    program, daemon = node
+    await program.ready()
+    daemon.hangs = True
+    program.signal(SIGTERM)
+
+    assert await program.ended() == 0
+    assert daemon.told[-1] == ENDS
+    assert program.said("Traceback") == 0
+    assert program.other == []
