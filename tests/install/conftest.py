@@ -1,5 +1,6 @@
 """A runtime that answers, made-up nodes beside it, and the process that installs on them."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +18,9 @@ MakeNode = Callable[..., MadeUpNode]
 
 @pytest.fixture(scope="session")
 def node_parent() -> Iterator[Path]:
-    """A directory with a short path, since a socket's path has at most 107 bytes."""
-    folder = Path(mkdtemp(prefix="node-", dir="/tmp"))
+    """A directory with a short path, since a socket's path has at most 107 bytes; in memory, where fsync is quick."""
+    is_usable = Path("/dev/shm").is_dir() and not os.statvfs("/dev/shm").f_flag & os.ST_NOEXEC
+    folder = Path(mkdtemp(prefix="node-", dir="/dev/shm" if is_usable else "/tmp"))
     yield folder
     rmtree(folder)
 

@@ -164,8 +164,8 @@ class MadeUpNode:
         for name, text in FILES[self.kind].items():
             self.write(name, text)
         socket = RUNTIME.get(self.kind, paths.CONTAINERD)
-        for name in ("proc", "opt", "var/lib", "etc", Path(socket).parent.relative_to("/")):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        for folder in ("/proc", "/opt", "/var/lib", "/etc", str(Path(socket).parent)):
+            self.at(folder).mkdir(parents=True, exist_ok=True)
         os.link(runtime, self.at(socket))
         self.write("/etc/hostname", "node-1\n")
         for name in ("is-active", "is-enabled"):
@@ -222,7 +222,7 @@ class MadeUpNode:
         return found | {"kubelet": (self.state / "kubelet").read_text()}
 
     def _programs(self, socket: str) -> None:
-        values = {"root": self.root, "state": self.state, "runtime": socket, "files": _KUBELET_FILES}
+        values: dict[str, object] = {"root": self.root, "state": self.state, "runtime": socket, "files": _KUBELET_FILES}
         for name, text in (("nsenter", _NSENTER), ("systemctl", _SYSTEMCTL)):
             _script(self.programs / name, text.format(**values))
         image = self.folder / "image"
