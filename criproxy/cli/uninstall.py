@@ -20,7 +20,7 @@ def command(*, dry_run: bool, host_root: Path, force: bool) -> None:
 
     First, all containers are released. If that fails, nothing else happens, except with --force. Then the kubelet's
     files are restored (if somebody has changed them since, only criproxy's setting is removed), the kubelet restarts,
-    and criproxy is stopped and removed. A deb stays installed. If criproxy was installed by hand, the command only
+    and criproxy is stopped and removed. A deb stays installed. After an installation by hand, the command only
     points the kubelet back at the runtime, and stops criproxy.
 
     Exit status: 0 criproxy is uninstalled, 1 it is not; repeat the command when the reason is gone, 2 a usage error.

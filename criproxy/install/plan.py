@@ -45,7 +45,7 @@ def plan(facts: Facts, wishes: Wishes) -> Plan:
         f"kubelet's endpoint: {facts.endpoint or 'its default'}",
         f"runtime: unix://{runtime}",
         *(f"cgroup driver: {driver}" for driver in problems.cgroup_drivers(facts)[:1] if driver),
-        f"criproxy on the node: {_program(facts)}",
+        f"program: {_program(facts)}",
     )
     against = tuple(problems.problems(facts, runtime))
     try:
