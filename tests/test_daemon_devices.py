@@ -80,6 +80,7 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
         async def say(command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
             return await asyncio.to_thread(ask, str(serve.control), command, arguments)
 
+        assert await say("device-plugin", running=True) == {}
         assert "free_milli" in await say("free-cpus")
         assert await say("device-inventory", interval_s=20.0) == {"stale_after_s": 60.0}
         lost = {
@@ -93,7 +94,7 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
         assert await grants(str(serve.control)) == {"containers": [], "incidents": []}
         over = {"container_id": "c-1", "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
         answer = await say("quota-incident", **over, used=9000.0, allowed=8192, since_s=1700000000.0, action="stop")
-        assert answer == {"stored": False, "act": False, "why": "the container does not run"}
+        assert answer == {"stored": False, "act": False, "why": "the container is not running"}
         assert (await say("quota-incident", **over, over=False))["ended"] == 0
         assert await serve.stop() == 0
     async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:

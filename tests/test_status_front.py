@@ -69,7 +69,7 @@ async def test_a_daemon_at_work(scene: Scene) -> None:
     assert after["cpu_counts"] == {"exclusive": 2, "capacity": 3, "free": 1}
     lines = table.splitlines()
     assert lines[0].startswith("criproxy ")
-    assert lines[1].startswith("Kubelet: goes through criproxy, last call ")
+    assert lines[1].startswith("Kubelet: connected to criproxy, last call ")
     assert lines[2].startswith(f"Runtime: {after['runtime']['name']} {after['runtime']['version']} on ")
     assert lines[3].startswith(f"Policy file: {scene.file}, hash {hash_of(GOOD)}, loaded ")
     assert lines[4] == "Exclusive CPUs: 2 of 3; free: 1"

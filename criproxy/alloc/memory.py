@@ -107,7 +107,7 @@ def place_memory(
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
     own = _with(grants[container.key], _Nodes(mems, home))
     if mems != first:
-        reason = f"memory from {_nodes(mems)}: what is promised on {_nodes(first)} leaves too little there"
+        reason = f"memory from {_nodes(mems)}: memory promises leave too little on {_nodes(first)}"
     if moved:
         reason += f"; {_counted(moved)} more NUMA nodes, to make room"
     return Layout(_changed(grants, {**moved, container.key: own}), (AboutMemory(reason),))

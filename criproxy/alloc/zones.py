@@ -208,7 +208,7 @@ def first_zone(memory: Memory, request: MemoryRequest) -> Mask:
     """
     unknown = request.nodes - set(memory.ids)
     if unknown or not request.nodes:
-        which = f"NUMA node {format_cpuset(unknown)} is not there" if unknown else "no NUMA node is near its CPUs"
+        which = f"NUMA node {format_cpuset(unknown)} does not exist" if unknown else "no NUMA node is near its CPUs"
         raise NotEnough(f"no memory for {request.key}: {which}")
     there = memory.kinds(memory.all)
     if request.strict and not request.kinds <= there:
@@ -231,7 +231,8 @@ def _with_normal(memory: Memory, request: MemoryRequest, zone: Mask, kinds: froz
     while not zone & memory.normal:
         more = memory.expand(zone, usable)
         if not more:
-            raise NotEnough(f"no memory for {request.key}: its {_words(kinds)} is movable only, the kernel needs other")
+            its = f"its {_words(kinds)} is movable only, and the kernel also needs memory that is not"
+            raise NotEnough(f"no memory for {request.key}: {its}")
         zone |= more
     return zone
 

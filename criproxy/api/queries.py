@@ -34,8 +34,8 @@ from criproxy.wire.stats import Stats
 T = TypeVar("T")
 UNGUARDED = Notice(
     "devices-unguarded",
-    "the policy file has no devices section: cards are not guarded, "
-    "and criproxy does not know which container has which card",
+    "the policy file has no devices section: criproxy does not restrict access to cards, "
+    "and does not know which container has which card",
     wrong=False,
 )
 
@@ -86,7 +86,7 @@ class Answers:
         """
         text = _argument(arguments, "container", "")
         if not text:
-            raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
+            raise UsageError("name a container: NAMESPACE/POD/CONTAINER, or the beginning of its id")
         situation, state = self.situations.now(self.notices()), self.situations.controller.context.state
         notices = [*situation.notices]
         try:
@@ -104,7 +104,7 @@ class Answers:
             try:
                 now = await asyncio.to_thread(choice_now, state.node, state.policy, life.container.key)
             except Exception as error:  # noqa: BLE001 (the policy may be an external one; the rest of the answer is still useful)
-                notices.append(Notice("policy", f"the policy cannot say what it would choose from: {error!r}"))
+                notices.append(Notice("policy", f"the policy cannot compare its candidates: {error!r}"))
         head = {**self._head(), "notices": [notice.to_json() for notice in notices]}
         return await _encoded_in_thread(head, partial(story.to_values, situation, life, records, waits_for, now))
 

@@ -108,10 +108,10 @@ class QuotaCommands:
             ended = await incidents.within(life, report.device_class, report.card, report.quantity)
             return {"stored": True, "act": False, "ended": ended}
         if container is None or container.state not in MAY_BE_STOPPED:
-            return {"stored": False, "act": False, "why": "the container does not run"}
+            return {"stored": False, "act": False, "why": "the container is not running"}
         grant = self._grant(report, container, rules)
         if self.controller.passes_all:
-            raise CriproxyError("bypass is on: the kubelet could not see why the container ends; report it again")
+            raise CriproxyError("bypass is on: the kubelet could not see why the container ends; report it again later")
         found = _incident(report, container, only_observed=grant.is_only_observed)
         incident, act = await self.controller.incidents.exceeded(found, container, unanswered=report.unanswered)
         return {"stored": True, "act": act, "action": incident.action_word}
@@ -122,7 +122,7 @@ class QuotaCommands:
         controller.device_plugin.note_command()
         await controller.devices.begin()
         if not controller.ready:
-            raise CriproxyError("criproxy does not know yet which containers run; ask again")
+            raise CriproxyError("criproxy does not know yet which containers are running; ask again")
         return controller.devices.rules
 
     def _grant(self, report: QuotaReport, container: Container, rules: DeviceRules | None) -> Grant:

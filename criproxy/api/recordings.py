@@ -53,7 +53,7 @@ class Recording:
         if self.ended:
             return
         if self.size_bytes + len(text) > BUFFER_BYTES:
-            self.ended = f"more than {BUFFER_BYTES >> 20} MiB waited to be fetched"
+            self.ended = f"more than {BUFFER_BYTES >> 20} MiB of events were waiting to be fetched"
         else:
             self.lines.append(text)
             self.size_bytes += len(text)
@@ -97,7 +97,7 @@ class Recorder:
         name, taken = arguments["recording"], arguments.get("taken", 0)
         recording = self._recordings.get(name) if isinstance(name, str) else None
         if recording is None or type(taken) is not int:
-            raise UsageError(f"there is no recording {name!r:.40} (any more): begin another one")
+            raise UsageError(f"there is no recording {name!r:.40} (any more): start another one")
         recording.fetched_s = time.monotonic()
         recording.take(taken)
         if arguments.get("end"):
@@ -112,9 +112,9 @@ class Recorder:
     async def _begin(self) -> tuple[str, Recording]:
         controller = self._controller
         if controller.context.settings.policy_name == "none":
-            raise CriproxyError("there is nothing to record: with the policy none, this daemon sees no container")
+            raise CriproxyError("there is nothing to record: with the policy none, this daemon sees no containers")
         if len(self._recordings) >= MAX_RECORDINGS:
-            raise CriproxyError(f"{MAX_RECORDINGS} recordings are under way already: end one of them")
+            raise CriproxyError(f"{MAX_RECORDINGS} recordings are already in progress: stop one of them")
         now_s, node = time.monotonic(), controller.context.state.set_listener(self._record_event)
         if not self._recordings:
             self._topology = node.topology
@@ -125,7 +125,7 @@ class Recorder:
         return name, recording
 
     def _end(self, name: str) -> None:
-        self._recordings.pop(name).ended = "it was ended"
+        self._recordings.pop(name).ended = "it was stopped"
         if not self._recordings:
             self._controller.context.state.set_listener(None)
 

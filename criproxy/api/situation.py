@@ -55,14 +55,14 @@ class Situations:
         context, unasked = controller.context, controller.resync.error
         if not controller.ready:
             why = f" ({unasked})" if unasked else ""
-            asking = "criproxy is asking the runtime which containers run; held calls wait for the answer"
+            asking = "criproxy is asking the runtime which containers are running; held calls wait for the answer"
             yield Notice("resync", f"{asking}{why}")
         elif unasked:
-            yield Notice("runtime", f"criproxy cannot ask the runtime which containers run: {unasked}")
+            yield Notice("runtime", f"criproxy cannot ask the runtime which containers are running: {unasked}")
         if unread := controller.hotplug.error:
             yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {unread}")
         if error := context.persister.error:
-            yield Notice("store", f"the state is out of date on disk, and no container gets exclusive CPUs: {error}")
+            yield Notice("store", f"the state on disk is out of date, so no container gets exclusive CPUs: {error}")
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
             yield Notice("config", f"the policy file is not in effect: {problem}{instead}")
@@ -72,7 +72,7 @@ class Situations:
         if cpusets := controller.updates.kubelet_cpusets:
             yield Notice("competing-manager", cpusets.sentence())
         for unwritten in context.persister.left_out:
-            text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
+            text = f"the state of {unwritten.title} cannot be stored, so criproxy forgets it when it restarts"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()
         containers = controller.node.containers
@@ -87,7 +87,7 @@ class Situations:
         """What is wrong with the device plugin, and with what its watcher reports."""
         plugin, usage, rules = self.controller.device_plugin, self.controller.card_usage, self.controller.devices.rules
         if self.controller.passes_all and rules and rules.watched:
-            text = "while bypass is on, criproxy takes no action on containers over their quota; it does so afterwards"
+            text = "while bypass is on, criproxy takes no action on containers over their quota; it does afterwards"
             yield Notice("bypass", text)
         if plugin.runs and plugin.report:
             yield from notices_of_plugin(plugin.report)

@@ -106,7 +106,7 @@ def _machine(host_root: Path) -> "Topology":
     try:
         return discover(host_root)
     except CriproxyError as error:
-        raise CriproxyError(f"{error}; with --no-machine files are checked without a machine") from error
+        raise CriproxyError(f"{error}; to check only the files, use --no-machine") from error
 
 
 def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | None":
@@ -150,7 +150,7 @@ def _to_text(
     where = (
         f"pods may use CPUs {format_cpuset(topology.cpus)}" if topology is not None else "not checked against a machine"
     )
-    lines = [f"{file}: fine ({report.choice.reason}; {where})"]
+    lines = [f"{file}: OK ({report.choice.reason}; {where})"]
     values, explicit = report.settings.values(), report.settings.explicit()
     width = max(map(len, values))
     for name, value in values.items():

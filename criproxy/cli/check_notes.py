@@ -18,7 +18,7 @@ DEFAULTS = {
 """The environment files of the units, below the host's root directory, and the variables with the options."""
 KUBELET = "var/lib/kubelet/config.yaml"
 """The kubelet's configuration as written by kubeadm, below the host's root directory."""
-_THEN = {"keep": "may get those of the former pod", "hide": "get none", "fail": "are refused"}
+_THEN = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
 """What happens to containers that request cards without evidence, by `onNoEvidence`."""
 
 
@@ -26,15 +26,15 @@ def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
     """Yield notes about options of the section ``devices`` with no effect, or with one that may not be intended."""
     if options is not None and not options.classes:
         yield (
-            "devices.classes is empty: criproxy knows no cards, so it hides and protects nothing; leave classes out "
-            "to use all built-in classes, or leave devices out"
+            "devices.classes is empty: criproxy knows no cards, so it hides and protects nothing; remove classes "
+            "to use all built-in classes, or remove devices"
         )
     if options is not None and options.podresources.socket and not options.checkpoint:
         then = _THEN[options.on_no_evidence]
         yield (
-            "devices.checkpoint is empty: podresources knows pods by name only, and is no evidence for a pod with the "
-            "name of a former one, as in a StatefulSet. Containers of such a pod that ask for cards, without CDI names "
-            f"or device nodes in their creates, {then} (onNoEvidence: {options.on_no_evidence})"
+            "devices.checkpoint is empty: podresources identifies pods only by name, so it is no evidence for a pod "
+            "with the name of an earlier one, as in a StatefulSet. Containers of such a pod that request cards without "
+            f"CDI names or device nodes in their creates, {then} (onNoEvidence: {options.on_no_evidence})"
         )
 
 
@@ -52,8 +52,8 @@ def _http_notes(file: Path, variable: str) -> Iterator[str]:
         try:
             if not Address.parse(text).is_local:
                 yield (
-                    f"--http {text} in {file} is open to everyone who reaches that address: criproxy asks for no "
-                    "credentials, and metrics name this node's containers; :PORT is on loopback"
+                    f"--http {text} in {file} is open to everyone who can reach that address: criproxy requires no "
+                    "credentials, and metrics name this node's containers; :PORT listens only on loopback"
                 )
         except UsageError:
             continue  # the daemon reports that
@@ -96,7 +96,7 @@ def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
         return  # the kubelet reports that
     if missing:
         yield (
-            f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), and this policy "
-            f"{format_cpuset(reserved)}: unless a kubelet flag reserves them, the scheduler sends pods that "
-            "do not fit and never start"
+            f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), but this policy "
+            f"reserves {format_cpuset(reserved)}: unless a kubelet flag reserves them too, the scheduler sends pods "
+            "that do not fit and never start"
         )

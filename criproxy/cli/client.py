@@ -59,7 +59,7 @@ def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         answer = json.loads(line)
     except ValueError as error:
-        text = f"what listens on {path} is not a criproxy daemon, or it has ended: its answer is not JSON"
+        text = f"the process listening on {path} is not a criproxy daemon, or it has exited: its answer is not JSON"
         raise NoDaemon(text, was_asked=True) from error
     if "error" in answer:
         wrong_use = answer.get("exit_status") == UsageError.exit_status

@@ -20,7 +20,7 @@ BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown", "unh
 """Kinds of events that somebody who looks for a mistake should see first."""
 MAX_CHARS = 1_000
 """Of one line."""
-_MORE = "there were more events than one answer has; name a shorter time with --since, or ask explain for a container"
+_MORE = "there were more events than fit into one answer; use a shorter time with --since, or explain for one container"
 
 
 @click.command(short_help="Show what happened on the node.")

@@ -31,10 +31,12 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
     help="guaranteed: the limits are equal to the requests. burstable: there are no limits.",
 )
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
-@click.option("--pod", default="fit", show_default=True, help="Name of the pod, if the policy goes by names.")
+@click.option("--pod", default="fit", show_default=True, help="Name of the pod, if the policy uses names.")
 @click.option("--container", default="main", show_default=True, help="Name of its container.")
-@click.option("--annotation", "annotations", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of the pod.")
-@click.option("--label", "labels", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Of the pod.")
+@click.option(
+    "--annotation", "annotations", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Annotation of the pod."
+)
+@click.option("--label", "labels", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Label of the pod.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @control_socket_option
 def command(  # noqa: PLR0913 (one for each option)

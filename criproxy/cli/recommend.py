@@ -14,6 +14,7 @@ from criproxy.cli.daemon_queries import PATIENCE_S, control_socket_option
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
 from criproxy.errors import CriproxyError
+from criproxy.model.amounts import counted
 from criproxy.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
 from criproxy.usage.scaling_signals import (
     DEFAULT_PERCENT,
@@ -191,26 +192,26 @@ def _lines(result: Recommendation, counts: list[VgpuCount]) -> Iterator[str]:
     for each in result.proposals:
         yield _proposal(each)
     after = f" ({result.note})" if result.note else ""
-    yield f"replicas: {result.current} now, {result.desired} wanted{after}"
+    yield f"replicas: {result.current} now, {result.desired} recommended{after}"
     for count in counts:
         yield _count(count)
 
 
 def _proposal(each: Proposal) -> str:
     target = each.target
-    thresholds = f"more above {100 * target.up:.0f} %, fewer below {100 * target.down:.0f} %"
-    value = "not known" if each.value is None else f"{100 * each.value:.0f} %"
-    wants = "" if each.replicas is None else f"; wants {each.replicas}"
+    thresholds = f"scale up above {100 * target.up:.0f} %, down below {100 * target.down:.0f} %"
+    value = "unknown" if each.value is None else f"{100 * each.value:.0f} %"
+    wants = "" if each.replicas is None else f"; requests {counted(each.replicas, 'replica')}"
     missing = f", {each.missing} without a value" if each.missing else ""
     return f"{target.name}: {value}{missing}, {each.why.value} ({thresholds}){wants}"
 
 
 def _count(count: VgpuCount) -> str:
     value = count.proposal.value
-    use = "" if value is None else f", mean use {100 * value:.0f} %"
-    free = "free: not known (the device plugin does not report)" if count.free is None else f"{count.free} free"
+    use = "" if value is None else f", mean usage {100 * value:.0f} %"
+    free = "free: unknown (the device plugin does not report)" if count.free is None else f"{count.free} free"
     lacking = f"; {count.lacking} more than exist: divide another card" if count.lacking else ""
-    return f"vGPUs of {count.profile}: {count.given} given{use}, {free}, {count.wanted} wanted{lacking}"
+    return f"vGPUs of {count.profile}: {count.given} allocated{use}, {free}, {count.wanted} needed{lacking}"
 
 
 def _values(result: Recommendation, counts: list[VgpuCount]) -> dict[str, Any]:

@@ -111,15 +111,15 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
     left, shares = (sum(row["outcome"] == word for row in values["containers"]) for word in ("left", "shares"))
     total = count(len(values["containers"]) - left - shares, "container")
     if undo and was_asked and not values["was_released"]:
-        text = "The node is not released: the daemon ended before it answered, and may have ended the release."
+        text = "The node is not released: the daemon exited before it answered, and may have ended the release."
         text += " Containers are placed when criproxy starts."
     elif undo and not values["was_released"]:
         text = "Nothing to undo: the node is not released."
     elif undo and values["source"] == "store":
-        text = "The release is over: containers are placed when criproxy starts."
+        text = "The release has ended: containers are placed when criproxy starts."
     elif undo:
-        unplaced = f" {shares} sharing without having been placed," if shares else ""
-        text = f"The release is over: {total} placed again,{unplaced} {left} left."
+        unplaced = f" {shares} sharing CPUs without having been placed," if shares else ""
+        text = f"The release has ended: {total} placed again,{unplaced} {left} left."
     else:
         until = "No container is placed until 'criproxy release --undo' or a changed policy file."
         if values["source"] == "daemon" and not values.get("places", True):
@@ -134,9 +134,10 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
             else "The others stay pinned until you run this command again, or until criproxy starts."
         )
     if values.get("not_seen"):  # a daemon from before an upgrade does not report it
-        text += f"\nThere may be others: the runtime could not be asked which containers run: {values['not_seen']}."
+        asked = "the runtime could not be asked which containers are running"
+        text += f"\nThere may be others: {asked}: {values['not_seen']}."
         if values["source"] == "store":
-            text += "\nIs that its socket? Name another one with --runtime-endpoint."
+            text += "\nIs that its socket? If not, specify another one with --runtime-endpoint."
     if values["not_remembered"]:
         text += f"\n{_lost(values, undo=undo)}: {values['not_remembered']}"
     return text

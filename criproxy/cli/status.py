@@ -47,7 +47,7 @@ def command(  # noqa: PLR0913 (one for each option)
     (docs/check.md).
     """
     if check and watch:
-        raise click.UsageError("--check and --watch exclude each other")
+        raise click.UsageError("--check and --watch cannot be combined")
     asked = DaemonQueries(**places)
     if check:
         raise SystemExit(_check(asked, output))

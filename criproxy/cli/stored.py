@@ -123,7 +123,7 @@ class Stored:
 
     def _notice(self, reader: Reader) -> Notice:
         why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
-        text = f"{why}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
+        text = f"{why}. The rest was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Notice("daemon-down", text)
 
     def _head(self, reader: Reader) -> Values:

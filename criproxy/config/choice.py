@@ -66,7 +66,8 @@ def read_group(file: Path) -> str | None:
         raise ConfigError("\n".join(mistake.located(file) for mistake in mistakes))
     words = (text or "").split()
     if len(words) != 1:
-        raise ConfigError(f"{file}: must hold one word, the group of this node; remove the file if it is in none")
+        text = "must contain one word, the group of this node; remove the file if the node is in no group"
+        raise ConfigError(f"{file}: {text}")
     return words[0]
 
 

@@ -16,7 +16,7 @@ def read_text(file: Path) -> tuple[str | None, list[Mistake]]:
     try:
         real, folder = (Path(os.path.realpath(path, strict=True)) for path in (file, file.parent))
         if not real.is_relative_to(folder):
-            return None, [_whole(f"is a link to {real}, out of its directory: put the file itself there")]
+            return None, [_whole(f"is a link to {real}, outside its directory: put the file itself there")]
         mistakes = [wrong for parent in _down(folder, real.parent) for wrong in _folder_mistakes(parent)]
         content, of_file = _read(real)
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def _read(file: Path) -> tuple[bytes | None, list[Mistake]]:
         os.close(descriptor)
     mistakes = [_whole(text) for text in _trust(status, file)]
     if len(content) > MAX_BYTES:
-        mistakes.append(_whole(f"has {_mib(status.st_size)}, more than the {_mib(MAX_BYTES)} that it may have"))
+        mistakes.append(_whole(f"is {_mib(status.st_size)}, larger than the maximum of {_mib(MAX_BYTES)}"))
         return None, mistakes
     return content, mistakes
 

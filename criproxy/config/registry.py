@@ -44,7 +44,7 @@ def _load(point: EntryPoint) -> Entry:
         raise ConfigError(f"{who}: {point.value} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(entry, Entry):
         raise ConfigError(
-            f"{who}: {point.value} must be a criproxy.policy.Entry, and is of type {type(entry).__name__}"
+            f"{who}: {point.value} must be a criproxy.policy.Entry, but is of type {type(entry).__name__}"
         )
     options: object = entry.options  # whatever its author put there
     if not (isinstance(options, type) and issubclass(options, Options) and callable(entry.build)):

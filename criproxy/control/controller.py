@@ -124,7 +124,7 @@ class Controller:
     def problem(self) -> str | None:
         """What prevents the controller from working, in one sentence; None if nothing does."""
         if not self.ready:
-            return "the runtime has not answered yet what runs"
+            return "the runtime has not reported yet what is running"
         error = self.context.persister.error
         return None if error is None else str(error)
 

@@ -54,8 +54,10 @@ class Behind:
 
     def _report(self, found: str) -> None:
         path = self.endpoints.runtime
-        text = f"what listens on {path} is another criproxy ({found}), not a runtime: name the runtime's own socket"
-        text = f"{text} with --runtime-endpoint, or two of them place the same containers"
+        text = (
+            f"the process listening on {path} is another criproxy ({found}), not a runtime: "
+            "set the runtime's own socket with --runtime-endpoint; otherwise, both place the same containers"
+        )
         if found and not self.problem:
             log.error("the runtime is another criproxy", endpoint=path, found=found)
         self.problem = text if found else ""

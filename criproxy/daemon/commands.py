@@ -107,5 +107,6 @@ class Commands:
         if unwritten := self.started.pod_files.problem:
             found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
         if unkept:
-            found.append(Notice("config-not-kept", f"a start with a bad policy file could not go on as now: {unkept}"))
+            text = f"after a restart, criproxy cannot fall back to the current policy file: {unkept}"
+            found.append(Notice("config-not-kept", text))
         return found

@@ -40,7 +40,7 @@ async def serve_http(
     stack.push_async_callback(server.stop)
     await server.start(listener)
     if not address.is_local:
-        text = "--http is open to every client that reaches this node: there is no authentication"
+        text = "--http is open to every client that can reach this node: there is no authentication"
         log.warning(text, address=str(address))
     log.info("serving metrics and health", address=str(address))
 

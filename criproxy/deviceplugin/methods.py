@@ -84,7 +84,7 @@ class Methods:
                 for method in (
                     each for each, reason in reasons.items() if before.get(resource, {}).get(each) != reason
                 ):
-                    text = "a profile does without one of its methods of enforcement (ifMissing: next)"
+                    text = "a profile continues without one of its enforcement methods (ifMissing: next)"
                     self.log.warning(text, profile=profile.name, method=method, reason=reasons[method])
         if missing != before:
             self.changed()

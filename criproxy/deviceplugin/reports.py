@@ -120,7 +120,7 @@ class Reports:
             await in_full(report(self.socket, command, arguments), None)  # none arrives after the goodbye
         except NoDaemon as error:
             if self.reachable or (self._pending and not self._problems.reason):
-                self._problems.warning("the daemon gets no reports about cards until it answers", str(error))
+                self._problems.warning("the daemon does not answer: reports about cards are pending", str(error))
             self.reachable = False
             return False
         except DaemonRefuses as error:

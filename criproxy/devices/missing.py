@@ -39,7 +39,8 @@ def notes(plan: PluginPlan, makers_of: Callable[[str], EnforcementBuilder], exis
         exists: whether a path is on the host.
     """
     for profile in plan.profiles:
-        then = "its pods are not admitted" if profile.when_missing == "refuse" else "ifMissing: next goes on without it"
+        refuses = profile.when_missing == "refuse"
+        then = "its pods are not admitted" if refuses else "ifMissing: next continues without it"
         for method, reason in missing_methods(plan, profile, makers_of(profile.resource), exists).items():
             yield f"profile {profile.name}: {reason}" + ("" if method == "watch" else f": {then}")
     programs: Mapping[str, str] = {each.kind: each.command[0] for each in plan.usage if each.command}

@@ -222,7 +222,7 @@ def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tu
     try:
         layout = policy.place(known, container)
     except Exception as error:  # noqa: BLE001 (as above)
-        return node, (Reason(container.key, f"{had} and shares: {error}"),), False
+        return node, (Reason(container.key, f"{had}, and shares CPUs: {error}"),), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=one.mems)
     reasons = Reason(container.key, had), *reasons_with_memory_as_before(layout, container.key)

@@ -31,8 +31,8 @@ class Blocked:
     def text(self) -> str:
         """Why its next attempt gets other CPUs, for people."""
         return (
-            f"it gets other CPUs than its last attempt, which did not run: containers have not left CPUs "
-            f"{format_cpuset(self.granted)} and are on CPUs {format_cpuset(self.used)}"
+            f"it gets other CPUs than its last attempt, which could not start: other containers have not left CPUs "
+            f"{format_cpuset(self.granted)}, and are on CPUs {format_cpuset(self.used)}"
         )
 
 

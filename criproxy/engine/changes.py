@@ -117,9 +117,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
 
 def _difference(old: Topology, new: Topology) -> str:
     gone, come = old.cpus - new.cpus, new.cpus - old.cpus
-    words = [
-        f"CPUs {format_cpuset(cpus)} are {word} pods" for cpus, word in ((gone, "lost to"), (come, "new for")) if cpus
-    ]
+    changed = ((gone, "no longer"), (come, "now"))
+    words = [f"CPUs {format_cpuset(cpus)} are {word} available to pods" for cpus, word in changed if cpus]
     return "the machine has changed" + (": " + " and ".join(words) if words else "")
 
 
@@ -181,7 +180,7 @@ def _unfit(
     shared = Grant(cpus, NO_MEMS, quota=restored(old))
     shared = shared.with_memory_of(old) if old else shared
     node = node.replace(grants={**node.grants, key: shared})
-    return to_be_promoted(node, Miss.UNFIT, [key]), (Reason(key, f"{container.title} shares now: {error}"),)
+    return to_be_promoted(node, Miss.UNFIT, [key]), (Reason(key, f"{container.title} shares CPUs now: {error}"),)
 
 
 def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:

@@ -51,7 +51,7 @@ class CheckedPolicy:
         layout = self.policy.place(self.options.within(node), container)
         if broken := self._broken(node, layout, node.grants):
             raise PolicyFault(
-                self._not_used(f"{container.title} cannot be placed: the policy {self.name!r} is wrong: {broken}")
+                self._not_used(f"{container.title} cannot be placed: the policy {self.name!r} is faulty: {broken}")
             )
         return layout
 
@@ -71,7 +71,8 @@ class CheckedPolicy:
             layout, broken = Layout(kept), repr(error)
         if not broken:
             return layout
-        text = self._not_used(f"{key} ended, and no other container moves: the policy {self.name!r} is wrong: {broken}")
+        text = f"{key} ended, and no other container moves: the policy {self.name!r} is faulty: {broken}"
+        text = self._not_used(text)
         return Layout(kept, (text,))
 
     def _not_used(self, text: str) -> str:

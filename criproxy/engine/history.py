@@ -60,7 +60,7 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
                 after.containers[key], Kind.CREATED, (f"the runtime created it with the id {key[:SHORT_ID]}",), {}
             )
         case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
-            yield Entry(after.containers[key], Kind.STARTED, ("it runs",), {})
+            yield Entry(after.containers[key], Kind.STARTED, ("it is running",), {})
         case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
             text = "a call about it ended without an answer: it keeps its place until the runtime reports its state"
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
@@ -81,7 +81,7 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
 
 _ANEW: dict[type[Event], tuple[str, ...]] = {
     ColdStartEnded: ("its cold start is over",),
-    Promoted: ("there is room for what it should have",),
+    Promoted: ("there is room now for what it should have",),
 }
 
 _CAUSES: dict[type[Event], str] = {
@@ -122,8 +122,8 @@ def update_text(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
     ]
     changes += [quota_text(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
-    known = "read back" if seen else "it counts from its start: it does not run yet"
-    return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
+    known = "read back" if seen else "it takes effect when the container starts"
+    return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} again'}{because}; {known}"
 
 
 def sets(prefix: str, has: Applied | None) -> dict[str, str | int]:
@@ -160,7 +160,7 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
         if key in before.containers or key not in after.containers:
             continue
         container, grant = after.containers[key], after.grants.get(key)
-        origin = "is ours by its stamp" if container.reservation else _origin(container)
+        origin = "has criproxy's stamp" if container.reservation else _origin(container)
         where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
         placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
         own = reasons.get(key, ())
@@ -212,7 +212,7 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
     if now is not None:
         text = "it ended"
     elif not container.has_id:
-        text = "its reserved place was given back"
+        text = "its reserved place was released"
     else:
         text = removed
     grant = before.grants.get(container.key)

@@ -31,7 +31,7 @@ def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[
     if sentence is not None:
         keys = {**_container(decision), **_place(decision.grant)}
     elif gone := _released(event, before, decision):
-        sentence, keys = "place given back", _freed(before, gone)
+        sentence, keys = "place released", _freed(before, gone)
     else:
         return None
     if decision.reasons:

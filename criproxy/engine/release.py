@@ -180,7 +180,7 @@ def outcome_of(container: Container, before: Node, node: Node, settled: str, tro
         return row | {"outcome": "ended"}
     if not is_settled(node, now.key):
         trouble = troubles.get(now.key)
-        error = trouble.error if trouble else "its update is under way"
+        error = trouble.error if trouble else "its update is in progress"
         return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
     grant = node.grants.get(now.key)
     row |= {"cpus": format_cpuset(grant.cpus if grant else node.topology.cpus)}

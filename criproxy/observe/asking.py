@@ -59,7 +59,7 @@ def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float)
     except OSError as error:
         raise NoDaemon(f"no daemon answers on {path}: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise NoDaemon(f"what listens on {path} is not a criproxy daemon: {error!r}") from error
+        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: {error!r}") from error
 
 
 def _answer(path: str, request: bytes, deadline_s: float) -> bytes:

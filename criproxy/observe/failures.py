@@ -94,7 +94,7 @@ class Failures:
             yield
         except Exception as error:  # what ends a task passes
             if self.add("telling", f"{what} could not be reported: {error!r}") and self.log is not None:
-                text = "what happened stands, but could not be reported"
+                text = "a change has taken effect, but could not be reported"
                 with suppress(Exception):
                     self.log.error(text, what=what, exc_info=error)  # noqa: TRY400 (a `Log` has no more)
 

@@ -91,7 +91,7 @@ _NOW = {
     "undersized": ("undersized_containers", "Containers without room for the size that they should have."),
     "store_current": ("store_current", "1 while the state on disk is up to date, else 0."),
     "store_failing_s": ("store_failing_seconds", "How long the state on disk has been out of date; 0 if it is not."),
-    "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked the runtime which containers run."),
+    "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked which containers are running."),
     "config_problem": ("config_problem", "1 while the configuration in effect is not the one in the file, else 0."),
     "config_loaded_s": (
         "config_loaded_timestamp_seconds",

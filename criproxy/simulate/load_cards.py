@@ -25,7 +25,7 @@ def cards_of(spec: Spec, topology: Topology, name: str) -> Cards:
             "or give a --host-root that has accelerators"
         )
     if unknown := sorted({number for card in cards for number in card} - topology.node_by_id.keys()):
-        raise UsageError(f"the load {name} has cards on NUMA node {unknown[0]}, which its machine has not")
+        raise UsageError(f"the load {name} has cards on NUMA node {unknown[0]}, which its machine does not have")
     return cards
 
 

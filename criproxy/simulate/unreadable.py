@@ -13,7 +13,7 @@ def unreadable(file: Path, error: OSError | UnicodeDecodeError, wanted: str) -> 
     if isinstance(error, FileNotFoundError):
         return UsageError(f"{file}: there is no such file")
     if isinstance(error, IsADirectoryError):
-        return UsageError(f"{file}: is a folder: it must be {wanted}")
+        return UsageError(f"{file}: is a directory: it must be {wanted}")
     return UsageError(f"{file}: cannot be read ({error.strerror or error}): it must be {wanted}")
 
 

@@ -26,7 +26,7 @@ class Why(Enum):
     FEWER = "below the threshold"
     WITHIN = "within the tolerance"
     MISSING = "undecided: pods have no value"
-    UNKNOWN = "not known"
+    UNKNOWN = "undecided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ def recommend(current: int, proposals: Sequence[Proposal], limits: Limits) -> Re
     elif unknown and wanted < current:
         wanted, note = current, f"no scale-down while unknown: {unknown}"
     elif limits.clamp(wanted) != wanted:
-        note = f"{wanted} wanted; at least {limits.fewest} and at most {limits.most} are allowed"
+        note = f"the metrics call for {wanted}; at least {limits.fewest} and at most {limits.most} are allowed"
     else:
         note = ""
     return Recommendation(current=current, desired=limits.clamp(wanted), wanted=wanted, proposals=made, note=note)

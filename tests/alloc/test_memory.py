@@ -101,7 +101,7 @@ def test_a_newcomer_gives_way_itself() -> None:
     """It comes back, too."""
     world = World().come("a", "0", 6).come("b", "0", 5, B)
     assert world.mems == {"a": "0", "b": "0-1"}
-    assert world.reason == "memory from NUMA nodes 0-1: what is promised on NUMA node 0 leaves too little there"
+    assert world.reason == "memory from NUMA nodes 0-1: memory promises leave too little on NUMA node 0"
     assert world.node.grants["b"].home_mems == {0}
 
     assert world.go("a").mems == {"b": "0"}

@@ -383,24 +383,28 @@ async def test_profiles_that_are_and_are_not_offered(tmp_path: Path) -> None:
     pod = pod_with("GPU-a/gpu-8g/0", "one")
     both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
     offered = {"name": RESOURCE, "device_class": "nvidia", "ids": 4, "healthy": 4, "profile": "gpu-8g"}
+    offered |= {"memory_mib": 8192, "cores_percent": 25}
     reason = "hami-core needs x"
     offered |= {"enforce": ["hami-core", "watch"], "not_enforced": {"hami-core": reason}}
     async with World(tmp_path, settings=replace(FAST, devices=RULES)) as world, asked(world, tmp_path) as say:
         await world.run(both)
         await say("device-inventory", **{**REPORT, "resources": [offered], "cards": []})
-        (now,) = (await say("devices"))["vgpus"]
+        values = await say("devices")
+        (now,), annotations = values["vgpus"], values["node_annotations"]
         shown = [text.plain for text in vgpus(await say("devices"))]
         await say("device-inventory", **{**REPORT, "cards": []})
         values = await say("devices")
         (later,) = values["vgpus"]
 
+    vgpu = '{"resource":"criproxy.io/gpu-8g","count":4,"free":3,"memory_mib":8192,"cores_percent":25}'
+    assert annotations == {"devices.criproxy.io/vgpus": f"[{vgpu}]"}
     assert (now["free"], now["used_by_card"], now["offered"]) == (3, {"GPU-a": 1}, True)
     assert shown == [
-        "profile gpu-8g: 4 vGPUs, 3 free; enforced by watch",
+        "profile gpu-8g: 4 vGPUs with 8192 MiB and 25 % of the cores each, 3 free; enforced by watch",
         "profile gpu-8g is not enforced by hami-core: hami-core needs x",
     ]
     assert (later["profile"], later["used_by_card"], later["offered"]) == ("gpu-8g", {"GPU-a": 1}, False)
-    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 given, no longer offered"]
+    assert [text.plain for text in vgpus(values)] == ["profile gpu-8g: 1 allocated, no longer offered"]
     assert values["node_annotations"] == {}
 
 

@@ -184,7 +184,7 @@ async def test_explain_nobody(tmp_path: Path) -> None:
 
         with pytest.raises(CriproxyError, match=r"did you mean default/web/main\?"):
             await say("explain", container="web")
-        with pytest.raises(UsageError, match="which container"):
+        with pytest.raises(UsageError, match="name a container"):
             await say("explain")
         with pytest.raises(UsageError, match="container: must be a str, not 7"):
             await say("explain", container=7)
@@ -249,7 +249,7 @@ async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -
         await world.runtime.start()
 
         assert notices["config"] == "the policy file is not in effect: policy.yaml:3: no such option"
-        assert notices["runtime"].startswith("criproxy cannot ask the runtime which containers run: ")
+        assert notices["runtime"].startswith("criproxy cannot ask the runtime which containers are running: ")
 
 
 @pytest.mark.parametrize(("on_error", "kind"), [(OnError.SHARED, "passed"), (OnError.REFUSE, "refused")])

@@ -162,7 +162,7 @@ async def test_too_much_that_nobody_takes_ends_it(tmp_path: Path, monkeypatch: p
 
     assert answer["lines"]
     assert not answer["ended"]
-    assert (last["lines"], last["ended"]) == ([], "more than 0 MiB waited to be fetched")
+    assert (last["lines"], last["ended"]) == ([], "more than 0 MiB of events were waiting to be fetched")
 
 
 async def test_who_has_gone_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,11 +189,11 @@ async def test_what_cannot_be_recorded(tmp_path: Path) -> None:
     async with World(tmp_path, settings=NAMED) as world:
         recorder = Recorder(world.controller)
         names = [(await recorder.command({}))["recording"] for _ in range(recording.MAX_RECORDINGS)]
-        with pytest.raises(CriproxyError, match="4 recordings are under way"):
+        with pytest.raises(CriproxyError, match="4 recordings are already in progress"):
             await recorder.command({})
         with pytest.raises(UsageError):
             await recorder.command({"recording": names[0], "taken": "all"})
     none = replace(FAST, policy_name="none")
     async with World(tmp_path, settings=none, policy=NonePolicy(Options())) as world:
-        with pytest.raises(CriproxyError, match="with the policy none, this daemon sees no container"):
+        with pytest.raises(CriproxyError, match="with the policy none, this daemon sees no containers"):
             await Recorder(world.controller).command({})

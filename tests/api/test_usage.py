@@ -228,7 +228,7 @@ async def test_a_profile_that_is_no_longer_offered(tmp_path: Path) -> None:
     assert (unknown, later) == ([], [])
     assert (profile["profile"], profile["given"], profile["free"], profile["offered"]) == ("gpu-8g", 1, 0, False)
     assert isinstance(shown.file, io.StringIO)
-    assert "gpu-8g: 1 given, no longer offered" in shown.file.getvalue()
+    assert "gpu-8g: 1 allocated, no longer offered" in shown.file.getvalue()
 
 
 async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:

@@ -216,10 +216,10 @@ def test_files_that_are_not_to_be_trusted(tmp_path: Path, host: Path) -> None:
     files = {
         write(etc / "group.yaml", "policy: none\n", 0o664): "can be written by its group (mode 0664): chmod go-w {}",
         write(etc / "world.yaml", "policy: none\n", 0o666): "can be written by every user (mode 0666): chmod go-w {}",
-        write(etc / "large.yaml", b"#" * 10_000_000): "has 9.537 MiB, more than the 1 MiB that it may have",
+        write(etc / "large.yaml", b"#" * 10_000_000): "is 9.537 MiB, larger than the maximum of 1 MiB",
         etc / "missing.yaml": "there is no such file or directory",
         etc / "pipe.yaml": "is not a regular file",
-        etc / "policies" / "link.yaml": f"is a link to {etc}/outside.yaml, out of its directory: "
+        etc / "policies" / "link.yaml": f"is a link to {etc}/outside.yaml, outside its directory: "
         "put the file itself there",
     }
 
@@ -248,7 +248,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
     result = check(host, file)
 
     assert result.stdout == (
-        f"{file}: fine (it was named; pods may use CPUs 0-2)\n"
+        f"{file}: OK (it was named; pods may use CPUs 0-2)\n"
         "  policy              none\n"
         "  onError             shared  (default)\n"
         "  adopt               pin  (default)\n"
@@ -291,7 +291,7 @@ def test_no_machine_there(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
-    assert "with --no-machine files are checked without a machine" in result.stderr
+    assert "to check only the files, use --no-machine" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_directory(tmp_path: Path, host: Path, arguments: list[str], chosen: s
 
     result = check(host, tmp_path / "policies", *arguments)
 
-    assert result.stdout.startswith(f"{tmp_path}/policies/{chosen}: fine (")
+    assert result.stdout.startswith(f"{tmp_path}/policies/{chosen}: OK (")
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def said(host: Path, file: Path, text: str) -> list[str]:
     """What is told of a file with this text, without its name, line and column."""
     result = CliRunner().invoke(main, ["check", "--host-root", str(host), str(write(file, text))])
 
-    assert result.exit_code == int("fine (" not in result.stdout), result.output
+    assert result.exit_code == int("OK (" not in result.stdout), result.output
     return [line.split(": ", 1)[1] for line in result.stdout.splitlines() if line.startswith(f"{file}:")]
 
 
@@ -171,7 +171,7 @@ def test_what_can_be_asked(host: Path, tmp_path: Path, policy: str) -> None:
 
     (line,) = said(host, tmp_path / "p.yaml", text)
 
-    assert line.startswith("fine (")
+    assert line.startswith("OK (")
 
 
 @pytest.mark.parametrize(
@@ -216,5 +216,5 @@ def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
     missing = "profile gpu-8g: hami-core needs /usr/local/vgpu/libvgpu.so, which does not exist on this node"
     assert [line for line in result.stdout.splitlines() if "note:" in line] == [
         f"  note: {note}",
-        f"  note: {missing}: ifMissing: next goes on without it",
+        f"  note: {missing}: ifMissing: next continues without it",
     ]

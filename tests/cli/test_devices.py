@@ -122,9 +122,9 @@ def test_what_is_odd_is_told() -> None:
         )
     )
 
-    assert "  shop/gone/main was given GPU-gone, which is not a card of this machine (checkpoint)" in shown
-    assert "  shop/some/main was given an unknown card (cdi)" in shown
-    assert "  shop/asks/main may see more than it was given: no-evidence" in shown
+    assert "  shop/gone/main was allocated GPU-gone, which is not a card of this machine (checkpoint)" in shown
+    assert "  shop/some/main was allocated an unknown card (cdi)" in shown
+    assert "  shop/asks/main may see more than was allocated to it: no-evidence" in shown
     assert "exempt, so nothing is hidden: shop/dcgm/main" in shown
     assert "privileged, so nothing is hidden: shop/root/main" in shown
     assert "the cards of 1 container are unknown: shop/early/main" in shown
@@ -163,7 +163,7 @@ def test_the_driver_knows_links_and_parts() -> None:
 
     assert values["classes"][0]["links"][0] == {"from": 0, "to": 1, "link": "NV4", "distance": "SYS", "nvlinks": 4}
     assert any("shop/web/main (MIG-a, podresources)" in line for line in shown)
-    assert "  shop/odd/main was given MIG-a, MIG-gone, which is not a card of this machine (podresources)" in shown
+    assert "  shop/odd/main was allocated MIG-a, MIG-gone, which is not a card of this machine (podresources)" in shown
     assert any("between two cards: NV# = that many NVLinks, PIX = " in line for line in shown)
 
 
@@ -207,7 +207,7 @@ async def test_without_the_section_it_tells_of_the_machine(tmp_path: Path) -> No
         async with answering(node, tmp_path):
             shown = await run(tmp_path)
 
-    assert "Note: the policy file has no devices section: cards are not guarded" in shown.output
+    assert "Note: the policy file has no devices section: criproxy does not restrict access to cards" in shown.output
     assert "no cards: ascend, amd, intel-gpu, intel-npu, habana, cambricon" in shown.output
     assert "default/pod-0/main" not in shown.output
 

@@ -93,8 +93,8 @@ async def test_one_that_ended_is_told_without_a_daemon(tmp_path: Path) -> None:
     assert by_name.exit_code == by_id.exit_code == 0
     assert by_name.output == by_id.output
     assert "no criproxy daemon listens on" in by_name.output
-    assert "It is gone" in by_name.output
-    assert "Why it was there" in by_name.output
+    assert "It no longer exists" in by_name.output
+    assert "Why it ran there" in by_name.output
     assert "the kubelet resizes it; CPU request 1, from cpu_shares 1024" in by_name.output
     assert "it ended: its exclusive CPU" in by_name.output
 

@@ -56,9 +56,9 @@ def test_text(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "cpu: 90 %, above the threshold (more above 66 %, fewer below 54 %); wants 5",
-        "replicas: 3 now, 5 wanted",
-        "vGPUs of gpu-8g: 2 given, mean use 95 %, 1 free, 2 wanted",
+        "cpu: 90 %, above the threshold (scale up above 66 %, down below 54 %); requests 5 replicas",
+        "replicas: 3 now, 5 recommended",
+        "vGPUs of gpu-8g: 2 allocated, mean usage 95 %, 1 free, 2 needed",
     ]
 
 
@@ -67,8 +67,8 @@ def test_no_replicas(tmp_path: Path) -> None:
     result = run("--metrics", recorded(tmp_path, cpu=0.05), "--current", "0", "-t", "cpu=80")
 
     assert result.stdout.splitlines()[:2] == [
-        "cpu: 5 %, below the threshold (more above 88 %, fewer below 72 %)",
-        "replicas: 0 now, 0 wanted (with 0 replicas the autoscaler does nothing)",
+        "cpu: 5 %, below the threshold (scale up above 88 %, down below 72 %)",
+        "replicas: 0 now, 0 recommended (with 0 replicas the autoscaler does nothing)",
     ]
 
 
@@ -79,7 +79,7 @@ def test_no_replicas(tmp_path: Path) -> None:
         pytest.param(
             ["--current", "2", "-t", "cpu=35", "--max", "3"],
             3,
-            "4 wanted; at least 1 and at most 3 are allowed",
+            "the metrics call for 4; at least 1 and at most 3 are allowed",
             id="limit",
         ),
         pytest.param(["--current", "4", "-t", "memory=100"], 2, "", id="half"),
@@ -185,7 +185,7 @@ def test_vgpus_that_are_lacking(tmp_path: Path) -> None:
     path.write_text(METRICS.format(cpu=0.1, used=400))
     result = run("--metrics", str(path))
 
-    assert "2 given, mean use 400 %, 1 free, 5 wanted; 2 more than exist: divide another card" in result.stdout
+    assert "2 allocated, mean usage 400 %, 1 free, 5 needed; 2 more than exist: divide another card" in result.stdout
 
 
 def test_free_vgpus_that_nobody_knows(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_free_vgpus_that_nobody_knows(tmp_path: Path) -> None:
     lines = METRICS.format(cpu=0.1, used=400).splitlines(keepends=True)
     path.write_text("".join(line for line in lines if "vgpu_free" not in line))
 
-    said = "2 given, mean use 400 %, free: not known (the device plugin does not report), 5 wanted\n"
+    said = "2 allocated, mean usage 400 %, free: unknown (the device plugin does not report), 5 needed\n"
     assert said in run("--metrics", str(path)).stdout
     (vgpus,) = values("--metrics", str(path))["vgpus"]
     assert (vgpus["free"], vgpus["lacking"]) == (None, None)

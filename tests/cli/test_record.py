@@ -154,7 +154,7 @@ def test_files_that_are_no_traces(tmp_path: Path, text: str, said: str) -> None:
 
     with pytest.raises(UsageError) as error:
         read_trace(file)
-    with pytest.raises(UsageError, match="is a folder: it must be a trace"):
+    with pytest.raises(UsageError, match="is a directory: it must be a trace"):
         read_trace(tmp_path)
 
     assert f"{file}{said}" in str(error.value)

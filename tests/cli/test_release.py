@@ -143,7 +143,7 @@ async def test_a_daemon_that_ends_before_it_answers_may_have_ended_the_release(t
     async with await asyncio.start_unix_server(killed, tmp_path / "control.sock"):
         result = await call(tmp_path, "--undo")
 
-    ended = "The node is not released: the daemon ended before it answered, and may have ended the release."
+    ended = "The node is not released: the daemon exited before it answered, and may have ended the release."
     assert (result.exit_code, result.stdout) == (0, f"{ended} Containers are placed when criproxy starts.\n")
 
 
@@ -168,7 +168,7 @@ async def test_where_neither_store_nor_runtime_knows_who_runs_nobody_is_said_to_
     result = await call(tmp_path)
 
     assert result.exit_code == 1
-    assert "There may be others: the runtime could not be asked which containers run: " in result.stdout
+    assert "There may be others: the runtime could not be asked which containers are running: " in result.stdout
     assert f"{tmp_path}/runtime.sock" in result.stdout
     assert "--runtime-endpoint" in result.stdout
 
@@ -225,7 +225,7 @@ async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
 
     result = await call(tmp_path, "--undo")
 
-    assert result.stdout == "The release is over: containers are placed when criproxy starts.\n"
+    assert result.stdout == "The release has ended: containers are placed when criproxy starts.\n"
     await world.start_criproxy()
     async with asyncio.timeout(60):
         while world.cpus(first) != "1":
@@ -268,7 +268,8 @@ async def test_what_a_full_disk_does_not_take(tmp_path: Path) -> None:
         ["0-3", "0-3", "shares: the policy was not asked where to place it, and is asked as soon as it can be"]
     ] * 2
     assert (
-        "The release is over: 0 containers placed again, 2 sharing without having been placed, 0 left." in undone.stdout
+        "The release has ended: 0 containers placed again, 2 sharing CPUs without having been placed, 0 left."
+        in undone.stdout
     )
     end = "The end of the release could not be stored, and until it is, a restart may bring the release back: "
     assert end in undone.stdout

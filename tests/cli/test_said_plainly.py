@@ -46,7 +46,7 @@ def strange(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("folder.yaml", "folder.yaml: is a folder: it must be a scenario file"),
+        ("folder.yaml", "folder.yaml: is a directory: it must be a scenario file"),
         ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a scenario file"),
         ("none.yaml", "none.yaml: there is no such file"),
     ],
@@ -60,11 +60,11 @@ def test_a_scenario_file_that_cannot_be_read(strange: Path, name: str, sentence:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("folder.jsonl", "folder.jsonl: is a folder: it must be a trace, as criproxy record writes it"),
+        ("folder.jsonl", "folder.jsonl: is a directory: it must be a trace, as criproxy record writes it"),
         ("binary.jsonl", "binary.jsonl:2: the byte 0xFF is not UTF-8 text: it must be a trace"),
         ("empty.jsonl", "empty.jsonl: is empty: it must be a trace"),
         ("odd.jsonl", "odd.jsonl:1: the line is not JSON (from column 1 on)"),
-        ("folder.yaml", "folder.yaml: is a folder: it must be a load specification"),
+        ("folder.yaml", "folder.yaml: is a directory: it must be a load specification"),
         ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a load specification"),
     ],
 )
@@ -165,7 +165,7 @@ def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None
 @pytest.mark.parametrize(
     ("options", "noted"),
     [
-        pytest.param('checkpoint: ""', "may get those of the former pod (onNoEvidence: keep)", id="keep"),
+        pytest.param('checkpoint: ""', "may get those of the earlier pod (onNoEvidence: keep)", id="keep"),
         pytest.param('checkpoint: "", onNoEvidence: fail', "are refused", id="fail"),
         pytest.param('checkpoint: "", onNoEvidence: hide', "get none", id="hide"),
         pytest.param("onNoEvidence: fail", "", id="with-a-checkpoint"),
@@ -176,7 +176,7 @@ def test_what_names_cannot_tell_is_noted(tmp_path: Path, options: str, noted: st
     """Without the checkpoint, podresources is no evidence for a pod that has the name of a former one."""
     text = f"policy: none\ndevices: {{classes: [nvidia], {options}}}\n"
     status, output = said("check", policy(tmp_path, text), "--no-machine")
-    note = "note: devices.checkpoint is empty: podresources knows pods by name only"
+    note = "note: devices.checkpoint is empty: podresources identifies pods only by name"
     assert (status, note in output) == (0, bool(noted))
     assert noted in " ".join(output.split())
 
@@ -264,8 +264,8 @@ def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: 
 @pytest.mark.parametrize(
     ("kubelet", "noted"),
     [
-        ("kind: KubeletConfiguration\n", "reserves no CPU (reservedSystemCPUs), and this policy 0-1"),
-        ('reservedSystemCPUs: "0"\n', "reserves 0 (reservedSystemCPUs), and this policy 0-1"),
+        ("kind: KubeletConfiguration\n", "reserves no CPU (reservedSystemCPUs), but this policy reserves 0-1"),
+        ('reservedSystemCPUs: "0"\n', "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
         ('reservedSystemCPUs: "0-1"\n', ""),
         ('reservedSystemCPUs: "0-3"\n', ""),
         ("reservedSystemCPUs: nonsense\n", ""),

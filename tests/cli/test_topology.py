@@ -76,7 +76,7 @@ def test_tree(tmp_path: Path) -> None:
         "Isolated: CPUs 3",
         "Forbidden to pods: CPUs 7",
         "Offline: CPUs 8-9",
-        "Without tick (nohz_full): CPUs 3",
+        "Tickless (nohz_full): CPUs 3",
         "Kind 0: CPUs 3,7, capacity 512",
         "Kind 1: CPUs 0-2,4-6, capacity 1024",
         "",

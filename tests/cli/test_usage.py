@@ -87,7 +87,7 @@ def lines(values: dict[str, Any], width: int = 80) -> list[str]:
 def test_eighty_columns() -> None:
     """Cards and containers with what they use and were granted fit a small terminal."""
     assert lines(answer()) == [
-        "criproxy 1.0; 2026-11-20T09:27:36Z; node uses CPU 34 %, memory 61 %",
+        "criproxy 1.0; 2026-11-20T09:27:36Z; node usage: CPU 34 %, memory 61 %",
         "",
         "CLASS   CARD             MEMORY MiB  CORES %  NO CONTAINER",
         "nvidia  GPU-13f6e2a1  9900 of 16384       40       200 MiB",
@@ -97,7 +97,7 @@ def test_eighty_columns() -> None:
         "shop/train/main  GPU-13f6e2a1  gpu-8g   9000 of 8192  12 of 25",
         "shop/train/main has been over its memory quota since 2026-11-20T09:27:30Z: stop",
         "(stopping)",
-        "gpu-8g: 4 vGPUs, 2 given, 2 free",
+        "gpu-8g: 4 vGPUs, 2 allocated, 2 free",
     ]
 
 
@@ -111,7 +111,7 @@ def test_a_wide_terminal_has_whole_ids() -> None:
     [
         pytest.param(
             answer(watcher={"state": "none", "reported": None, "stale_after_s": None, "classes": []}, cards=[]),
-            "the use of cards is not known: no watcher has reported since the daemon started.",
+            "card usage is unknown: no watcher has reported since the daemon started.",
             id="no-watcher",
         ),
         pytest.param(
@@ -153,14 +153,14 @@ def test_a_wide_terminal_has_whole_ids() -> None:
                     ],
                 }
             ),
-            "the use of x is not known: it is empty the use of c is not known: lost",
+            "the usage of x is unknown: it is empty the usage of c is unknown: lost",
             id="problems",
         ),
         pytest.param(answer(guarded=False, containers=[]), "the policy file has no devices section", id="unguarded"),
         pytest.param(answer(containers=[]), "no container has a card", id="nobody"),
         pytest.param(
             answer(unknown_containers=[{"id": "f" * 64, "class": "nvidia", "card": "GPU-a", "memory_mib": 5}] * 7),
-            "2 more of them",
+            "… and 2 more",
             id="of-another-runtime",
         ),
         pytest.param({"error": "no daemon"}, "no daemon; trying again", id="no-answer"),
@@ -204,7 +204,7 @@ def test_history() -> None:
 
     at = shown.index(f"shop/web/main on {CARD_ID}: 0 to 9000 of 8192 MiB")
     assert shown[at + 1] == " " * 56 + f"{BARS[0]}{BARS[4]} {BARS[7]}"
-    assert f"all together on {CARD_ID}: 0 to 9000 of 16384 MiB" in shown
+    assert f"total on {CARD_ID}: 0 to 9000 of 16384 MiB" in shown
     assert any(line.startswith("container ffffffffffff on") for line in shown)
 
 

@@ -65,8 +65,8 @@ def test_the_group_of_this_machine(tmp_path: Path, group_file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "message"),
     [
-        pytest.param("", 0o644, "must hold one word, the group of this node", id="empty"),
-        pytest.param("a b\n", 0o644, "must hold one word", id="two-words"),
+        pytest.param("", 0o644, "must contain one word, the group of this node", id="empty"),
+        pytest.param("a b\n", 0o644, "must contain one word", id="two-words"),
         pytest.param("a\n", 0o666, r"group: can be written by every user \(mode 0666\)", id="writable"),
         pytest.param("../x\n", 0o644, r"the group '\.\./x' cannot be part of the name", id="leads-out"),
     ],

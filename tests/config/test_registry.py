@@ -87,7 +87,7 @@ def test_words_for_booleans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.param("1 / 0", "x = acme:E", "acme:E cannot be imported: ZeroDivisionError", id="raises"),
         pytest.param("", "x = acme:E", "acme:E cannot be imported: AttributeError", id="no-such-name"),
         pytest.param(
-            "E = 3", "x = acme:E", r"acme:E must be a criproxy\.policy\.Entry, and is of type int", id="no-entry"
+            "E = 3", "x = acme:E", r"acme:E must be a criproxy\.policy\.Entry, but is of type int", id="no-entry"
         ),
         pytest.param(
             "from criproxy.policy import Entry\nE = Entry(dict, print)", "x = acme:E", "needs a class of", id="options"

@@ -123,9 +123,7 @@ async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnErro
         sandbox_id = next(iter(world.controller.node.pods))
         late = replace(pod, containers=(*pod.containers, replace(owner("owner", 1).containers[0], name="late")))
         if on_error is OnError.REFUSE:
-            with pytest.raises(
-                RuntimeCallError, match=r"did not get done with CreateContainer within 1\.5 s"
-            ) as caught:
+            with pytest.raises(RuntimeCallError, match=r"did not finish CreateContainer within 1\.5 s") as caught:
                 await world.kubelet.create(late, sandbox_id, late.containers[1])
             assert caught.value.code is StatusCode.UNAVAILABLE
             assert set(world.controller.node.containers) == {owned}

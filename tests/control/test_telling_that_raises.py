@@ -220,4 +220,4 @@ async def test_no_call_fails_by_the_log(tmp_path: Path, monkeypatch: pytest.Monk
 
     await lived(tmp_path)
 
-    assert {"container placed", "container refused", "container resized", "place given back"} <= set(log.lost)
+    assert {"container placed", "container refused", "container resized", "place released"} <= set(log.lost)

@@ -63,10 +63,10 @@ async def test_a_lost_container_is_told_once_it_is_lost(tmp_path: Path, ends: bo
         await world.poll(lambda: world.controller.context.in_flight.is_left(late))
         assert world.owned() == {1}
         assert kinds(situation(world.controller)) == []
-        assert not any("whose processes run" in event for event in world.log.events())
+        assert not any("whose processes are still running" in event for event in world.log.events())
         if not ends:
             await world.poll(lambda: kinds(situation(world.controller)) == ["left-running"])
-            await world.poll(lambda: any("whose processes run" in event for event in world.log.events()))
+            await world.poll(lambda: any("whose processes are still running" in event for event in world.log.events()))
         shutil.rmtree(group_of(tmp_path, late))
         gone = ContainerState.EXITED
         await world.until(lambda: world.controller.node.containers[late].state is gone)

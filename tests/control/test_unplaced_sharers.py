@@ -217,7 +217,7 @@ async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
         assert set(told) <= set(wrong(world))
         await world.poll(lambda: "policy changed" in world.log.events())
         (logged,) = [keys["reasons"] for event, keys in world.log.lines if event == "policy changed"]
-        assert "shares now" in str(logged)
+        assert "shares CPUs now" in str(logged)
         assert why in str(logged)
 
 

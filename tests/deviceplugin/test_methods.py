@@ -49,7 +49,7 @@ async def test_a_method_that_cannot_work() -> None:
     assert (without.enforce, without.not_enforced) == (("hami-core", "watch"), {"hami-core": MISSING})
     assert (complete.enforce, complete.not_enforced) == (("hami-core", "watch"), {})
     assert (other.enforce, other.not_enforced) == ((), {})
-    text = "a profile does without one of its methods of enforcement (ifMissing: next)"
+    text = "a profile continues without one of its enforcement methods (ifMissing: next)"
     assert log.lines == [(text, {"profile": "gpu-8g", "method": "hami-core", "reason": MISSING})]
 
 

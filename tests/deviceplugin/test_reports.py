@@ -38,7 +38,7 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
         ("npu", "npu0"),
         CardState(step(new(0.0), 1.0, xid_event(79)), DetectedCard(), frozenset(), unhealthy_since_s=5.0),
     )
-    await log.until(lambda: "the daemon gets no reports about cards until it answers" in log.events())
+    await log.until(lambda: "the daemon does not answer: reports about cards are pending" in log.events())
 
     daemon = Daemon(path)
     server = await daemon.start()

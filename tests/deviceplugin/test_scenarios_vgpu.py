@@ -140,6 +140,8 @@ async def test_8_a_profile_of_four_parts_with_mps(folder: Path) -> None:
         with pytest.raises(RuntimeCallError, match=pipe) as refused:
             await node.create(pod("two"), given)
         assert refused.value.code is StatusCode.FAILED_PRECONDITION
+        assert len(node.world.runtime.core.records.containers) == 1  # the first
+        assert not (node.host.root / pipe[1:]).exists()
 
 
 async def test_a_vgpu_that_is_a_mig_device(folder: Path) -> None:

@@ -75,7 +75,7 @@ def test_all_of_it_for_people() -> None:
         f"profile gpu-8g: mps needs {PIPE}, which does not exist on this node: its pods are not admitted",
         (
             "profile half: mps needs /run/nvidia/mps/criproxy.io/half/pipe, which does not exist on this node: "
-            "ifMissing: next goes on without it"
+            "ifMissing: next continues without it"
         ),
         "usage of the class nvidia: /bin/gpu-usage does not exist on this node: its quotas are not checked",
     ]

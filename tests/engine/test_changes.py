@@ -239,7 +239,7 @@ def test_who_does_not_fit_under_the_new_policy_shares() -> None:
 
     assert cpus(decision.node) == {"a": "0-3,7", "b": "[4-6]"} or cpus(decision.node) == {"a": "[4-7]", "b": "0-3"}
     assert violations(decision.node, frozenset(range(4))) == []
-    assert any("shares now: container " in text for text in decision.sentences)
+    assert any("shares CPUs now: container " in text for text in decision.sentences)
 
 
 def without(topology: Topology, gone: str) -> Topology:
@@ -276,7 +276,7 @@ def test_cpus_go_offline(gone: str, expected: dict[str, str]) -> None:
 
     assert cpus(decision.node) == expected
     assert violations(decision.node, frozenset({0})) == []
-    assert decision.sentences[0].startswith(f"the machine has changed: CPUs {gone} are lost to pods: ")
+    assert decision.sentences[0].startswith(f"the machine has changed: CPUs {gone} are no longer available to pods: ")
 
 
 def test_cpus_come_online() -> None:
@@ -286,7 +286,8 @@ def test_cpus_come_online() -> None:
     decision = step(node, TopologyChanged(MACHINE), static())
 
     assert cpus(decision.node) == {"a": "[1-2]", "c": "0,3-7"}
-    assert decision.sentences == ("the machine has changed: CPUs 4-7 are new for pods: 1 of 2 containers move",)
+    said = "the machine has changed: CPUs 4-7 are now available to pods: 1 of 2 containers move"
+    assert decision.sentences == (said,)
 
 
 def test_the_same_machine_changes_nothing() -> None:

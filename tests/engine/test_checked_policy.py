@@ -84,7 +84,7 @@ def test_a_good_layout_passes() -> None:
 )
 def test_a_bad_layout_is_refused(grants: dict[str, Grant], sentence: str) -> None:
     """The error names the policy and what it broke."""
-    with pytest.raises(PolicyFault, match=f"new cannot be placed: the policy 'acme' is wrong: .*{sentence}"):
+    with pytest.raises(PolicyFault, match=f"new cannot be placed: the policy 'acme' is faulty: .*{sentence}"):
         step(NODE, ContainerCreating(NEWCOMER), guarded(grants))
 
 
@@ -128,7 +128,7 @@ def test_a_release_is_always_possible(answer: dict[str, Grant] | Exception) -> N
     decision = step(NODE, ContainerGone("own"), guarded(answer))
 
     assert decision.node.grants == {"share": NODE.grants["share"]}
-    assert "the policy 'acme' is wrong" in decision.sentences[0]
+    assert "the policy 'acme' is faulty" in decision.sentences[0]
     assert decision.faults == decision.sentences[:1]
 
 
@@ -140,7 +140,7 @@ def test_a_fault_is_of_the_step_in_which_it_happened() -> None:
     first = step(NODE, found, guard)
 
     assert first.faults
-    assert all("the policy 'acme' is wrong" in text for text in first.faults)
+    assert all("the policy 'acme' is faulty" in text for text in first.faults)
     assert step(NODE, found, guard) == first
     assert step(NODE, ContainerStarted("own"), guard).faults == ()
 

@@ -314,7 +314,7 @@ def test_an_update_that_has_not_failed_is_under_way() -> None:
 
     row = outcome_of(node.containers["a"], free, node, "placed", {})
 
-    assert (row["outcome"], row["error"]) == ("left", "its update is under way")
+    assert (row["outcome"], row["error"]) == ("left", "its update is in progress")
     there = outcome_of(node.containers["a"], free, after(node, applied("a", node.grants["a"])), "placed", {})
     assert (there["outcome"], there["cpus"]) == ("placed", "1-2")
 

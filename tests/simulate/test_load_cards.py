@@ -112,7 +112,7 @@ def test_containers_of_every_class_are_next_to_their_cards(tmp_path: Path, nodes
         ("cards: 8", "cards: {a: 1}", "3:9: cards.a: must be the number of a NUMA node"),
         ("cards: 8", "cards: 5000", "3:8: cards: must be at most 1024"),
         ("cards: 2", "cards: -1", "must be a whole number from 1 on"),
-        ("cards: 8", "cards: {7: 1}", "the load gpus has cards on NUMA node 7, which its machine has not"),
+        ("cards: 8", "cards: {7: 1}", "the load gpus has cards on NUMA node 7, which its machine does not have"),
         ("cards: 8\n", "", "pods of the load gpus ask for cards, and there are none: write cards: 8 in it"),
     ],
 )

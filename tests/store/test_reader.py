@@ -19,7 +19,7 @@ from criproxy.store.schema import MIGRATIONS, VERSION
 
 MACHINE = machine()
 NODE = Node(MACHINE, pods={"s": Pod(key="s", name="web", namespace="shop")}, released="by hand")
-RECORD = Record(12.5, "0a1b", "shop/web/main", Kind.STARTED, ("it runs",), "r-1")
+RECORD = Record(12.5, "0a1b", "shop/web/main", Kind.STARTED, ("it is running",), "r-1")
 
 
 async def filled(directory: Path) -> Store:

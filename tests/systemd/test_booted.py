@@ -116,7 +116,7 @@ def test_what_readme_tells_to_type_installs_it(node: dict[str, Any]) -> None:
     for pod in ("web", "trader", "late"):
         assert f"default/{pod}" in node["status"]["said"]
     assert node["explain"]["status"] == 0, node["explain"]["said"]
-    assert "What it asked for, as the kubelet sent it" in node["explain"]["said"]
+    assert "What it requested, as the kubelet sent it" in node["explain"]["said"]
 
 
 @pytest.mark.parametrize("how", ["If criproxy works", "If criproxy is broken"])

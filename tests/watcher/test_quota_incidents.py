@@ -124,7 +124,7 @@ async def test_a_container_that_the_daemon_does_not_see_run_is_told_again(folder
     """It may learn a moment later that it runs; others are told meanwhile."""
     async with Told(folder) as told:
         other = Key(container_id("batch"), "npu0", "memory")
-        told.answers.put_nowait({"stored": False, "act": False, "why": "the container does not run"})
+        told.answers.put_nowait({"stored": False, "act": False, "why": "the container is not running"})
         told.answers.put_nowait({"stored": True, "act": False})
         told.answers.put_nowait({"stored": True, "act": False})
         told.incidents.over(OVER)

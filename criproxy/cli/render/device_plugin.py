@@ -27,7 +27,7 @@ def state(values: Values) -> Iterator[Text]:
 def advertised(kind: Values) -> Iterator[Text]:
     """Render a line for each resource of a class."""
     for each in kind.get("advertised", ()):
-        given = "" if each["given"] is None else f", {each['given']} given"
+        given = "" if each["given"] is None else f", {each['given']} allocated"
         line = f"  {each['name']}: {count(each['ids'], 'id')}, {each['healthy']} healthy{given}"
         if each["registered"]:
             yield Text(line)
@@ -40,7 +40,7 @@ def vgpus(values: Values) -> Iterator[Text]:
     for each in values.get("vgpus", ()):
         if not each.get("offered", True):
             given = sum(each["used_by_card"].values())
-            yield Text(f"profile {each['profile']}: {given} given, no longer offered")
+            yield Text(f"profile {each['profile']}: {given} allocated, no longer offered")
             continue
         quota = [f"{each['memory_mib']} MiB"] if each["memory_mib"] else []
         quota += [f"{each['cores_percent']} % of the cores"] if each["cores_percent"] else []

@@ -70,15 +70,16 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]
     for held in kind["elsewhere"]:
         ids = ", ".join(held["ids"])
         what = f"{ids}, which is not a card of this machine" if ids else "an unknown card"
-        yield Text(f"  {words.title(held)} was given {what} ({held['evidence']})", style=NOTE)
+        yield Text(f"  {words.title(held)} was allocated {what} ({held['evidence']})", style=NOTE)
     for seen in kind["may_see_more"]:
-        yield Text(f"  {words.title(seen)} may see more than it was given: {', '.join(seen['findings'])}", style=NOTE)
+        text = f"{words.title(seen)} may see more than was allocated to it"
+        yield Text(f"  {text}: {', '.join(seen['findings'])}", style=NOTE)
 
 
 def _cards(cards: Sequence[Values], *, wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     healths = ["HEALTH"] if device_plugin.is_known(list(cards)) else []
-    for name in ("  CARD", "ID", "PCI", "NUMA", *(["NODES"] if wide else []), *healths, "GIVEN TO"):
+    for name in ("  CARD", "ID", "PCI", "NUMA", *(["NODES"] if wide else []), *healths, "ALLOCATED TO"):
         table.add_column(name, overflow="fold")
     for card in cards:
         card_id = card["id"] if wide else card["id"][:SHORT_ID]

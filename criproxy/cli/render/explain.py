@@ -16,7 +16,7 @@ from criproxy.cli.render.topology_words import count
 from criproxy.model.bounded import bounded, bounded_text
 
 Values = dict[str, Any]
-WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
+WHY = {"refused": "Why it was refused", "gone": "Why it ran there", "exited": "Why it ran there"}
 MAX_EARLIER_CHARS = 500
 """The maximum length of the text about each of up to a hundred other containers of the same name."""
 BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
@@ -38,9 +38,9 @@ def render(values: Values) -> RenderableType:
             Text(f"It cannot start until others have left its CPUs: {', '.join(values['waits_for'])}", TROUBLE)
         )
     if values["asked"]:
-        parts += _section("What it asked for, as the kubelet sent it", values["asked"]["read_as"])
+        parts += _section("What it requested, as the kubelet sent it", values["asked"]["read_as"])
     if values["why"]:
-        parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
+        parts += _section(WHY.get(row["state"], "Why it runs there"), values["why"])
     if values.get("devices"):
         quotas = [_quota(each["quota"]) for each in values["devices"] if each.get("quota")]
         parts += _section("How it got its cards", [*map(_cards, values["devices"]), *quotas])
@@ -48,7 +48,7 @@ def render(values: Values) -> RenderableType:
     parts += _history(values["events"])
     if values["earlier"]:
         lines = list(_earlier(values["earlier"]))
-        parts += _section("Other containers of that name, the newest first", lines)
+        parts += _section("Other containers with this name, newest first", lines)
     return Group(*parts)
 
 
@@ -58,7 +58,7 @@ def _now(row: Values) -> Iterator[Text]:
         if row["state"] == "refused":
             yield Text("It was refused, and never had an ID", style=TROUBLE)
         else:
-            yield Text("It is gone")
+            yield Text("It no longer exists")
             yield Text(f"id {row['id'] or 'unknown'}", overflow="fold")
         return
     attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
@@ -104,7 +104,7 @@ def _cards(kind: Values) -> str:
     known = [*shares] or [kind["evidence"]]
     cards = f"card{'s' if len(kind['cards']) > 1 else ''} {', '.join(kind['cards']) or 'unknown'}"
     where = f" at {kind['pci_addresses'].replace(',', ', ')}" if kind["pci_addresses"] else ""
-    nodes = kind["nodes"].replace(",", ", ") or "no node of a card"
+    nodes = kind["nodes"].replace(",", ", ") or "no device node of a card"
     numa = f" → NUMA node {kind['numa_nodes'].replace(';', ', ')}" if kind["numa_nodes"] else ""
     return f"{kind['class']}: {' and '.join(known)} → {cards}{where} → {nodes}{numa}"
 
@@ -114,7 +114,7 @@ def _quota(quota: Values) -> str:
     sizes = [f"{quota['memory_mib']} MiB"] if quota["memory_mib"] else []
     sizes += [f"{quota['cores_percent']} % of the cores"] if quota["cores_percent"] else []
     by = f", enforced by {quota['enforced_by']}" if quota["enforced_by"] else ""
-    without = f", and not otherwise: {quota['not_enforced']}" if quota["not_enforced"] else ""
+    without = f"; not in effect: {quota['not_enforced']}" if quota["not_enforced"] else ""
     return f"quota of {quota['profile']}: {' and '.join(sizes)}{by}{without}"
 
 
@@ -122,9 +122,9 @@ def _elsewhere(row: Values) -> str:
     if row["in_place"]:
         return ""
     if not row["applied_cpus"]:
-        return "; where it runs now is unknown"
+        return "; it is unknown where it runs now"
     memory = f" and memory of {row['applied_mems']}" if row["applied_mems"] != row["mems"] else ""
-    return f"; it is not there yet, but on {words.cpus(row['applied_cpus'])}{memory}"
+    return f"; it is still on {words.cpus(row['applied_cpus'])}{memory}"
 
 
 def _section(title: str, lines: list[str]) -> list[RenderableType]:
@@ -145,7 +145,7 @@ def _indented(columns: int) -> Table:
 
 def _history(events: list[Values]) -> Iterator[RenderableType]:
     if not events:
-        yield from _section("What happened", ["its history was not kept"])
+        yield from _section("What happened", ["its history is no longer available"])
     for day, events_of_day in groupby(events, key=lambda each: each["time"][:10]):
         yield Text()
         yield Text(f"What happened on {day} (UTC)", style=HEADING)
@@ -158,7 +158,7 @@ def _history(events: list[Values]) -> Iterator[RenderableType]:
 
 def _event(event: Values) -> str:
     if event["kind"] == "asked":
-        return "the kubelet asked for it, as above"
+        return "the kubelet requested it, as shown above"
     took = event["facts"].get("took_ms")
     return "; ".join(event["sentences"]) + (f" ({took:g} ms)" if took is not None else "")
 

@@ -22,7 +22,7 @@ def render(values: Values) -> RenderableType:
     """An answer of the control socket's `fit`."""
     values = bounded(values)
     parts: list[RenderableType] = [*notices_of(values), _answer(values)]
-    parts += _section("Why there", values["why"])
+    parts += _section("Why it would run there", values["why"])
     parts += _section("Containers that would move", [*_moved(values["moved"])])
     if values["choice"]:
         parts += render_choices([values["choice"]])

@@ -33,13 +33,13 @@ def _kubelet(kubelet: Values, started: str) -> Text:
     if age_s is None:
         silent_s = words.passed_s(started)
         text = f"Kubelet: no call since criproxy started {words.ago(started)} ago"
-        return Text(f"{text}: it does not go through criproxy", TROUBLE) if silent_s > SILENT_S else Text(text)
+        return Text(f"{text}: it is not connected to criproxy", TROUBLE) if silent_s > SILENT_S else Text(text)
     classes = kubelet["classes"].items()
     parts = [f"{word} {_age(each['last_call_s'])} ago" for word, each in classes if each["last_call_s"] is not None]
     if age_s > SILENT_S:
-        text = f"Kubelet: no call for {_age(age_s)}: it does not run, or does not go through criproxy"
+        text = f"Kubelet: no call for {_age(age_s)}: it is not running, or is not connected to criproxy"
         return Text(f"{text} ({', '.join(parts)})", TROUBLE)
-    return Text(f"Kubelet: goes through criproxy, last call {_age(age_s)} ago ({', '.join(parts)})")
+    return Text(f"Kubelet: connected to criproxy, last call {_age(age_s)} ago ({', '.join(parts)})")
 
 
 def _age(age_s: float) -> str:

@@ -11,12 +11,12 @@ from criproxy.simulate.load_run import Outcome, Sample
 LINES = 6
 """The number of different lines; dashes distinguish them without colors, and where they overlap."""
 LEGEND = (
-    ("nothing asked", "l0"),
+    ("nothing requested", "l0"),
     ("up to 25 %", "l1"),
     ("up to 50 %", "l2"),
     ("up to 75 %", "l3"),
     ("up to 100 %", "l4"),
-    ("more than it has", "over"),
+    ("more than it provides", "over"),
     ("exclusive to one container", "owned"),
 )
 """The meanings of the classes in a `heatmap`."""

@@ -25,7 +25,7 @@ Values = dict[str, Any]
 WIDE = 120
 """From this width on, each container has one line with its id and memory; on narrower screens if that fits."""
 MOST_FAILURES = 5
-_LIMITED = "criproxy keeps the reasons of a limited number for each pod and for the node"
+_LIMITED = "criproxy keeps only a limited number of reasons per pod and per node"
 _GAP = 2
 """The number of blanks between two columns of a table."""
 MOST_NARROW = 24
@@ -192,7 +192,7 @@ class _Column:
 def _columns(shared: str, *, full: bool) -> list[_Column]:
     return [
         _Column("QOS", lambda row: words.QOS[row["qos"]]),
-        _Column("CPU ASKED", words.cpu),
+        _Column("CPU REQUEST", words.cpu),
         _Column("CPUS", lambda row: _cpus(row, shared, full=full)),
         _Column("MEMS", lambda row: row["mems"] or row["applied_mems"] or "-"),
         _Column("STATE", _state),

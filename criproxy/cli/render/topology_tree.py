@@ -85,7 +85,7 @@ def _summary(hardware: Hardware) -> list[str]:
     for word, cpus in words.marks(topology).items():
         lines.append(f"[{MARK_STYLES[word]}]{word.capitalize()}[/]: CPUs {format_cpuset(cpus)}")
     if hardware.nohz_full_cpus:
-        lines.append(f"Without tick (nohz_full): CPUs {format_cpuset(hardware.nohz_full_cpus)}")
+        lines.append(f"Tickless (nohz_full): CPUs {format_cpuset(hardware.nohz_full_cpus)}")
     for number, kind in enumerate(topology.cpu_kinds):
         lines.append(f"Kind {number}: CPUs {format_cpuset(kind.cpus)}, {words.kind(kind)}")
     if not topology.cpu_kinds:

@@ -22,7 +22,7 @@ BARS = "▁▂▃▄▅▆▇█"
 MOST_UNKNOWN = 5
 UNGUARDED = "the policy file has no devices section: criproxy does not know which container has which card"
 NO_WATCHER = (
-    "the use of cards is not known: no watcher has reported since the daemon started. The watcher runs in criproxy "
+    "card usage is unknown: no watcher has reported since the daemon started. The watcher runs in criproxy "
     "device-plugin, for the classes that the policy file lists under devices.plugin.usage"
 )
 
@@ -53,7 +53,7 @@ def _node(values: Values) -> str:
     node = values["node"]
     known = {"CPU": node["cpu_ratio"], "memory": node["memory_ratio"]}
     shown = ", ".join(f"{name} {100 * ratio:.0f} %" for name, ratio in known.items() if ratio is not None)
-    return f"; node uses {shown}" if shown else ""
+    return f"; node usage: {shown}" if shown else ""
 
 
 def _state(values: Values) -> Iterator[Text]:
@@ -64,13 +64,13 @@ def _state(values: Values) -> Iterator[Text]:
     if watcher["state"] == "none":
         yield Text(NO_WATCHER, style=NOTE)
     elif watcher["state"] == "silent":
-        text = f"the use of cards is not known: the watcher has not reported since {watcher['reported'][:19]}Z"
+        text = f"card usage is unknown: the watcher has not reported since {watcher['reported'][:19]}Z"
         yield Text(f"{text}; is criproxy device-plugin running?", style=TROUBLE)
     for each in watcher["classes"] if watcher["state"] == "reporting" else ():  # else it is why, not what was last
         if each["problem"]:
-            yield Text(f"the use of {each['class']} is not known: {each['problem']}", style=NOTE)
+            yield Text(f"the usage of {each['class']} is unknown: {each['problem']}", style=NOTE)
         for card, problem in each["unread_cards"].items():
-            yield Text(f"the use of {card} is not known: {problem}", style=NOTE)
+            yield Text(f"the usage of {card} is unknown: {problem}", style=NOTE)
 
 
 def _table(*names: str) -> Table:
@@ -141,7 +141,7 @@ def _not_allocated(containers: Sequence[Values]) -> Iterator[str]:
     for each in found[:MOST_UNKNOWN]:
         yield f"{words.title(each)} uses {each['memory_mib']} MiB of {each['card']}, which is not allocated to it"
     if more := len(found[MOST_UNKNOWN:]):
-        yield f"{more} more of them"
+        yield f"… and {more} more"
 
 
 def _unknown(found: Sequence[Values]) -> Iterator[str]:
@@ -150,16 +150,16 @@ def _unknown(found: Sequence[Values]) -> Iterator[str]:
         text = f"container {each['id'][:SHORT_ID]}, which criproxy does not know, uses {each['memory_mib']} MiB"
         yield f"{text} of {each['card']}"
     if more := len(found) - MOST_UNKNOWN:
-        yield from [f"{more} more of them"] if more > 0 else []
+        yield from [f"… and {more} more"] if more > 0 else []
 
 
 def _profiles(profiles: Sequence[Values]) -> Iterator[str]:
     """Yield a line for each profile."""
     for each in profiles:
         if not each.get("offered", True):
-            yield f"{each['profile']}: {each['given']} given, no longer offered"
+            yield f"{each['profile']}: {each['given']} allocated, no longer offered"
             continue
-        yield f"{each['profile']}: {counted(each['vgpus'], 'vGPU')}, {each['given']} given, {each['free']} free"
+        yield f"{each['profile']}: {counted(each['vgpus'], 'vGPU')}, {each['given']} allocated, {each['free']} free"
 
 
 def _history(values: Values) -> Iterator[RenderableType]:
@@ -172,7 +172,7 @@ def _history(values: Values) -> Iterator[RenderableType]:
         whole = totals.get((series["class"], series["card"])) or most
         if series["id"]:
             whole = granted.get((series["id"], series["card"])) or whole
-        name = series["title"] or (f"container {series['id'][:SHORT_ID]}" if series["id"] else "all together")
+        name = series["title"] or (f"container {series['id'][:SHORT_ID]}" if series["id"] else "total")
         yield Text(f"\n{name} on {series['card']}: {least} to {most} of {whole} MiB", style=HEADING)
         yield Text(_bars(points, whole, int(words.seconds(values["time"]) // MINUTE_S)))
 

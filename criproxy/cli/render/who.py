@@ -19,7 +19,7 @@ MOST = 24
 KINDS = {
     "absent": "not on this machine",
     "offline": "offline",
-    "forbidden": "not for pods: their cgroup does not have it",
+    "forbidden": "not for pods: their cgroup does not include it",
     "exclusive": "exclusive",
     "shared": "shared",
     "free": "free to become exclusive",
@@ -40,7 +40,7 @@ def render(values: Values) -> RenderableType:
 
 def _head(row: Values) -> Text:
     node = f", NUMA node {row['numa_node']}" if row["numa_node"] is not None else ""
-    kinds = ", ".join(KINDS.get(kind, kind) for kind in row["kinds"]) or "of no pod"
+    kinds = ", ".join(KINDS.get(kind, kind) for kind in row["kinds"]) or "state unknown"
     text = Text(f"{words.cpus(row['cpus'])}{node}: {kinds}", style=HEADING)
     if row["kept"]:
         text.append(f", kept for {', '.join(row['kept'])}, whose containers have ended")
@@ -73,8 +73,8 @@ def _how(each: Values) -> str:
     """How it may run on these CPUs; and where it is, or belongs, if that is elsewhere."""
     how = "exclusive" if each["exclusive"] else "not placed" if each["watched"] else "shared"
     if not each["applied"]:
-        at = f"it is still on {words.cpus(each['applied_cpus'])}" if each["applied_cpus"] else "not known where it is"
-        return f"{how}, but {at}"
+        there = f"it is still on {words.cpus(each['applied_cpus'])}"
+        return f"{how}, but {there if each['applied_cpus'] else 'criproxy does not know where it is'}"
     if not each["desired"]:
-        return f"still here, belongs on {words.cpus(each['desired_cpus'])}"
+        return f"still here, should be on {words.cpus(each['desired_cpus'])}"
     return how

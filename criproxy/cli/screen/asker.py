@@ -83,7 +83,7 @@ class Asker:
         except CriproxyError as error:
             return replace(told, problem=f"{error}; {_what_is_shown(told.status)}")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            return replace(told, problem=f"the daemon's answer cannot be read: {error!r}; is it of another version?")
+            return replace(told, problem=f"the daemon's answer cannot be read: {error!r}; does it run another version?")
 
     def _cards(self, before: tuple[CardRow, ...]) -> tuple[CardRow, ...]:
         """The cards and their use; those *before* where it is too early to look again, or nobody tells."""

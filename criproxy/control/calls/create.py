@@ -140,7 +140,7 @@ class Creates:
         request = translate.read(api.CreateContainerRequest, message)
         try:
             if hung:  # the rules do not run again: every card is hidden
-                self.devices.hide(request, container, TimeoutError("it did not come to an end"))
+                self.devices.hide(request, container, TimeoutError("it did not finish in time"))
             else:
                 await self.devices.guard(request, container)
         except Refused as error:

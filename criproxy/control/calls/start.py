@@ -105,9 +105,7 @@ class Starts:
         asked = await if_reported(self.context.cgroups.ask(key))
         if asked is None or asked[0].state is not ContainerState.CREATED:
             return ""
-        return (
-            f"container {container.title} was given up before it ran, and has no place any more: make another attempt"
-        )
+        return f"container {container.title} was abandoned before it ran, and no longer has a place: create it again"
 
     async def may_skip_barrier(self, call: Call, message: bytes) -> bool:
         """Take the lock if the start may continue although `hold` failed, because nothing has to happen before it."""
@@ -140,7 +138,7 @@ class Starts:
                 raise Blocked(self._refusal(key)) from None
         if waited_for:
             waited_ms = round((monotonic() - begun_s) * 1000, 1)
-            text = f"its start waited {waited_ms:g} ms until its CPUs were left by {waited_for}"
+            text = f"its start waited {waited_ms:g} ms until {waited_for} had left its CPUs"
             self.context.state.note(key, Kind.WAITED, text, waited_ms=waited_ms)
 
     async def _wait_for(self, other: str, key: str) -> None:
@@ -159,7 +157,7 @@ class Starts:
         containers, rest = self.context.state.node.containers, len(blockers) - _NAMED
         names = [containers[key].title for key in blockers[:_NAMED]]
         if with_trouble:
-            troubles = (self.reconciler.trouble(key).error or "its update is under way" for key in blockers)
+            troubles = (self.reconciler.trouble(key).error or "its update is in progress" for key in blockers)
             names = [f"{name} ({trouble})" for name, trouble in zip(names, troubles, strict=False)]
         return ", ".join(names) + (f" and {rest} others" if rest > 0 else "")
 
@@ -175,7 +173,7 @@ class Starts:
         except Busy as error:
             if (container := context.state.node.containers.get(key)) is None:  # it was removed meanwhile
                 return False
-            after = f"after {context.settings.barrier_timeout_s:g} s {error} has not ended in the runtime"
+            after = f"after {context.settings.barrier_timeout_s:g} s {error} is still in progress in the runtime"
             raise Blocked(f"container {container.title} cannot start yet: {after}") from None
         try:
             await self.reconciler.bring_into_place(key)

@@ -210,7 +210,7 @@ class Handlers:
             except BaseException as error:
                 if limits.end(limit) and isinstance(error, asyncio.CancelledError):
                     name = call.method.rpartition("/")[2]
-                    raise Overdue(f"criproxy did not get done with {name} within {limit_s:g} s") from error
+                    raise Overdue(f"criproxy did not finish {name} within {limit_s:g} s") from error
                 raise
             limits.end(limit)
             if isinstance(verdict, Refuse):

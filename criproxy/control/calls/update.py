@@ -96,7 +96,8 @@ class Updates:
         context, after_s = self.context, self.context.settings.barrier_timeout_s
         container = context.state.node.containers.get(key)
         title = container.title if container else key[:SHORT_ID]
-        said = f"container {title} cannot be resized yet: after {after_s:g} s {error} has not ended in the runtime"
+        after = f"after {after_s:g} s {error} is still in progress in the runtime"
+        said = f"container {title} cannot be resized yet: {after}"
         context.log.warning("resize refused: the container is busy", container=title, error=said)
         context.state.note(key, Kind.RESIZED, f"the resize was refused: {said}")
         return Refuse(StatusCode.UNAVAILABLE, said)

@@ -163,7 +163,7 @@ class PolicySwitch:
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
             self.changed()
             await self._stored()
-        self.context.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
+        self.context.log.warning("the release has ended: containers are placed", containers=len(decision.node.grants))
         return await self._answer(before, decision.node)
 
     async def undo_later(self) -> dict[str, Any]:

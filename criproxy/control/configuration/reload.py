@@ -102,7 +102,7 @@ class Reload:
         await self.policy_switch.use_devices(new.settings)
         self._now_in_force(new)
         self.context.counters.reloads_ok += 1
-        self.context.log.info("devices.plugin reloaded: it concerns no container's place", file=str(new.source))
+        self.context.log.info("devices.plugin reloaded: no container moves", file=str(new.source))
         return True
 
     def _now_in_force(self, new: Configuration) -> None:

@@ -20,7 +20,8 @@ from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 
 LEFT_RUNNING = (
-    "the runtime has lost a container that still runs, and no longer moves it: restart the runtime, and remove the pod"
+    "the runtime has lost track of a container that is still running, and no longer moves it: "
+    "restart the runtime, and delete the pod"
 )
 """containerd 1.6 reports it as exited and never removes it; after a restart, as unknown, and can remove it."""
 _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})

@@ -37,7 +37,7 @@ class MpsClients:
         except Hangs as error:
             return _refused(str(error))
         except OSError as error:
-            return _refused(f"the directory {client.pipe} cannot be looked at: {error.strerror}")
+            return _refused(f"the directory {client.pipe} cannot be accessed: {error.strerror}")
         if not is_there:
             return _refused(f"the directory {client.pipe} does not exist on this host: start the MPS control daemon")
         return with_shared_memory(asked, client)

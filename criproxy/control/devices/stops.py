@@ -100,7 +100,8 @@ class Stops:
             await self._call(incident, container, grace_s)
             if await self._runs_on(container):
                 context.log.warning(
-                    "container runs on although the runtime says that it stopped", container=container.title
+                    "container keeps running although the runtime reports that it has stopped",
+                    container=container.title,
                 )
                 return False
         except StoreError as error:

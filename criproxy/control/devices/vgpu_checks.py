@@ -76,7 +76,7 @@ class Vgpus:
             except Hangs as error:
                 return _refused(str(error))
             except OSError as error:
-                return _refused(f"{path} cannot be looked at: {error.strerror}")
+                return _refused(f"{path} cannot be accessed: {error.strerror}")
             if not there:
                 return _refused(f"{path}, which enforces the quota of its vGPU, does not exist on this host")
         return as_enforced(asked, found)

@@ -79,7 +79,7 @@ class Promotions:
         context = self.context
         waiting = [node.containers[key] for key in self._waiting]
         for key in self.refused.silent(waiting, time(), context.settings.resize_silence_s):
-            text = "the kubelet does not repeat the resize that was refused: it was taken back"
+            text = "the kubelet no longer repeats the refused resize: it was withdrawn"
             context.state.note(key, Kind.RESIZED, text)
             context.state.submit(ContainerResized(key, node.containers[key].sizes))
 

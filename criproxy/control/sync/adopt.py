@@ -31,7 +31,7 @@ from criproxy.observe.tasks import batches
 _AT_ONCE = 16
 """Containers that are queried concurrently and adopted with one event, which occupies the loop for a few ms."""
 
-STAYS = "it has a card, and no node of one was made in it: an update could take the card away, so it stays where it is"
+STAYS = "it has a card, but no device node for it: an update could take the card away, so it stays where it is"
 
 POD_UID = "io.kubernetes.pod.uid"
 """The label by which the kubelet recognises its containers."""

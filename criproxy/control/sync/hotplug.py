@@ -73,8 +73,8 @@ class Hotplug:
         if not missing:
             return
         self._context.log.warning(
-            "pods may not use some of the online CPUs: with cgroup v1, a CPU that was offline is missing from every "
-            "cpuset afterwards; write it back by hand",
+            "pods cannot use some of the online CPUs: with cgroup v1, a CPU that was offline is missing from all "
+            "cpusets when it comes back; add it to them manually",
             cpus=format_cpuset(missing),
             cgroup=str(read_allowed(self._root).path),
         )

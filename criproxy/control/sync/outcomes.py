@@ -184,7 +184,7 @@ class Outcomes:
         """Log a container that runs although the runtime reports that it does not, unless it ends soon."""
         await asyncio.sleep(self.context.in_flight.lost_after_s)
         if self.context.in_flight.is_lost(container.key):
-            text = "the runtime has lost a container whose processes run: it keeps its place"
+            text = "the runtime has lost track of a container whose processes are still running: it keeps its place"
             self.context.log.warning(text, container=container.title, id=container.key)
 
     async def _end_start(self, key: str) -> None:

@@ -90,8 +90,8 @@ class Resync:
                 await self._ready.wait()
         except TimeoutError:
             raise NotReady(
-                f"criproxy does not know yet what runs on this node: the runtime has not answered for {timeout_s:g} s "
-                f"({self.error or 'it has not answered yet'})"
+                "criproxy does not know yet what is running on this node: "
+                f"the runtime has not answered for {timeout_s:g} s ({self.error or 'it has not answered yet'})"
             ) from None
 
     @property
@@ -306,7 +306,7 @@ class Resync:
         asked = await if_reported(self.context.cgroups.ask(item.id))
         if asked and asked[0].state is ContainerState.RUNNING and state.node.containers.get(item.id) is known:
             self.context.log.warning(
-                "a container that was given up is running: criproxy adopts it", container=known.title
+                "a container that was abandoned is running: criproxy adopts it", container=known.title
             )
             await state.apply(ContainerGone(item.id))
 
@@ -322,7 +322,7 @@ class Resync:
     def _failed(self, error: RuntimeCallError) -> None:
         self.context.counters.resync_failures += 1
         if str(error) != self.error:  # it is retried every second
-            self.context.log.warning("cannot ask the runtime which containers run", error=str(error))
+            self.context.log.warning("cannot ask the runtime which containers are running", error=str(error))
         self.error = str(error)
 
     def _succeeded(self) -> None:

@@ -161,7 +161,7 @@ class Filling:
         for cpus in circles(topology, nodes_of(hints))[: 1 if strict else None]:
             for way in self._plain_ways():
                 yield replace(way, near=topology.nodes_of(cpus), why=f"{why}, and {way.why}")
-            why = "it is as near to its devices as there is room"
+            why = "it is as close to its devices as possible"
         if not strict:  # CPUs may be on no NUMA node
             yield from self._plain_ways()
 

@@ -31,7 +31,7 @@ def test_all_is_well() -> None:
     lines = list(front_of(answer(0.42)))
 
     assert [line.plain for line in lines] == [
-        "Kubelet: goes through criproxy, last call 0.4 s ago (polls 0.4 s ago)",
+        "Kubelet: connected to criproxy, last call 0.4 s ago (polls 0.4 s ago)",
         "Runtime: containerd v1.7.1 on /run/c.sock",
         "Policy file: /etc/p.yaml, hash 0123456789ab, loaded 2 h 1 min ago",
         "Exclusive CPUs: 12 of 20; free: 6 on NUMA node 0, 2 on NUMA node 1",
@@ -42,17 +42,17 @@ def test_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("age_s", "up_s", "said", "style"),
     [
-        pytest.param(29.9, 3600.0, "goes through criproxy, last call 29 s ago (polls 29 s ago)", "", id="slow"),
+        pytest.param(29.9, 3600.0, "connected to criproxy, last call 29 s ago (polls 29 s ago)", "", id="slow"),
         pytest.param(
             *(303.0, 3600.0),
-            "no call for 5 min 3 s: it does not run, or does not go through criproxy (polls 5 min 3 s ago)",
+            "no call for 5 min 3 s: it is not running, or is not connected to criproxy (polls 5 min 3 s ago)",
             *(TROUBLE,),
             id="silent",
         ),
         pytest.param(None, 10.0, "no call since criproxy started 10 s ago", "", id="just-started"),
         pytest.param(
             *(None, 125.0),
-            "no call since criproxy started 2 min 5 s ago: it does not go through criproxy",
+            "no call since criproxy started 2 min 5 s ago: it is not connected to criproxy",
             *(TROUBLE,),
             id="never",
         ),

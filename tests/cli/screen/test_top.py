@@ -153,7 +153,7 @@ async def test_keys_sort_filter_and_turn_pages(tmp_path: Path) -> None:
             screen.press("\x1b2")
             await screen.until_text("reserved")
             screen.press("h")
-            await screen.until_text("Any key goes back")
+            await screen.until_text("Press any key to go back")
             screen.press(" 5\x1b[A")
             await screen.until_text("Events")
             screen.press("q")

@@ -101,7 +101,7 @@ async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_o
         resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
         await slow.asked.wait()
 
-        said = "default/busy/main cannot be resized yet: .* the kubelet's UpdateContainerResources has not ended in"
+        said = "default/busy/main cannot be resized yet: .* the kubelet's UpdateContainerResources is still in"
         for _ in range(HANGS):
             with pytest.raises(RuntimeCallError, match=said) as caught:
                 await world.kubelet.update(busy, size(1000, 3 * GIB))

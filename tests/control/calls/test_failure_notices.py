@@ -155,7 +155,7 @@ async def test_a_runtime_that_has_not_told_yet_is_no_failure_of_ours(tmp_path: P
         await world.poll(lambda: world.controller.ready)
         sandbox_id = await world.kubelet.run_sandbox(owner("web", 1))
         world.controller.resync._ready.clear()
-        with pytest.raises(RuntimeCallError, match="does not know yet what runs"):
+        with pytest.raises(RuntimeCallError, match="does not know yet what is running"):
             await world.kubelet.create(owner("web", 1), sandbox_id, owner("web", 1).containers[0])
 
         assert not world.controller.context.failures.recent()

@@ -46,7 +46,7 @@ class Greedy(StaticPolicy):
 
 
 GREEDY = CheckedPolicy(Greedy(STATIC.options), "greedy", Options.model_validate({"reservedCpus": 0}))
-WRONG = "default/greedy/main cannot be placed: the policy 'greedy' is wrong: CPU 1"
+WRONG = "default/greedy/main cannot be placed: the policy 'greedy' is faulty: CPU 1"
 
 
 async def test_a_layout_that_breaks_a_rule_is_a_failure_like_any_other(tmp_path: Path) -> None:

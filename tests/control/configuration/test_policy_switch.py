@@ -128,7 +128,7 @@ async def test_placing_begins_though_the_runtime_is_away(tmp_path: Path, monkeyp
 
         await change(world, STATIC, "static")
 
-        assert world.controller.problem == "the runtime has not answered yet what runs"
+        assert world.controller.problem == "the runtime has not reported yet what is running"
         await world.runtime.start()
         late = await world.run(owner("late"))
         await until_cpus(world, early, "0,2-3")

@@ -218,7 +218,7 @@ async def test_a_container_that_runs_though_the_runtime_calls_it_exited_keeps_it
         third = await world.run(sharer("third"))
 
         assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
-        assert any("whose processes run" in event for event in world.log.events())
+        assert any("whose processes are still running" in event for event in world.log.events())
         shutil.rmtree(group_of(tmp_path, late))
         await world.until(lambda: world.cpus(shared) == "0-3")
 
@@ -230,7 +230,7 @@ async def test_such_a_container_keeps_its_place_over_restarts(tmp_path: Path, re
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         shared = await world.run(sharer("shared"))
         late = await left_running(world, tmp_path, owner("late"), shared, restarted=restarted)
-        await world.poll(lambda: any("whose processes run" in event for event in world.log.events()))
+        await world.poll(lambda: any("whose processes are still running" in event for event in world.log.events()))
         await world.stop_criproxy()
         if lost:
             shutil.rmtree(tmp_path / "state")
@@ -249,7 +249,7 @@ async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Pat
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=only_events) as world:
         shared, other = await world.run(sharer("shared")), await world.run(sharer("other"))
         late = await left_running(world, tmp_path, owner("late"), shared, other)
-        await world.poll(lambda: any("whose processes run" in event for event in world.log.events()))
+        await world.poll(lambda: any("whose processes are still running" in event for event in world.log.events()))
         core = world.runtime.core
         await world.poll(lambda: bool(core.events.listeners))
 
@@ -271,7 +271,7 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
         sandbox_id = await world.kubelet.run_sandbox(pod)
         owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
 
-        with pytest.raises(RuntimeCallError, match=r"late/main.*has lost a container that still runs") as refused:
+        with pytest.raises(RuntimeCallError, match=r"late/main.*has lost track of a container") as refused:
             await world.kubelet.start(owned)
 
         assert refused.value.code is StatusCode.UNAVAILABLE
@@ -281,7 +281,7 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
         await world.until(lambda: not Situations(world.controller).blockers(owned))
         await world.kubelet.start(owned)
         assert situation(world.controller).notices == ()
-        assert len([event for event in world.log.events() if "whose processes run" in event]) == 1
+        assert len([event for event in world.log.events() if "whose processes are still running" in event]) == 1
 
 
 async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ async def test_who_does_not_run(world: World, stopped: Stopped) -> None:
 
     for key in (ended, created, "f" * 64):
         answer = await report(world, key)
-        assert answer == {"stored": False, "act": False, "why": "the container does not run"}
+        assert answer == {"stored": False, "act": False, "why": "the container is not running"}
     assert not incidents(world)
     assert not stopped.calls
 

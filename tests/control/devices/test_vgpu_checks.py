@@ -45,8 +45,8 @@ def pod_with(vgpu: str, name: str, *enforce: Enforcement) -> PodSpec:
     return PodSpec(name, (replace(SIZES["Burstable"], annotations=allocated(vgpu, *enforce).annotations),))
 
 
-async def create(node: Node, *enforce: Enforcement) -> api.ContainerConfig:
-    """Create a container with a vGPU, whose pod sets a switch of its own, as the kubelet does; what the runtime got."""
+async def create(node: Node, *enforce: Enforcement, **own: bytes) -> api.ContainerConfig:
+    """Create a container with a vGPU, whose pod sets *own* switches, as the kubelet does; what the runtime got."""
     pod, response = pod_with("GPU-b/gpu-8g/0", "pod", *enforce), allocated("GPU-b/gpu-8g/0", *enforce)
     request = api.CreateContainerRequest(
         pod_sandbox_id=await run(node.world.client, pod),
@@ -55,8 +55,8 @@ async def create(node: Node, *enforce: Enforcement) -> api.ContainerConfig:
     )
     for name, value in response.envs.items():
         request.config.envs.add(key=name, value=value.encode())
-    request.config.envs.add(key="CUDA_DISABLE_CONTROL", value=b"true")
-    request.config.envs.add(key="CUDA_DEVICE_SM_LIMIT", value=b"100")
+    for name, switch in own.items():
+        request.config.envs.add(key=name, value=switch)
     for mount in response.mounts:
         request.config.mounts.add(
             container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only
@@ -80,7 +80,7 @@ async def test_9_a_container_held_by_hami_core(tmp_path: Path) -> None:
     make_files(tmp_path)
     node = node_at(tmp_path, RULES)
     async with node.world:
-        config = await create(node, "hami-core")
+        config = await create(node, "hami-core", CUDA_DISABLE_CONTROL=b"true", CUDA_DEVICE_SM_LIMIT=b"100")
 
         found = envs(config)
         assert found["NVIDIA_VISIBLE_DEVICES"] == b"GPU-b"
@@ -93,6 +93,20 @@ async def test_9_a_container_held_by_hami_core(tmp_path: Path) -> None:
             ("/tmp/vgpulock", HAMI.lock, False),
             ("/etc/ld.so.preload", HAMI.preload, True),
         ]
+
+
+async def test_10_a_container_held_by_the_driver(tmp_path: Path) -> None:
+    """The runtime gets the driver's limit, once, and not what the pod sets in its place."""
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").touch()
+    node = node_at(tmp_path, RULES)
+    own = {"NVIDIA_GPU_MEMORY_REQUEST": b"1", "NVIDIA_GPU_MEMORY_LIMIT": b"99999"}
+    async with node.world:
+        config = await create(node, "nvidia-memory-limit", **own)
+
+        found = [(env.key, env.value) for env in config.envs if env.key.startswith("NVIDIA_GPU_MEMORY")]
+        assert sorted(found) == [("NVIDIA_GPU_MEMORY_LIMIT", b"8192"), ("NVIDIA_GPU_MEMORY_REQUEST", b"8192")]
+        assert envs(config)["NVIDIA_VISIBLE_DEVICES"] == b"GPU-b"
 
 
 async def test_9_the_library_has_gone(tmp_path: Path) -> None:

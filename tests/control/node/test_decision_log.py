@@ -51,7 +51,7 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
         )
         assert "default/owner/main gets exclusive CPUs 1-2" in str(placed[1]["reasons"])
         assert given_back == (
-            "place given back",
+            "place released",
             {"container": "default/owner/main", "id": ids["main"], "exclusive": "1-2", "moved": 1},
         )
 

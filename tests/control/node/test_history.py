@@ -96,7 +96,7 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
 
         assert (update.facts["had_cpus"], update.facts["cpus"]) == ("0-3", "0,3")
         assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main was created; read back",)
-        assert waited.sentences[0].endswith("until its CPUs were left by default/web/main")
+        assert waited.sentences[0].endswith("until default/web/main had left its CPUs")
 
 
 @pytest.mark.parametrize("when", ["as-soon-as-it-is-decided", "while-the-create-waits-for-the-disk"])
@@ -273,7 +273,7 @@ def test_who_is_taken_in_learns_where_and_whose_it_is(tmp_path: Path) -> None:
 
     assert (first.kind, first.sentences[0]) == (
         Kind.ADOPTED,
-        "it was found running and is ours by its stamp; it is placed on CPUs 0-7",
+        "it was found running and has criproxy's stamp; it is placed on CPUs 0-7",
     )
     assert second.sentences[0] == (
         "it was found running and was started without criproxy; unplaced, it stays on CPUs 0-7"

@@ -56,7 +56,7 @@ async def test_what_happens_is_told_a_little_later_and_in_order() -> None:
     """Nothing is told while the call that led to it is at work; entries keep their place between steps."""
     told = Told()
     told.put("first")
-    told.outbox.put(Entry(ONE, Kind.STARTED, ("it runs",), {}))
+    told.outbox.put(Entry(ONE, Kind.STARTED, ("it is running",), {}))
     told.put("second")
     await asyncio.sleep(0)
     assert (told.heard, told.records) == ([], [])

@@ -220,7 +220,7 @@ async def test_events_go_on_where_telling_of_one_fails() -> None:
 
     await manager.close()
     assert list(manager.node.pods) == ["one", "two"]
-    assert log.events() == ["what happened stands, but could not be reported"] * 2
+    assert log.events() == ["a change has taken effect, but could not be reported"] * 2
 
 
 async def test_nobody_gets_a_place_while_the_disk_is_known_to_fail() -> None:

@@ -18,7 +18,7 @@ LIMIT_S = 20.0
 MACHINE = machine(nodes=1, cores=4, threads=1)
 ONLINE = "sys/devices/system/cpu/online"
 PODS = "sys/fs/cgroup/kubepods.slice/cpuset.cpus.effective"
-MISSING = "pods may not use some of the online CPUs"
+MISSING = "pods cannot use some of the online CPUs"
 
 
 @pytest.fixture

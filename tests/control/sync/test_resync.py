@@ -223,7 +223,7 @@ async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None
 
         await world.poll(lambda: "the runtime lists its containers again" in names(world.log.lines))
 
-        assert names(world.log.lines).count("cannot ask the runtime which containers run") <= 2
+        assert names(world.log.lines).count("cannot ask the runtime which containers are running") <= 2
 
 
 async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,7 +220,7 @@ async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_pa
             await world.kubelet.start(first)
 
         assert caught.value.code is StatusCode.FAILED_PRECONDITION
-        assert "default/pod/main was given up before it ran" in caught.value.details
+        assert "default/pod/main was abandoned before it ran" in caught.value.details
         assert world.runtime.cpuset(first) is None
 
 
@@ -247,7 +247,7 @@ async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started
 
         await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
 
-        with pytest.raises(RuntimeCallError, match="was given up before it ran"):
+        with pytest.raises(RuntimeCallError, match="was abandoned before it ran"):
             await start
         assert world.runtime.cpuset(first) is None
 

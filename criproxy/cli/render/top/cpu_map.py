@@ -80,7 +80,7 @@ def overview(scene: Scene, width: int, room: int, most: int) -> list[Line]:
     if len(lines) <= most:
         return lines
     missing = len(lines) - most + 1
-    return [*lines[: most - 1], line((f"… {missing} more lines; 2 shows all CPUs", NOTE))] if most > 0 else []
+    return [*lines[: most - 1], line((f"… {missing} more lines; press 2 to show all CPUs", NOTE))] if most > 0 else []
 
 
 def small_gauges(scene: Scene, columns: int) -> list[Line]:

@@ -60,7 +60,7 @@ def _foot(scene: Scene, view: View, width: int) -> Line:
     for page, name in names.items():
         pieces += [(f" {page.value} {name} ", BAR if page is view.page else QUIET)]
     if view.frozen:
-        pieces += [(" FROZEN, space continues ", NOTE)]
+        pieces += [(" FROZEN, press space to continue ", NOTE)]
     pieces += [("  / filter  h help  q quit", QUIET)]
     return cropped(line(*pieces), width)
 

@@ -12,15 +12,15 @@ KEYS = (
     ("q, Ctrl-C", "quit"),
 )
 SIGNS = (
-    ("bar", "the load of a CPU; its colour is that of its owner"),
-    ("a, b …", "exclusive to the container with this sign in the list"),
+    ("bar", "the load of a CPU; its colour shows its owner"),
+    ("a, b …", "exclusive to the container with this symbol in the list"),
     ("·", "shared"),
     ("=", "reserved"),
     ("~", "kept for a pod whose containers have ended"),
     ("- x", "not for pods; offline"),
-    ("CPU", "CPUs that a container uses; 1.00 is one CPU all the time"),
-    ("USE", "that in percent of its exclusive CPUs or of its limit"),
-    ("MEMORY", "as the kubelet counts it, without what is easily reclaimed"),
+    ("CPU", "CPU time that a container uses; 1.00 is one fully used CPU"),
+    ("USE", "the same in percent of its exclusive CPUs or its limit"),
+    ("MEMORY", "working set, as the kubelet counts it"),
 )
 
 
@@ -28,5 +28,5 @@ def help_lines(width: int) -> list[Line]:
     """Everything, in lines."""
     size = max(len(keys) for keys, _ in KEYS) + 2
     lines = [rule("Keys", width), *(line((keys.ljust(size), HEADING), text) for keys, text in KEYS)]
-    lines += [line(), rule("Signs", width), *(line((sign.ljust(size), HEADING), text) for sign, text in SIGNS)]
-    return [*lines, line(), line(("Any key goes back.", QUIET))]
+    lines += [line(), rule("Symbols", width), *(line((sign.ljust(size), HEADING), text) for sign, text in SIGNS)]
+    return [*lines, line(), line(("Press any key to go back.", QUIET))]

@@ -120,7 +120,7 @@ def _card(card: CardRow, width: int) -> Iterator[Piece]:
     if card.healthy is False:
         yield "UNHEALTHY", TROUBLE
     elif card.shares is None:
-        yield "holders ?", QUIET
+        yield "containers ?", QUIET
     elif not card.shares:
         yield "free", QUIET
 

@@ -1,0 +1,1 @@
+"""Measures the device plugin with many ids."""
