@@ -214,7 +214,7 @@ def test_the_section_on_tenants_has_the_options_that_restrict_annotations() -> N
         ("Make the kubelet reserve the same CPUs as the policy", ["reservedSystemCPUs:", "scheduler", "stay in"]),
         (
             "* **containers are created during a bypass**",
-            ["exclusive CPUs, but has shared CPUs", "gets its exclusive CPUs", "`promote`"],
+            ["exclusive CPUs, but has had shared CPUs", "gets its exclusive CPUs", "`promote`"],
         ),
         ("* **criproxy hangs or dies**", ["exit code 128", "`restartPolicy: Never`"]),
     ],

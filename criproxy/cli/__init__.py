@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "criproxy.cli.explain",
     "fit": "criproxy.cli.fit",
     "history": "criproxy.cli.history",
+    "install": "criproxy.cli.install",
     "recommend": "criproxy.cli.recommend",
     "record": "criproxy.cli.record",
     "release": "criproxy.cli.release",
@@ -37,6 +38,7 @@ COMMANDS = {
     "status": "criproxy.cli.status",
     "top": "criproxy.cli.top",
     "topology": "criproxy.cli.topology",
+    "uninstall": "criproxy.cli.uninstall",
     "usage": "criproxy.cli.usage",
     "who": "criproxy.cli.who",
 }

@@ -284,8 +284,8 @@ class _Case:
             return Boundary(complete, (self._finding(Word.NODES_ADDED, text),))
         if not any(self.kind.is_card_node(node.host_path) for node in asked.devices):
             text = (
-                "its create has no device node of the card: an update of its cpuset or a reload of systemd may take "
-                "the card away"
+                "its CreateContainer request has no device node of the card: an update of its cpuset or a reload of "
+                "systemd may take the card away"
             )
             if not self.rules.update_without_nodes:
                 text += ", so criproxy leaves it where it is"

@@ -64,9 +64,16 @@ def lacks_beside_shared(missing: int) -> str:
 
 
 def by_node(topology: Topology, free: CpuSet) -> str:
-    """The *free* CPUs of each NUMA node, for sentences of refusals."""
-    where = (f"{format_cpuset(node.cpus & free)} on NUMA node {node.id}" for node in topology.nodes if node.cpus & free)
+    """The *free* CPUs of each NUMA node, for sentences of refusals.
+
+    Each set has the word CPU before it: a single number could be read as how many there are.
+    """
+    where = (f"{_named(node.cpus & free)} on NUMA node {node.id}" for node in topology.nodes if node.cpus & free)
     return ", ".join(where) or "none on any NUMA node"
+
+
+def _named(cpus: CpuSet) -> str:
+    return f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
 
 
 def no_shared_cpu(topology: Topology, container: Container) -> NotEnough:

@@ -301,7 +301,7 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
         held += f"; containers that criproxy does not move run on CPUs {format_cpuset(node.watched_cpus)}"
     return (
         f"container {container.title} asks for {counted(count, 'exclusive CPU')}, "
-        f"but {available} {are(available)} available; free CPUs: {by_node(node.topology, free)}{held}"
+        f"but {available} {are(available)} available; free: {by_node(node.topology, free)}{held}"
     )
 
 

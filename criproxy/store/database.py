@@ -152,7 +152,9 @@ class Database:
             connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             version = version_of(connection)
             if version > VERSION:
-                raise _UnusableError(f"its version {version} is newer than {VERSION}, the latest known here")
+                raise _UnusableError(
+                    f"its version {version} is newer than {VERSION}, the newest that criproxy can read"
+                )
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise _UnusableError(f"it is damaged: {verdict}")

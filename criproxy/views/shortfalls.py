@@ -31,8 +31,7 @@ def refusals(node: Node, known: Mapping[str, Refusal] = NO_REFUSALS) -> list[Ref
 
 
 def _refusal(container: Container, desired: Desired, known: Refusal | None) -> Refusal:
-    has = "is placed for" if desired.in_force else "has"
-    sizes = f"{_size(desired.sizes)}, but {has} {_size(container.sizes, desired.sizes)}"
+    sizes = f"{_size(desired.sizes)}, but {_verb(desired)} {_size(container.sizes, desired.sizes)}"
     text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
     if desired.told:
         text = f"{text}{since}: {_IN_FORCE if desired.in_force else _GROWS}"
@@ -40,6 +39,13 @@ def _refusal(container: Container, desired: Desired, known: Refusal | None) -> R
         why = f": {known.text}" if known else ""
         text = f"{text}: its resize has been refused{since}{why}"
     return Refusal(container.title, text, known.times if known else 1, known.at_s if known else desired.since_s)
+
+
+def _verb(desired: Desired) -> str:
+    """What precedes the present size: the perfect tense if the time since when follows it."""
+    if desired.in_force:
+        return "has been placed for" if desired.told else "is placed for"
+    return "has had" if desired.told else "has"
 
 
 def undersized(node: Node, known: Mapping[str, Refusal] = NO_REFUSALS) -> Iterator[str]:
@@ -80,14 +86,16 @@ def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
     missed = container.missed
     assert missed is not None  # as `unplaced` requires
     why = _because(_missed(missed), refusal(node, key, policy) if policy else "")
-    return f"{container.title} has shared CPUs{_since(missed.since_s)} without having been placed: {why}"
+    has = "has had" if missed.since_s else "has"
+    return f"{container.title} {has} shared CPUs{_since(missed.since_s)} without having been placed: {why}"
 
 
 def sentence(short: Shortfall) -> str:
     """Return a sentence about *short*."""
-    now = "has shared CPUs" if not short.has else f"has {short.has}"
+    since = _since(_since_s(short))
+    now = f"{'has had' if since else 'has'} {short.has or 'shared CPUs'}{since}"
     title, count = short.container.title, counted(short.cpus, "exclusive CPU")
-    return f"{title} should have {count}, but {now}{_since(_since_s(short))}: {_why(short)}"
+    return f"{title} should have {count}, but {now}: {_why(short)}"
 
 
 def to_json(short: Shortfall) -> Values:

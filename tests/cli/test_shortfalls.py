@@ -57,8 +57,8 @@ async def test_who_should_own_cpus_and_shares_is_named(tmp_path: Path) -> None:
         checked, told = await run(tmp_path, "--check"), await explain(tmp_path, late)
 
     assert checked.exit_code == 1
-    assert checked.output.startswith("default/late/main should have 2 exclusive CPUs, but has shared CPUs since 20")
-    assert "It should have 2 exclusive CPUs, but has shared CPUs since 20" in told.output
+    assert checked.output.startswith("default/late/main should have 2 exclusive CPUs, but has had shared CPUs since 20")
+    assert "It should have 2 exclusive CPUs, but has had shared CPUs since 20" in told.output
     assert "it was created during a bypass" in joined(told.output)
     assert "chosen by" not in told.output
 

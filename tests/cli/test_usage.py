@@ -95,8 +95,8 @@ def test_eighty_columns() -> None:
         "CONTAINER        CARD          PROFILE    MEMORY MiB   CORES %",
         "shop/web/main    GPU-13f6e2a1  gpu-8g    700 of 8192  12 of 25",
         "shop/train/main  GPU-13f6e2a1  gpu-8g   9000 of 8192  12 of 25",
-        "shop/train/main has been over its memory quota since 2026-11-20T09:27:30Z: stop",
-        "(stopping)",
+        "shop/train/main has been over its memory quota since 2026-11-20T09:27:30Z;",
+        "action: stop (stopping)",
         "gpu-8g: 4 vGPUs, 2 allocated, 2 free",
     ]
 
@@ -278,7 +278,7 @@ async def test_watch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "state", "said"),
     [
-        pytest.param("observe", "uses", "only reported (observe)", id="observe"),
+        pytest.param("observe", "uses", "observe (only reported)", id="observe"),
         pytest.param("annotate", "uses", "annotate", id="annotate"),
         pytest.param("stop", "stopped", "stop (stopped)", id="stop"),
     ],
@@ -287,4 +287,4 @@ def test_what_is_done_about_a_quota(action: str, state: str, said: str) -> None:
     """In words, without a state that says nothing."""
     row = container("train", over_since=OVER, actions=[{**STOP, "action": action, "state": state}])
 
-    assert any(line.endswith(f"Z: {said}") for line in lines(answer(containers=[row]), 200))
+    assert any(line.endswith(f"Z; action: {said}") for line in lines(answer(containers=[row]), 200))

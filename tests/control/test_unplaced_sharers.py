@@ -119,7 +119,7 @@ async def test_who_shares_is_placed_once_the_policy_answers(tmp_path: Path) -> N
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=policy) as world:
         container_id = await late(world)
         (text,) = unplaced(world)
-        assert text.startswith("default/late/main has shared CPUs since 20")
+        assert text.startswith("default/late/main has had shared CPUs since 20")
         assert text.endswith("without having been placed: criproxy was failing when the container was created")
         policy.fails = False
         await world.poll(lambda: world.cpus(container_id) == "1")
@@ -169,7 +169,7 @@ async def test_who_came_during_a_bypass_is_told_of_where_nobody_is_promoted(
         await come_during(trouble, world, owner("late"), tmp_path)
         await world.poll(lambda: world.controller.ready)
         (text,) = wrong(world)
-        assert text.startswith("default/late/main has shared CPUs since 20")
+        assert text.startswith("default/late/main has had shared CPUs since 20")
         assert text.endswith("without having been placed: it was created during a bypass")
         assert measure(world.controller).unpromoted == 1
 

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tarfile
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from criproxy import __version__
 from criproxy.emulator.containerd import PrivateContainerd, available
+from tests.install.nodes import FILES
 
 PROGRAM = "/opt/criproxy/bin/criproxy"
 SMALL_BYTES = 4 << 20
@@ -59,10 +62,10 @@ def blob(layout: Path, described: dict[str, Any]) -> Any:  # noqa: ANN401 (JSON)
     return json.loads((layout / "blobs/sha256" / described["digest"].removeprefix("sha256:")).read_text())
 
 
-def inside(root: Path, *command: str) -> str:
+def inside(root: Path, *command: str, path: str = "/bin") -> str:
     """What a command prints that has *root* as its root directory, and nothing of the machine's environment."""
     chroot = (shutil.which("chroot") or "chroot", str(root), *command)
-    return subprocess.check_output(chroot, text=True, env={"PATH": "/bin"})
+    return subprocess.check_output(chroot, text=True, env={"PATH": path})
 
 
 def test_the_image_starts_criproxy_as_root(layout: Path, manifest: dict[str, Any]) -> None:
@@ -128,6 +131,27 @@ def test_the_program_needs_nothing_of_its_host(bundle: Path, tmp_path: Path) -> 
     assert inside(tmp_path, PROGRAM, "--version") == f"criproxy, version {__version__}\n"
     said = inside(tmp_path, "/opt/criproxy/bin/python", "-c", IMPORT_ALL, *LIBRARIES)
     assert said == "/opt/criproxy\n"
+
+
+def test_it_would_install_itself_on_a_node(bundle: Path) -> None:
+    """On a node without Python and without a package, it brings the program, the units and a policy."""
+    host, programs = bundle / "rootfs/host", bundle / "rootfs/run/programs"
+    for name, text in FILES["kubeadm"].items():
+        file = host / name.removeprefix("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (host / "run/containerd").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as runtime, chdir(host / "run/containerd"):  # a path of the test is too long
+        runtime.bind("containerd.sock")
+    programs.mkdir()
+    (programs / "nsenter").write_text("#!/bin/sh\nexit 1\n")  # nothing runs yet, and nothing shall reach this machine
+    (programs / "nsenter").chmod(0o755)
+    said = inside(bundle / "rootfs", PROGRAM, "install", "--dry-run", "--host-root=/host", path="/run/programs:/bin")
+    assert "copy /opt/criproxy to the node's /opt/criproxy" in said
+    for name in ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service"):
+        assert f"write /etc/systemd/system/{name}: a unit of criproxy" in said
+    assert "write /etc/criproxy/policy.yaml: the policy" in said
+    assert "restart the kubelet" in said
 
 
 def test_scanners_find_the_packages_of_debian(bundle: Path) -> None:

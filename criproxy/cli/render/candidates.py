@@ -93,7 +93,7 @@ def _numbered(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _better(criterion: Values) -> str:
-    return " (fewer is better)" if criterion["unit"] == "fewer" else ""
+    return " (lower is better)" if criterion["unit"] == "fewer" else ""
 
 
 def _shown(criterion: Values, value: int | bool) -> str:

@@ -88,8 +88,8 @@ def _place(row: Values) -> str:
 
 def _should_have(short: Values) -> str:
     since = f" since {short['since']}" if short["since"] else ""
-    now = f"has {short['owns_cpus']}" if short["owns_cpus"] else "has shared CPUs"
-    return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, but {now}{since}: {short['why']}"
+    now = f"{'has had' if since else 'has'} {short['owns_cpus'] or 'shared CPUs'}{since}"
+    return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, but {now}: {short['why']}"
 
 
 def _ids(share: Values) -> str:

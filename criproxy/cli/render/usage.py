@@ -125,14 +125,14 @@ _QUOTAS = {"cores": "compute"}
 
 def _done(each: Values) -> str:
     actions = [_action(one) for one in each["actions"] if not one["ended"]]
-    return f": {', '.join(actions)}" if actions else ""
+    return f"; action: {', '.join(actions)}" if actions else ""
 
 
 def _action(one: Values) -> str:
     """What is done, and how far that is."""
     if one["state"] != "uses":
         return f"{one['action']} ({one['state']})"
-    return "only reported (observe)" if one["action"] == "observe" else str(one["action"])
+    return "observe (only reported)" if one["action"] == "observe" else str(one["action"])
 
 
 def _not_allocated(containers: Sequence[Values]) -> Iterator[str]:

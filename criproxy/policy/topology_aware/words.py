@@ -43,7 +43,7 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
     if room.watched:
         stay += f", and containers that criproxy does not move run on CPUs {format_cpuset(room.watched)}"
     where, count = by_node(room.tree.topology, room.shared[0]), available(room, request.shared_milli)
-    return f"{asks}, but {count} {are(count)} available; free CPUs: {where}{stay}"
+    return f"{asks}, but {count} {are(count)} available; free: {where}{stay}"
 
 
 def sharing_refusal(choosing: Choosing) -> str:
@@ -55,4 +55,4 @@ def sharing_refusal(choosing: Choosing) -> str:
 def _strictly(choosing: Choosing, free: CpuSet) -> str:
     near, where = near_words(choosing.request.hints), by_node(choosing.room.tree.topology, free)
     strict = f"strictly close to its devices on {near}, but places with room elsewhere fail strict hint"
-    return f"{strict}; free CPUs: {where}"
+    return f"{strict}; free: {where}"

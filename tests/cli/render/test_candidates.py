@@ -43,7 +43,7 @@ def test_criteria_in_which_they_differ_are_columns() -> None:
         "",
         "How the pools compared when it was placed, at 12:31:05 UTC",
         "  1  its memory fits",
-        "  2  it is smaller (fewer is better)",
+        "  2  it is smaller (lower is better)",
         "  3  it has more memory",
         "  4  it has more free CPU",
         "  pools          1  2      3      4",

@@ -282,7 +282,7 @@ async def test_384_cpus_and_500_containers(tmp_path: Path) -> None:
     node = await asyncio.to_thread(large, tmp_path)
     async with node.answering():
         with shown(node) as screen:
-            lines = await screen.until_text("of 500 containers")
+            lines = await screen.until_text("of 500, sorted by CPU")
             assert sum(line.count("node ") for line in lines) == 8
             screen.press("q")
             await screen.ended()

@@ -174,7 +174,7 @@ async def test_a_container_that_restarts_gets_what_it_had_and_grows_later(world:
 
     assert exclusive(world, again) == 1
     (sentence,) = wrong(world)
-    assert sentence.startswith("default/growing/main should have 3 CPUs and 1 GiB, but has 1 CPU and 1 GiB")
+    assert sentence.startswith("default/growing/main should have 3 CPUs and 1 GiB, but has had 1 CPU and 1 GiB")
     assert "grows when there is room" in sentence
     resources = (await world.client.container_status(again)).status.resources.linux
     assert resources.cpu_quota == 300_000

@@ -80,7 +80,7 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
         late = await created_on_a_full_disk(world, disk)
         (sentence,) = wrong(world)
         assert re.match(
-            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since "
+            r"default/late/main should have 2 exclusive CPUs, but has had shared CPUs since "
             r"20\d\d-.*: criproxy was failing",
             sentence,
         )
@@ -139,7 +139,7 @@ async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path
         late = await world.run(owner("late", 2))
         (sentence,) = wrong(world)
         assert re.match(
-            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since .*: it was created during a",
+            r"default/late/main should have 2 exclusive CPUs, but has had shared CPUs since .*: it was created during",
             sentence,
         )
         world.bypass.set(BypassMode.OFF, "mended")
@@ -164,7 +164,7 @@ async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(
         late = await creating
         await world.kubelet.start(late)
         (sentence,) = wrong(world)
-        assert "default/late/main should have 2 exclusive CPUs, but has shared CPUs since" in sentence
+        assert "default/late/main should have 2 exclusive CPUs, but has had shared CPUs since" in sentence
         world.bypass.set(BypassMode.OFF, "mended")
         await world.kubelet.stop(there)
         await world.poll(lambda: world.cpus(late) in {"1-2", "2-3"})

@@ -117,10 +117,10 @@ def _containers(scene: Scene, view: View, width: int, room: int) -> list[Line]:
     rows = chosen(scene, view.text, view.sort, reverse=view.reverse)
     first, end = window(len(rows), max(0, room - 2), view.skipped)
     omitted = scene.told.omitted if scene.told else 0
-    about = f"{first + 1}-{end} of {counted(len(rows) + omitted, 'container')}" if rows else ""
-    order = f"by {view.sort.value}{', reversed' if view.reverse else ''}"
+    about = f"{first + 1}-{end} of {len(rows) + omitted}, " if rows else ""
+    order = f"sorted by {view.sort.value}{', reversed' if view.reverse else ''}"
     chosen_by = f", with “{view.text}”" if view.text else ""
-    head = [rule("Containers", width, f"{about} {order}{chosen_by}".strip()), tables.container_head(width, view.sort)]
+    head = [rule("Containers", width, f"{about}{order}{chosen_by}"), tables.container_head(width, view.sort)]
     body = [tables.container_line(scene, row, width) for row in rows[first:end]]
     if not rows:
         body = [line((_nobody(scene, view), QUIET))]

@@ -1,0 +1,82 @@
+"""``criproxy install``: puts criproxy between the kubelet and the runtime of a node."""
+
+from pathlib import Path
+
+import click
+
+from criproxy.cli.install_options import going_back_on_signals, host_options
+from criproxy.cli.path_type import PathOption
+from criproxy.cli.render.lines import print_lines
+from criproxy.cli.unit_types import Duration
+
+KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
+
+
+@click.command(short_help="Install criproxy on this node, and let the kubelet call it.")
+@host_options
+@click.option(
+    "--node-kind",
+    type=click.Choice(KINDS),
+    default="auto",
+    show_default=True,
+    help="How the kubelet is started and configured; auto finds it out.",
+)
+@click.option(
+    "--policy",
+    type=PathOption(),
+    metavar="FILE",
+    help="The policy file to install.  [default: the node's /etc/criproxy/policy.yaml, else criproxy's default]",
+)
+@click.option(
+    "--runtime-endpoint",
+    metavar="ADDRESS",
+    help="The container runtime's socket.  [default: the one that the kubelet uses now]",
+)
+@click.option(
+    "--kubeconfig",
+    type=PathOption(),
+    metavar="FILE",
+    help="Check with this file that the node is Ready, such as /etc/kubernetes/kubelet.conf.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Duration(),
+    default="2m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long each check may take.",
+)
+def command(
+    *,
+    dry_run: bool,
+    host_root: Path,
+    node_kind: str,
+    policy: Path | None,
+    runtime_endpoint: str | None,
+    kubeconfig: Path | None,
+    timeout_s: float,
+) -> None:
+    """Install criproxy on this node step by step, and go back to the former state if a step fails.
+
+    The command looks at the kubelet's configuration, the runtime, and other programs that place containers; it prints
+    what it has found and every step. Then it installs the units and the policy file if they are missing, starts
+    criproxy, checks that the runtime answers through it, points the kubelet at it, restarts the kubelet, and checks
+    that its calls arrive. Pods keep running. If a step fails, the command takes back all steps that it has begun. If it
+    is killed, the next run does this. If nothing is to be changed, it says so.
+
+    Exit status: 0 criproxy is installed, 1 it is not, and the node is as before, 2 a usage error.
+    """
+    from criproxy.install import paths
+    from criproxy.install.facts import NodeKind
+    from criproxy.install.host import Host
+    from criproxy.install.operate import Operator, policy_text
+    from criproxy.install.plan import Wishes
+    from criproxy.wire.sockets import unix_path
+
+    runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
+    text = policy_text(policy, host_root) if policy else None
+    wishes = Wishes(paths.socket_of(runtime), text, str(kubeconfig.absolute()) if kubeconfig else "")
+    kind = None if node_kind == "auto" else NodeKind(node_kind)
+    with going_back_on_signals():
+        Operator(Host(host_root), print_lines, kind, timeout_s).install(wishes, dry_run=dry_run)

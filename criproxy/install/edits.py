@@ -1,0 +1,107 @@
+"""Pure: changes of one setting in texts that others wrote, which leave every other byte as it is."""
+
+import re
+import shlex
+from typing import Any
+
+import yaml
+
+ENDPOINT_KEY = "containerRuntimeEndpoint"
+FLAG = "container-runtime-endpoint"
+
+
+class CannotEdit(Exception):
+    """A text in which the setting has to be changed by hand; says why."""
+
+
+def with_flag(text: str, variable: str, flag: str, value: str | None) -> str:
+    """Return an environment file in which *variable* has the flag ``--flag=value``, or with None does not have it.
+
+    Raises:
+        CannotEdit: the variable is written over several lines.
+    """
+    lines = text.splitlines(keepends=True)
+    places = [number for number, line in enumerate(lines) if re.match(rf"\s*{variable}\s*=", line)]
+    if not places:
+        return text if value is None else f'{_ended(text)}{variable}="--{flag}={value}"\n'
+    line = lines[places[-1]]
+    if line.rstrip("\r\n").endswith("\\"):
+        raise CannotEdit(f"{variable} is written over several lines")
+    parts = re.fullmatch(r"(\s*\w+\s*=[ \t]*)(.*?)\s*", line, re.DOTALL)
+    assert parts is not None  # the line was found by its beginning
+    head, old = parts.groups()
+    quote = old[0] if old[:1] in ('"', "'") and old[:1] == old[-1:] and len(old) > 1 else ""
+    new = command_with_flag(old[1:-1] if quote else old, flag, value)
+    quote = quote or ('"' if " " in new or not old else "")
+    lines[places[-1]] = f"{head}{quote}{new}{quote}\n"
+    return "".join(lines)
+
+
+def command_with_flag(command: str, flag: str, value: str | None) -> str:
+    """Return a command line that ends with ``--flag=value``, or with None has no such flag."""
+    rest = re.sub(rf"(?:^|(?<=\s))--{re.escape(flag)}(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)\s*", "", command).rstrip()
+    return rest if value is None else f"{rest} --{flag}={value}".lstrip()
+
+
+def with_key(text: str, key: str, value: str | None) -> str:
+    """Return a YAML mapping in which the top-level *key* has *value*, or with None does not exist.
+
+    Raises:
+        CannotEdit: this text is no such mapping, or is written in another way.
+    """
+    before = mapping(text)
+    line = rf"^{re.escape(key)}[ \t]*:.*\n?"
+    new = "" if value is None else f"{key}: {value}\n"
+    if re.search(line, text, re.MULTILINE):
+        after = re.sub(line, lambda _: new, text, count=1, flags=re.MULTILINE)
+    else:
+        after = f"{_ended(text)}{new}"
+    wanted = {name: each for name, each in before.items() if name != key} | ({} if value is None else {key: value})
+    if mapping(after) != wanted:
+        raise CannotEdit(f"{key} cannot be changed in the way in which the file is written")
+    return after
+
+
+def mapping(text: str) -> dict[str, Any]:
+    """Return the YAML mapping *text*.
+
+    Raises:
+        CannotEdit: it is something else.
+    """
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise CannotEdit(f"it is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict | None):
+        raise CannotEdit("it is not a YAML mapping")
+    return data or {}
+
+
+def quoted(word: str) -> str:
+    """Return *word* for a command line of a unit."""
+    return shlex.quote(word)
+
+
+def _ended(text: str) -> str:
+    """Return *text* with an end of its last line."""
+    return text if not text or text.endswith("\n") else f"{text}\n"
+
+
+def taken_back(setting: str, before: str, now: str) -> str:
+    """Return *now* with our setting as the text had it *before*, and all else as it is.
+
+    Args:
+        setting: ``VARIABLE --flag`` of an environment file, or a key of a YAML file.
+        before: the text before our change; empty if the file did not exist.
+        now: the text with our change and others.
+
+    Raises:
+        CannotEdit: somebody has to do it by hand.
+    """
+    variable, _, flag_name = setting.partition(" --")
+    if flag_name:
+        from criproxy.install.unit_file import environment_of, flag
+
+        words = environment_of(before).get(variable, "").split()
+        return with_flag(now, variable, flag_name, flag(words, flag_name))
+    return with_key(now, setting, mapping(before).get(setting))

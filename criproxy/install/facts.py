@@ -1,0 +1,129 @@
+"""Pure: what `look` has found on a node."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from criproxy.install import edits, paths
+from criproxy.install.unit_file import Service, flag, flags
+
+
+class NodeKind(StrEnum):
+    """Who starts the kubelet, and so how it is configured."""
+
+    KUBEADM = "kubeadm"
+    K3S = "k3s"
+    RKE2 = "rke2"
+    PLAIN = "plain"
+
+    @property
+    def embeds_kubelet(self) -> bool:
+        """Whether the kubelet is a part of another program, with a configuration file of that program."""
+        return self in (NodeKind.K3S, NodeKind.RKE2)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What this program has with it, for a node that has no package of criproxy."""
+
+    version: str = ""
+    home: str = ""
+    """The virtual environment that can be copied to the node; empty: there is none."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the unit files by name."""
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A node. All paths are the node's."""
+
+    kind: NodeKind
+    kubelet: str
+    """The unit that runs the kubelet."""
+    service: Service = field(default_factory=Service)
+    """Of that unit."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """The files that may say something about the kubelet or criproxy, if they exist."""
+    unit_texts: Mapping[str, str] = field(default_factory=dict)
+    """criproxy's unit files as the node has them, by name."""
+    configs: Sequence[str] = ()
+    """The kubelet's or k3s's configuration files, in the order in which they are read; not all need to exist."""
+    sockets: frozenset[str] = frozenset()
+    """The sockets that exist, of those that are asked for."""
+    active: frozenset[str] = frozenset()
+    """Units of criproxy that are both enabled and active."""
+    rivals: Sequence[str] = ()
+    """Sentences about other programs that place containers."""
+    program: str = ""
+    """Version of the program on the node; empty if it is missing."""
+    is_package: bool = False
+    """Whether the node's package manager has installed it."""
+    has_state: bool = False
+    brought: Brought = field(default_factory=Brought)
+
+    @property
+    def words(self) -> list[str]:
+        """The command line of the kubelet's unit."""
+        return self.service.words(self.texts)
+
+    def kubelet_value(self, flag_name: str, key: str) -> str | None:
+        """Return the kubelet's setting: the flag, else the last configuration file that has it; None without both."""
+        if self.kind.embeds_kubelet:
+            return flag([f"--{argument}" for argument in self.kubelet_arguments], flag_name)
+        given = flag(self.words, flag_name)
+        if given is not None:
+            return given
+        values = [self.data(path).get(key) for path in self.configs]
+        return next((str(value) for value in reversed(values) if value is not None), None)
+
+    @property
+    def kubelet_arguments(self) -> list[str]:
+        """The arguments that k3s or RKE2 passes to its kubelet."""
+        if given := flags(self.words, "kubelet-arg"):
+            return given
+        found = list[str]()
+        for path in self.configs:
+            data = self.data(path)
+            if "kubelet-arg" in data:
+                found = _listed(data["kubelet-arg"])
+            found += _listed(data.get("kubelet-arg+", []))
+        return found
+
+    def own_value(self, name: str) -> str | None:
+        """Return the option *name* of k3s or RKE2 itself."""
+        given = flag(self.words, name)
+        values = [self.data(path).get(name) for path in self.configs]
+        return given or next((str(value) for value in reversed(values) if value is not None), None)
+
+    @property
+    def endpoint(self) -> str:
+        """The kubelet's runtime endpoint; empty if it uses a default."""
+        if self.kind.embeds_kubelet:
+            own = self.kubelet_value(edits.FLAG, "")
+            return own or self.own_value(edits.FLAG) or ""
+        return self.kubelet_value(edits.FLAG, edits.ENDPOINT_KEY) or ""
+
+    def data(self, path: str) -> dict[str, Any]:
+        """Return what a YAML file says; nothing if it is missing or no mapping, which its reader reports."""
+        try:
+            return edits.mapping(self.texts.get(path, ""))
+        except edits.CannotEdit:
+            return {}
+
+    @property
+    def configured_runtime(self) -> str:
+        """The socket that criproxy's own options name, or its default one; of a node that already has criproxy."""
+        options = Service("$O", {"O": _options(self.texts.get(paths.DEFAULTS, ""))})
+        return paths.socket_of(flag(options.words({}), "runtime-endpoint") or paths.CONTAINERD)
+
+
+def _options(text: str) -> str:
+    from criproxy.install.unit_file import environment_of
+
+    return environment_of(text).get("CRIPROXY_OPTIONS", "")
+
+
+def _listed(value: Any) -> list[str]:  # noqa: ANN401 - YAML
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]

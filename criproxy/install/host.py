@@ -1,0 +1,209 @@
+"""The node's files and programs, seen from this process: on the node itself, or in a container that has its root."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from criproxy.errors import CriproxyError
+
+TIMEOUT_S = 300.0
+"""A k3s server that starts takes minutes."""
+_LINKS_MAX = 40
+_SUFFIX = ".criproxy-install"
+
+
+class CommandFailed(CriproxyError):
+    """A program on the node has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The attributes of a file that are restored with its content."""
+
+    mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A node.
+
+    Args:
+        root: its root directory; if that is not /, programs run in the node's mount namespace (that of process 1).
+    """
+
+    root: Path = Path("/")
+
+    def path(self, name: str) -> Path:
+        """Return where the node's absolute path *name* is for this process; links lead to paths below the root."""
+        return self.root / _resolved(self.root, [part for part in name.split("/") if part])
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file; None if there is no such file."""
+        content = self.content(name)
+        return None if content is None else content.decode("utf-8", "surrogateescape")
+
+    def content(self, name: str) -> bytes | None:
+        """Return the bytes of a file; None if there is no such file."""
+        try:
+            return self.path(name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def attributes(self, name: str) -> Node:
+        """Return the attributes of a file that exists."""
+        found = self.path(name).stat()
+        return Node(found.st_mode & 0o7777, found.st_uid, found.st_gid, found.st_mtime_ns)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is anything at *name*."""
+        return os.path.lexists(self.path(name))
+
+    def entries(self, folder: str) -> list[str]:
+        """Return the paths of the entries of a directory, sorted; none if there is no such directory."""
+        try:
+            return [f"{folder}/{name}" for name in sorted(path.name for path in self.path(folder).iterdir())]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def missing_folders(self, name: str) -> list[str]:
+        """Return the directories above *name* that do not exist, the outermost first."""
+        parents = [str(parent) for parent in Path(name).parents]
+        return [parent for parent in reversed(parents) if not self.exists(parent)]
+
+    def write(self, name: str, content: bytes, node: Node | None = None) -> None:
+        """Write a file so that it has the former or the new content whenever this process is killed."""
+        place = self.path(name)
+        for parent in reversed([each for each in place.parents if not each.exists()]):
+            parent.mkdir(mode=0o755)
+        temporary = _temporary(place)
+        wanted = node or (self.attributes(name) if place.exists() else Node(uid=os.geteuid(), gid=os.getegid()))
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor has no path
+            file.write(content)
+            file.flush()
+            os.fchown(descriptor, wanted.uid, wanted.gid)
+            os.fchmod(descriptor, wanted.mode)
+            os.fsync(descriptor)
+        if node is not None and node.mtime_ns is not None:
+            os.utime(temporary, ns=(node.mtime_ns, node.mtime_ns))
+        temporary.replace(place)
+        _sync(place.parent)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        place = self.path(name)
+        place.unlink(missing_ok=True)
+        if place.parent.exists():
+            _sync(place.parent)
+
+    def forget_temporary(self, name: str) -> None:
+        """Remove what a `write` that was killed has left."""
+        _temporary(self.path(name)).unlink(missing_ok=True)
+
+    def remove_folders(self, names: Sequence[str]) -> None:
+        """Remove those of the directories that are empty, the last one first."""
+        for name in reversed(names):
+            with suppress(OSError):  # others have put something into it, or it is gone
+                self.path(name).rmdir()
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a directory with all that is in it, if it is there."""
+        if self.exists(name):
+            shutil.rmtree(self.path(name))
+
+    def copy_tree(self, source: str, name: str) -> None:
+        """Copy the directory *source* of this process to the node."""
+        for parent in reversed([each for each in self.path(name).parents if not each.exists()]):
+            parent.mkdir(mode=0o755)
+        shutil.copytree(source, self.path(name), symlinks=True)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a directory."""
+        self.path(old).rename(self.path(new))
+
+    def run(self, command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
+        """Run a program on the node; returns its exit status, standard output and standard error.
+
+        Raises:
+            CommandFailed: there is no such program, or it did not end within *timeout_s*.
+        """
+        inside = () if self.root == Path("/") else ("nsenter", "--target", "1", "--mount", "--")
+        try:
+            done = subprocess.run(
+                [*inside, *command], capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
+            )
+        except FileNotFoundError as error:
+            raise CommandFailed(f"there is no program {error.filename}") from error
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed(f"'{' '.join(command)}' did not end within {timeout_s:g} s") from error
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    def must(self, command: Sequence[str]) -> str:
+        """Run a program on the node that has to end with status 0; returns its standard output.
+
+        Raises:
+            CommandFailed: it does not.
+        """
+        status, stdout, stderr = self.run(command)
+        if status:
+            said = (stderr.strip() or stdout.strip()).splitlines()
+            raise CommandFailed(
+                f"'{' '.join(command)}' exited with status {status}: {' '.join(said[-3:]) or 'no message'}"
+            )
+        return stdout
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let no second installation run at the same time; the lock leaves no file.
+
+        Raises:
+            CriproxyError: one runs.
+        """
+        descriptor = os.open(self.path("/var/lib"), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise CriproxyError("another 'criproxy install' or 'criproxy uninstall' runs on this node") from error
+        finally:
+            os.close(descriptor)
+
+
+def _temporary(place: Path) -> Path:
+    return place.with_name(f".{place.name}{_SUFFIX}")
+
+
+def _sync(folder: Path) -> None:
+    """Make a change of names in *folder* survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _resolved(root: Path, parts: list[str]) -> Path:
+    """Return the path of *parts* relative to *root*, with links replaced as a process with that root would do it."""
+    found, links = list[str](), 0
+    rest = list(parts)
+    while rest:
+        part = rest.pop(0)
+        if part == "..":
+            found = found[:-1]
+        elif part != ".":
+            place = root.joinpath(*found, part)
+            if place.is_symlink() and (links := links + 1) <= _LINKS_MAX:
+                target = str(place.readlink())
+                found = [] if target.startswith("/") else found
+                rest = [*(each for each in target.split("/") if each), *rest]
+            else:
+                found.append(part)
+    return Path(*found)

@@ -1,0 +1,165 @@
+"""Reads what a node has: who starts its kubelet and how, which runtime runs, who else places containers."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from criproxy.errors import CriproxyError
+from criproxy.install import paths
+from criproxy.install.facts import Brought, Facts, NodeKind
+from criproxy.install.host import Host
+from criproxy.install.unit_file import Service, flag, service_of
+
+_UNITS = {
+    NodeKind.K3S: ("k3s.service", "k3s-agent.service"),
+    NodeKind.RKE2: ("rke2-server.service", "rke2-agent.service"),
+    NodeKind.PLAIN: ("kubelet.service",),
+}
+_OF_KUBEADM = "/var/lib/kubelet/kubeadm-flags.env"
+_RIVAL = re.compile(r"cri-resmgr|nri-resource-policy-.*|nri-resmgr-.*")
+_RIVAL_PLUGIN = re.compile(r"\d\d-.*(topology-aware|balloons|resource-policy).*")
+_CRI_RM = "/run/cri-resmgr/cri-resmgr.sock"
+
+
+def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "") -> Facts:
+    """Return what the node has.
+
+    Args:
+        host: the node.
+        kind: None: found out.
+        brought: what this program has with it.
+        runtime: the runtime's socket if the user has named it.
+
+    Raises:
+        CriproxyError: no kubelet was found.
+    """
+    kind, unit = _kubelet(host, kind)
+    names = _unit_files(host, unit)
+    unit_texts = {name: host.read(name) or "" for name in names}
+    service = service_of(unit, unit_texts.values())
+    texts = {**unit_texts, **dict(_texts(host, service.environment_files))}
+    if kind is NodeKind.PLAIN and _is_kubeadm(host, service):
+        kind = NodeKind.KUBEADM
+    configs = _configs(host, kind, service, texts)
+    own = {name: text for name in (*paths.UNITS, *paths.OPTIONAL_UNITS) if (text := _unit_text(host, name)) is not None}
+    others = (paths.POLICY, paths.DEFAULTS, paths.CRIO_DROP_IN, "/etc/containerd/config.toml")
+    texts |= dict(_texts(host, [*configs, *others, *(f"{paths.UNIT_FOLDER}/{name}" for name in own)]))
+    facts = Facts(kind=kind, kubelet=unit, service=service, texts=texts, configs=configs)
+    sockets = {runtime, *paths.RUNTIMES, facts.configured_runtime, paths.socket_of(facts.endpoint)} - {""}
+    return Facts(
+        kind=kind,
+        kubelet=unit,
+        service=service,
+        texts=texts,
+        unit_texts=own,
+        configs=configs,
+        sockets=frozenset(path for path in sockets if host.path(path).is_socket()),
+        active=_active(host) if own else frozenset(),
+        rivals=tuple(_rivals(host, facts.endpoint)),
+        program=_version(host, paths.HOME) if host.exists(paths.PROGRAM) else "",
+        is_package=host.exists(paths.PACKAGE_LIST),
+        has_state=host.exists(f"{paths.STATE_DIR}/criproxy.db"),
+        brought=brought,
+    )
+
+
+def _kubelet(host: Host, kind: NodeKind | None) -> tuple[NodeKind, str]:
+    """Return the kind of node, and the unit of its kubelet: the active one, else the enabled one, else any."""
+    wanted = NodeKind.PLAIN if kind is NodeKind.KUBEADM else kind
+    candidates = [
+        (each, unit)
+        for each, units in _UNITS.items()
+        for unit in units
+        if wanted in (None, each) and _unit_text(host, unit) is not None
+    ]
+    if not candidates:
+        units = ", ".join(unit for each, units in _UNITS.items() if wanted in (None, each) for unit in units)
+        raise CriproxyError(f"there is no kubelet on this node: none of the units {units} exists")
+    for word in ("is-active", "is-enabled"):
+        for each, unit in candidates:
+            if len(candidates) == 1 or host.run(["systemctl", word, unit])[0] == 0:
+                return (kind or each), unit
+    return (kind or candidates[0][0]), candidates[0][1]
+
+
+def _unit_text(host: Host, unit: str) -> str | None:
+    """Return the text of a unit file, from the first directory that has it."""
+    texts = (host.read(f"{folder}/{unit}") for folder in paths.UNIT_FOLDERS)
+    return next((text for text in texts if text is not None), None)
+
+
+def _unit_files(host: Host, unit: str) -> list[str]:
+    """Return the paths of a unit and its drop-ins in systemd's order; a drop-in hides those of the same name."""
+    main = next(path for folder in paths.UNIT_FOLDERS if host.read(path := f"{folder}/{unit}") is not None)
+    drop_ins = dict[str, str]()
+    for folder in paths.UNIT_FOLDERS:
+        for path in host.entries(f"{folder}/{unit}.d"):
+            if path.endswith(".conf"):
+                drop_ins.setdefault(path.rpartition("/")[2], path)
+    return [main, *(drop_ins[name] for name in sorted(drop_ins))]
+
+
+def _is_kubeadm(host: Host, service: Service) -> bool:
+    return host.exists(_OF_KUBEADM) or _OF_KUBEADM in service.environment_files
+
+
+def _configs(host: Host, kind: NodeKind, service: Service, texts: Mapping[str, str]) -> list[str]:
+    """Return the kubelet's or k3s's configuration files, in the order in which they are read."""
+    words = service.words(texts)
+    if kind.embeds_kubelet:
+        variables = service.variables(texts)
+        named = flag(words, "config") or variables.get(f"{kind.upper()}_CONFIG_FILE")
+        main = named or f"/etc/rancher/{kind}/config.yaml"
+        return [main, *(path for path in host.entries(f"{main}.d") if path.endswith((".yaml", ".yml")))]
+    main = flag(words, "config") or ""
+    folder = flag(words, "config-dir")
+    dropped = [path for path in host.entries(folder) if path.endswith(".conf")] if folder else []
+    return [*filter(None, [main]), *dropped]
+
+
+def _texts(host: Host, names: list[str] | tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        if (text := host.read(name)) is not None:
+            yield name, text
+
+
+def _active(host: Host) -> frozenset[str]:
+    """Return those of criproxy's units that are enabled and active."""
+    words = ("is-enabled", "is-active")
+    return frozenset(
+        unit for unit in paths.ACTIVE if all(host.run(["systemctl", word, unit])[0] == 0 for word in words)
+    )
+
+
+def _version(host: Host, home: str) -> str:
+    """Return the version of the program in a virtual environment of the node; a word if it has none."""
+    for folder in host.entries(f"{home}/lib"):
+        text = host.read(f"{folder}/site-packages/criproxy/__init__.py") or ""
+        if found := re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE):
+            return found[1]
+    return "unknown version"
+
+
+def _rivals(host: Host, endpoint_now: str) -> Iterator[str]:
+    """Yield a sentence about each other program that pins containers."""
+    remove = "two programs that pin the same containers undo each other's changes; remove it first"
+    for name in sorted(set(_programs(host))):
+        yield f"{name} runs on this node: {remove}"
+    for path in host.entries("/opt/nri/plugins"):
+        if _RIVAL_PLUGIN.fullmatch(path.rpartition("/")[2]):
+            yield f"the runtime starts the NRI plugin {path}: {remove}"
+    if host.path(_CRI_RM).is_socket() or "cri-resmgr" in endpoint_now:
+        yield f"CRI Resource Manager has the socket {_CRI_RM}: {remove}, with its change of the kubelet's endpoint"
+
+
+def _programs(host: Host) -> Iterator[str]:
+    """Yield the names of running programs that place containers."""
+    for folder in host.entries("/proc"):
+        if folder.removeprefix("/proc/").isdecimal():
+            try:
+                command = host.content(f"{folder}/cmdline") or b""
+            except OSError:  # the process has ended
+                continue
+            name = Path(command.partition(b"\0")[0].decode(errors="replace")).name
+            if _RIVAL.fullmatch(name):
+                yield name

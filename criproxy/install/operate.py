@@ -1,0 +1,178 @@
+"""`criproxy install` and `criproxy uninstall`, from the look at the node to the last line that people read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from criproxy.errors import CriproxyError
+from criproxy.install import edits, paths
+from criproxy.install.brought import brought
+from criproxy.install.checks import Checks
+from criproxy.install.facts import Brought, Facts, NodeKind
+from criproxy.install.host import CommandFailed, Host
+from criproxy.install.journal import Journal, JournalFile
+from criproxy.install.look import look
+from criproxy.install.plan import Plan, Wishes, plan, release, runtime_of
+from criproxy.install.removal import removal
+from criproxy.install.runner import Runner, undo_title
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Installs and uninstalls on one node."""
+
+    host: Host
+    tell: Callable[[str], None]
+    """Gets the lines for people."""
+    kind: NodeKind | None = None
+    timeout_s: float = 120.0
+    """Of each check."""
+    brought: Brought | None = None
+    """What can be put on the node; None: what this program has with it."""
+
+    def install(self, wishes: Wishes, *, dry_run: bool = False) -> None:
+        """Install criproxy, or with *dry_run* tell what this would do.
+
+        Raises:
+            CriproxyError: that is impossible, or a step failed and the node is as it was.
+        """
+        if dry_run:
+            if self._file.load().is_open:
+                self.tell("An installation was interrupted. The next one takes it back first; this is the node now.")
+            self._planned(wishes)
+            return
+        with self.host.lock():
+            if self._runner(None).recover():
+                self.tell(_RECOVERED)
+            facts, planned = self._planned(wishes)
+            if planned.steps:
+                self._runner(facts).install(planned.steps)
+                self.tell("criproxy is installed, and the kubelet calls it.")
+
+    def uninstall(self, *, dry_run: bool = False, force: bool = False) -> None:
+        """Remove what `install` has made, or what else makes the kubelet call criproxy.
+
+        Raises:
+            CriproxyError: containers may still be pinned, and there is no *force*; or a step failed.
+        """
+        if dry_run:
+            self._tell_uninstall(self._file.load())
+            return
+        with self.host.lock():
+            runner = self._runner(None)
+            if runner.recover():
+                self.tell(_RECOVERED)
+            if self._file.load().entries:
+                self._release(force=force)
+                runner.uninstall(force=force)
+                self.tell("criproxy is uninstalled: the node is as it was.")
+            elif steps := [*_by_hand(lambda: tuple(removal(self._facts())))]:
+                self._release(force=force)
+                runner.remove(steps)
+                self.tell(_LEFT)
+            else:
+                self.tell("Nothing to do: the kubelet does not call criproxy, and criproxy does not run.")
+
+    @property
+    def _file(self) -> JournalFile:
+        return JournalFile(self.host)
+
+    def _facts(self, runtime: str = "") -> Facts:
+        return look(self.host, self.kind, self.brought or brought(self.host.root), runtime)
+
+    def _runner(self, facts: Facts | None) -> Runner:
+        checks = Checks(self.host, self.timeout_s, node_name(self.host, facts) if facts else "")
+        return Runner(self.host, self._file, checks, self.tell)
+
+    def _planned(self, wishes: Wishes) -> tuple[Facts, Plan]:
+        """Look at the node, and tell what there is and is to be done.
+
+        Raises:
+            CriproxyError: something stands against an installation.
+        """
+        facts = self._facts(wishes.runtime)
+        planned = plan(facts, wishes)
+        for line in (*planned.about, *(f"note: {note}" for note in planned.notes)):
+            self.tell(line)
+        if planned.problems:
+            raise CriproxyError(
+                "\n".join(("criproxy cannot be installed:", *(f"- {each}" for each in planned.problems)))
+            )
+        if not planned.steps:
+            self.tell("Nothing to do: criproxy is installed, and the kubelet calls it.")
+        titles = [step.title for step in planned.steps if step.title]
+        for number, title in enumerate(titles, 1):
+            self.tell(f"{number:3}. {title}")
+        return facts, planned
+
+    def _tell_uninstall(self, journal: Journal) -> None:
+        titles: Sequence[str]
+        if journal.entries:
+            titles = [title for entry in reversed(journal.entries) if (title := undo_title(entry))]
+        else:
+            titles = [step.title for step in _by_hand(lambda: tuple(removal(self._facts())))]
+        if not titles:
+            self.tell("Nothing to do: the kubelet does not call criproxy, and criproxy does not run.")
+            return
+        for number, title in enumerate(("release all containers: " + " ".join(self._release_command), *titles), 1):
+            self.tell(f"{number:3}. {title}")
+
+    @property
+    def _release_command(self) -> tuple[str, ...]:
+        return release(runtime_of(self._facts()))
+
+    def _release(self, *, force: bool) -> None:
+        """Unpin all containers.
+
+        Raises:
+            CriproxyError: some may still be pinned, and there is no *force*.
+        """
+        self.tell("release all containers")
+        try:
+            self.host.must(self._release_command)
+        except CommandFailed as error:
+            if not force:
+                raise CriproxyError(
+                    f"nothing was changed, because containers may still be pinned: {error}; "
+                    "--force uninstalls criproxy all the same"
+                ) from error
+            self.tell(f"containers may still be pinned: {error}")
+
+
+_RECOVERED = "An installation or uninstallation was interrupted: what it had begun was taken back."
+_LEFT = (
+    "The kubelet calls the runtime, and criproxy is stopped. It was not installed by 'criproxy install', so "
+    f"these stay: {paths.POLICY}, {paths.STATE_DIR} and the program."
+)
+
+
+def node_name(host: Host, facts: Facts) -> str:
+    """Return the name under which the kubelet registers the node."""
+    named = facts.kubelet_value("hostname-override", "") or facts.own_value("node-name")
+    return named or (host.read("/etc/hostname") or "").strip().lower()
+
+
+def policy_text(file: Path, host_root: Path) -> str:
+    """Return the text of a policy file that this machine can use.
+
+    Raises:
+        ConfigError: it has mistakes.
+        OSError: it cannot be read.
+    """
+    from criproxy.config.load import load
+    from criproxy.discovery.host_paths import host_reader
+    from criproxy.discovery.machine import discover
+
+    text = file.read_text()
+    load(file, "", topology=discover(host_root), host=host_reader(host_root))
+    return text
+
+
+def _by_hand(steps: Callable[[], T]) -> T:
+    try:
+        return steps()
+    except edits.CannotEdit as error:
+        raise CriproxyError(str(error)) from error

@@ -1,0 +1,59 @@
+"""The files, sockets and units that an installation uses; paths are those of the node."""
+
+SOCKET = "/run/criproxy/criproxy.sock"
+CRIO_SOCKET = "/run/criproxy/run/crio/crio.sock"
+"""With CRI-O: the kubelet recognises it by the end of the socket's path."""
+CONTAINERD = "/run/containerd/containerd.sock"
+CRIO = "/run/crio/crio.sock"
+K3S_CONTAINERD = "/run/k3s/containerd/containerd.sock"
+RUNTIMES = (CONTAINERD, CRIO, K3S_CONTAINERD)
+
+HOME = "/opt/criproxy"
+PROGRAM = f"{HOME}/bin/criproxy"
+PACKAGE_LIST = "/var/lib/dpkg/info/criproxy.list"
+"""Exists if dpkg has installed criproxy."""
+POLICY = "/etc/criproxy/policy.yaml"
+DEFAULTS = "/etc/default/criproxy"
+STATE_DIR = "/var/lib/criproxy"
+RUN_DIR = "/run/criproxy"
+JOURNAL = "/var/lib/criproxy-install.json"
+
+UNIT_FOLDERS = (
+    "/etc/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
+"""In the order in which systemd looks for a unit."""
+UNIT_FOLDER = UNIT_FOLDERS[0]
+UNITS = ("criproxy.service", "criproxy.socket", "criproxy.slice")
+OPTIONAL_UNITS = ("criproxy-image.socket", "criproxy-device-plugin.service")
+ACTIVE = ("criproxy.socket", "criproxy.service")
+"""The units that an installation enables and starts."""
+CRIO_DROP_IN = f"{UNIT_FOLDER}/criproxy.socket.d/crio.conf"
+CRIO_DROP_IN_TEXT = f"""# The kubelet recognises CRI-O by the end of this path.
+[Socket]
+ListenStream=
+ListenStream={CRIO_SOCKET}
+"""
+KUBELET_DROP_IN = "20-criproxy.conf"
+KUBELET_DROP_IN_TEXT = """\
+# The kubelet starts after criproxy's socket, at boot too. \
+It goes on while criproxy restarts: no Requires=, no BindsTo=.
+[Unit]
+Wants=criproxy.socket
+After=criproxy.socket criproxy.service
+"""
+COMMAND_DROP_IN = "21-criproxy-command.conf"
+"""For a kubelet whose unit has the endpoint on its command line."""
+
+
+def socket_of(endpoint: str) -> str:
+    """Return the path in *endpoint*, with /run for /var/run, which is a link to it."""
+    path = endpoint.removeprefix("unix://").removeprefix("unix:")
+    return path.removeprefix("/var") if path.startswith("/var/run/") else path
+
+
+def is_ours(endpoint: str) -> bool:
+    """Whether *endpoint* is a socket of criproxy."""
+    return socket_of(endpoint) in (SOCKET, CRIO_SOCKET)

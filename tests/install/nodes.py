@@ -1,0 +1,238 @@
+"""Made-up nodes for installations: the files that kubeadm, k3s, RKE2 and administrators write, and small real programs.
+
+``nsenter``, ``systemctl`` and ``criproxy`` are shell scripts beside the root directory. They note in ``log`` what they
+were asked, keep the state of units as files, and fail where the file ``fail`` has a word of their arguments.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from criproxy import __version__
+from criproxy.install import paths
+from criproxy.install.facts import Brought
+from tests.conftest import ROOT
+
+_UNIT = "[Unit]\nDescription=Node agent\n\n[Service]\n{}\nRestart=always\n\n[Install]\nWantedBy=multi-user.target\n"
+_KUBEADM = """[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+"""
+_CONFIGURATION = """apiVersion: kubelet.config.k8s.io/v1beta1
+cgroupDriver: systemd
+clusterDNS:
+- 10.96.0.10
+containerRuntimeEndpoint: "{}"
+kind: KubeletConfiguration
+rotateCertificates: true
+"""
+_RANCHER = """EnvironmentFile=-/etc/default/%N
+EnvironmentFile=-/etc/sysconfig/%N
+EnvironmentFile=-{folder}/%N.env
+KillMode=process
+ExecStartPre=-/sbin/modprobe overlay
+ExecStart=/usr/local/bin/{program} \\
+    {role} \\
+"""
+_CONTAINERD = """version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+"""
+_LOCAL_UNITS = "/usr/local/lib/systemd/system"
+
+FILES: dict[str, dict[str, str]] = {
+    "kubeadm": {
+        "/usr/lib/systemd/system/kubelet.service": _UNIT.format("ExecStart=/usr/bin/kubelet"),
+        "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf": _KUBEADM,
+        "/var/lib/kubelet/kubeadm-flags.env": 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint='
+        'unix:///var/run/containerd/containerd.sock --pod-infra-container-image=registry.k8s.io/pause:3.9"\n',
+        "/var/lib/kubelet/config.yaml": _CONFIGURATION.format(""),
+        "/etc/default/kubelet": "# For administrators.\nKUBELET_EXTRA_ARGS=--node-ip=10.0.0.5\n",
+        "/etc/containerd/config.toml": _CONTAINERD,
+    },
+    "k3s": {
+        "/etc/systemd/system/k3s.service": _UNIT.format(
+            _RANCHER.format(folder="/etc/systemd/system", program="k3s", role="server")
+        ),
+        "/etc/systemd/system/k3s.service.env": "",
+        "/etc/rancher/k3s/config.yaml": "token: secret\nkubelet-arg:\n  - max-pods=200\n",
+    },
+    "rke2": {
+        **{
+            f"{_LOCAL_UNITS}/rke2-{role}.service": _UNIT.format(
+                _RANCHER.format(folder=_LOCAL_UNITS, program="rke2", role=role)
+            )
+            for role in ("server", "agent")
+        },
+        f"{_LOCAL_UNITS}/rke2-agent.env": "HOME=/root\n",
+        "/etc/rancher/rke2/config.yaml": "server: https://10.0.0.1:9345\ntoken: secret\n",
+    },
+    "plain": {
+        "/etc/systemd/system/kubelet.service": _UNIT.format(
+            "ExecStart=/usr/local/bin/kubelet \\\n  --config=/var/lib/kubelet/kubelet-config.yaml \\\n  --v=2"
+        ),
+        "/var/lib/kubelet/kubelet-config.yaml": _CONFIGURATION.format("unix:///var/run/containerd/containerd.sock"),
+        "/etc/containerd/config.toml": _CONTAINERD,
+    },
+}
+"""Of each kind of node."""
+KUBELET = {"kubeadm": "kubelet", "k3s": "k3s", "rke2": "rke2-agent", "plain": "kubelet"}
+"""The active unit."""
+RUNTIME = {"k3s": paths.K3S_CONTAINERD, "rke2": paths.K3S_CONTAINERD}
+_KUBELET_FILES = "etc/default/kubelet etc/rancher etc/systemd/system/kubelet.service.d var/lib/kubelet"
+
+_NSENTER = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+shift
+case $1 in /*) program={root}$1; shift; exec "$program" "$@" ;; esac
+exec "$@"
+"""
+_SYSTEMCTL = """#!/bin/sh
+state={state}; root={root}
+case $1 in
+is-active | is-enabled) [ -e "$state/$1/$2" ]; exit ;;
+esac
+echo "systemctl $*" >>$state/log
+[ ! -e $state/fail ] || ! echo "$*" | grep -qf $state/fail || {{ echo 'Job failed.' >&2; exit 1; }}
+action=$1; shift
+[ "$1" != --now ] || shift
+for unit; do
+    case $action in
+    enable)
+        [ -e $root/etc/systemd/system/$unit ] || [ -e $root/usr/lib/systemd/system/$unit ] || exit 5
+        touch $state/is-active/$unit $state/is-enabled/$unit ;;
+    disable) rm -f $state/is-active/$unit $state/is-enabled/$unit ;;
+    esac
+    case $action/$unit in
+    enable/criproxy.socket)
+        drop_in=$root/etc/systemd/system/criproxy.socket.d/crio.conf
+        socket=$root$(sed -n 's/^ListenStream=//p' $drop_in 2>/dev/null | tail -1)
+        [ $socket != $root ] || socket=$root/run/criproxy/criproxy.sock
+        mkdir -p ${{socket%/*}} && ln -sfn {runtime} $socket ;;
+    enable/criproxy.service) mkdir -p $root/var/lib/criproxy && : >$root/var/lib/criproxy/criproxy.db ;;
+    disable/criproxy.socket) rm -f $root/run/criproxy/criproxy.sock $root/run/criproxy/run/crio/crio.sock ;;
+    restart/criproxy.service) ;;
+    restart/*) (cd $root && grep -r . {files} 2>/dev/null | sort >$state/kubelet) ;;
+    esac
+done
+"""
+_CRIPROXY = """#!/bin/sh
+echo "criproxy $*" >>{state}/log
+[ ! -e {state}/fail ] || ! echo "$*" | grep -qf {state}/fail || {{ echo 'Error: as planned' >&2; exit 1; }}
+[ "$1" != status ] || echo '{{"kubelet": {{"last_call_s": '"$(cat {state}/last_call_s)"'}}}}'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeUpNode:
+    """A node below *folder*, which is short enough for paths of sockets."""
+
+    folder: Path
+    kind: str
+
+    @property
+    def root(self) -> Path:
+        """The node's root directory."""
+        return self.folder / "root"
+
+    @property
+    def state(self) -> Path:
+        """What the programs remember."""
+        return self.folder / "state"
+
+    @property
+    def programs(self) -> Path:
+        """Where the programs are."""
+        return self.folder / "bin"
+
+    @property
+    def brought(self) -> Brought:
+        """What a container with criproxy has with it."""
+        names = (*paths.UNITS, *paths.OPTIONAL_UNITS)
+        units = {name: (ROOT / "systemd" / name).read_text() for name in names}
+        return Brought(__version__, str(self.folder / "image"), units, "policy: static\n")
+
+    def make(self, runtime: Path, *, has_package: bool) -> None:
+        """Write all files; *runtime*: the socket of a runtime that answers."""
+        for name, text in FILES[self.kind].items():
+            self.write(name, text)
+        socket = RUNTIME.get(self.kind, paths.CONTAINERD)
+        for folder in ("/proc", "/opt", "/var/lib", "/etc", str(Path(socket).parent)):
+            self.at(folder).mkdir(parents=True, exist_ok=True)
+        os.link(runtime, self.at(socket))
+        self.write("/etc/hostname", "node-1\n")
+        for name in ("is-active", "is-enabled"):
+            (self.state / name).mkdir(parents=True)
+            (self.state / name / f"{KUBELET[self.kind]}.service").touch()
+        (self.state / "last_call_s").write_text("0.0")
+        self._programs(socket)
+        if has_package:
+            shutil.copytree(self.folder / "image", self.at(paths.HOME))
+            for name, text in self.brought.units.items():
+                self.write(f"/usr/lib/systemd/system/{name}", text)
+            self.write(paths.POLICY, "policy: static\n")
+            self.write(paths.PACKAGE_LIST, "/opt/criproxy\n")
+
+    def at(self, name: str) -> Path:
+        """Return where the node's path *name* is."""
+        return self.root / name.lstrip("/")
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the node."""
+        self.at(name).parent.mkdir(parents=True, exist_ok=True)
+        self.at(name).write_text(text)
+
+    def read(self, name: str) -> str:
+        """Return the text of a file of the node."""
+        return self.at(name).read_text()
+
+    @property
+    def log(self) -> list[str]:
+        """What the programs were asked, in order."""
+        file = self.state / "log"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def fail_on(self, words: str) -> None:
+        """Let programs fail whose arguments have *words*; empty: none."""
+        (self.state / "fail").write_text(f"{words}\n") if words else (self.state / "fail").unlink()
+
+    def restart_kubelet(self) -> None:
+        """Start the kubelet, which reads its configuration."""
+        subprocess.run([self.programs / "systemctl", "restart", f"{KUBELET[self.kind]}.service"], check=True)
+
+    def snapshot(self) -> dict[str, object]:
+        """Return all that an installation may change: each file, the units' state, the kubelet's configuration."""
+        found: dict[str, object] = {}
+        units = (path for name in ("is-active", "is-enabled") for path in (self.state / name).iterdir())
+        for path in (*self.root.rglob("*"), *units):
+            status = path.lstat()
+            content: object = None
+            if path.is_symlink():
+                content = str(path.readlink())
+            elif path.is_file():
+                content = path.read_bytes()
+            found[str(path.relative_to(self.folder))] = (stat.filemode(status.st_mode), status.st_uid, content)
+        return found | {"kubelet": (self.state / "kubelet").read_text()}
+
+    def _programs(self, socket: str) -> None:
+        values: dict[str, object] = {"root": self.root, "state": self.state, "runtime": socket, "files": _KUBELET_FILES}
+        for name, text in (("nsenter", _NSENTER), ("systemctl", _SYSTEMCTL)):
+            _script(self.programs / name, text.format(**values))
+        image = self.folder / "image"
+        _script(image / "bin/criproxy", _CRIPROXY.format(**values))
+        package = image / "lib/python3.11/site-packages/criproxy/__init__.py"
+        package.parent.mkdir(parents=True)
+        package.write_text(f'__version__ = "{__version__}"\n')
+
+
+def _script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)

@@ -1,0 +1,370 @@
+"""`criproxy install` and `criproxy uninstall` on made-up nodes."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from criproxy.cli import main
+from criproxy.install import paths
+from tests.conftest import ROOT
+from tests.install.attempts import Attempt, Attempts
+from tests.install.conftest import MakeNode
+from tests.install.nodes import KUBELET, MadeUpNode
+
+KINDS = ("kubeadm", "k3s", "rke2", "plain")
+CHANGED = {
+    "kubeadm": "/etc/default/kubelet",
+    "k3s": "/etc/rancher/k3s/config.yaml.d/99-criproxy.yaml",
+    "rke2": "/etc/rancher/rke2/config.yaml.d/99-criproxy.yaml",
+    "plain": "/var/lib/kubelet/kubelet-config.yaml",
+}
+"""The file that names the kubelet's endpoint."""
+PROXY = "unix:///run/criproxy/criproxy.sock"
+
+
+def of(node: MadeUpNode, **values: object) -> Attempt:
+    """Return an attempt on *node*."""
+    return Attempt(folder=str(node.folder), kind=node.kind, **values)  # type: ignore[arg-type] # checked by the class
+
+
+@pytest.mark.parametrize("has_package", [True, False], ids=["package", "container"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_install_and_uninstall(attempts: Attempts, make_node: MakeNode, kind: str, has_package: bool) -> None:
+    """The kubelet restarts with criproxy's socket; a second run does nothing; uninstalled, the node is as before."""
+    node = make_node(kind, has_package=has_package)
+    before = node.snapshot()
+
+    status, told = attempts.run(of(node))
+    assert status == 0, told
+    assert PROXY in node.read(CHANGED[kind])
+    assert PROXY in (node.state / "kubelet").read_text()
+    assert node.log[-2:] == [f"systemctl restart {KUBELET[kind]}.service", "criproxy status --format json"]
+    installed = node.snapshot()
+
+    status, told = attempts.run(of(node))
+    assert status == 0
+    assert "Nothing to do: criproxy is installed" in told
+    assert node.snapshot() == installed
+
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert status == 0, told
+    assert node.snapshot() == before
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert status == 0
+    assert told.strip() == "Nothing to do: the kubelet does not call criproxy, and criproxy does not run."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dry_run(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+    """It tells every step that the installation then takes, in the same words, and changes nothing."""
+    node = make_node(kind)
+    before = node.snapshot()
+
+    _, told = attempts.run(of(node, dry_run=True))
+    assert (node.snapshot(), node.log) == (before, [])
+    steps = [line.partition(". ")[2] for line in told.splitlines() if line.lstrip()[:1].isdigit()]
+    assert f"write {CHANGED[kind]}: the kubelet calls criproxy" in steps
+    _, told = attempts.run(of(node))
+    assert [line for line in told.splitlines() if line in steps] == steps
+
+    installed = node.snapshot()
+    _, told = attempts.run(of(node, action="uninstall", dry_run=True))
+    assert node.snapshot() == installed
+    assert "release all containers" in told
+    assert CHANGED[kind] in told
+
+
+def test_kubeadm_keeps_the_arguments_of_administrators(attempts: Attempts, make_node: MakeNode) -> None:
+    """The endpoint is added to KUBELET_EXTRA_ARGS, and comments and other arguments stay."""
+    node = make_node("kubeadm")
+    attempts.run(of(node))
+
+    expected = f'# For administrators.\nKUBELET_EXTRA_ARGS="--node-ip=10.0.0.5 --container-runtime-endpoint={PROXY}"\n'
+    assert node.read("/etc/default/kubelet") == expected
+    assert (
+        node.read("/etc/systemd/system/kubelet.service.d/20-criproxy.conf")
+        == (ROOT / "systemd/kubelet.service.d/20-criproxy.conf").read_text()
+    )
+
+
+def test_k3s_gets_the_runtime_of_its_own(attempts: Attempts, make_node: MakeNode) -> None:
+    """Criproxy calls k3s's containerd, and the arguments of the kubelet in the main file stay in effect."""
+    node = make_node("k3s")
+    attempts.run(of(node))
+
+    assert node.read(paths.DEFAULTS) == f'CRIPROXY_OPTIONS="--runtime-endpoint=unix://{paths.K3S_CONTAINERD}"\n'
+    assert yaml.safe_load(node.read(CHANGED["k3s"])) == {"kubelet-arg+": [f"container-runtime-endpoint={PROXY}"]}
+
+
+def test_changes_by_others_stay(attempts: Attempts, make_node: MakeNode) -> None:
+    """Uninstalling removes only criproxy's setting from a file that an administrator has changed since."""
+    node = make_node("kubeadm")
+    attempts.run(of(node))
+    text = node.read("/etc/default/kubelet")
+    node.write("/etc/default/kubelet", text.replace("--node-ip=10.0.0.5", "--node-ip=10.0.0.6 -v=4"))
+    node.write(paths.POLICY, "policy: none\n")
+
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert status == 0
+    assert node.read("/etc/default/kubelet") == '# For administrators.\nKUBELET_EXTRA_ARGS="--node-ip=10.0.0.6 -v=4"\n'
+    assert f"{paths.POLICY} was changed since and stays" in told
+    assert node.read(paths.POLICY) == "policy: none\n"
+
+
+def test_a_new_policy(attempts: Attempts, make_node: MakeNode) -> None:
+    """A second installation with another policy only writes the file; uninstalling removes it all the same."""
+    node = make_node("plain")
+    before = node.snapshot()
+    attempts.run(of(node))
+    count = len(node.log)
+
+    status, told = attempts.run(of(node, policy="policy: balloons\n"))
+    assert status == 0, told
+    assert node.read(paths.POLICY) == "policy: balloons\n"
+    assert node.log[count:] == []
+    attempts.run(of(node, action="uninstall"))
+    assert node.snapshot() == before
+
+
+def test_a_new_version(attempts: Attempts, make_node: MakeNode) -> None:
+    """A container with another version replaces the program and restarts criproxy, and not the kubelet."""
+    node = make_node("k3s")
+    before = node.snapshot()
+    attempts.run(of(node))
+    version = node.folder / "image/lib/python3.11/site-packages/criproxy/__init__.py"
+    installed = node.at("/opt/criproxy/lib/python3.11/site-packages/criproxy/__init__.py")
+    installed.write_text('__version__ = "0.0.1"\n')
+    count = len(node.log)
+
+    status, told = attempts.run(of(node))
+    assert status == 0, told
+    assert installed.read_text() == version.read_text()
+    assert node.log[count:] == ["systemctl restart criproxy.service"]
+    assert [path.name for path in node.at("/opt").iterdir()] == ["criproxy"]
+    attempts.run(of(node, action="uninstall"))
+    assert node.snapshot() == before
+
+
+def test_no_release_no_uninstallation(attempts: Attempts, make_node: MakeNode) -> None:
+    """While containers may be pinned, nothing is changed; with --force, it is."""
+    node = make_node("kubeadm")
+    before = node.snapshot()
+    attempts.run(of(node))
+    installed = node.snapshot()
+    node.fail_on("release")
+
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert (status, "containers may still be pinned" in told) == (1, True)
+    assert node.snapshot() == installed
+    status, _ = attempts.run(of(node, action="uninstall", force=True))
+    assert (status, node.snapshot() == before) == (0, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_uninstall_what_was_installed_by_hand(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+    """Without a journal, the kubelet is pointed back at the runtime, and criproxy is stopped."""
+    node = make_node(kind, has_package=True)
+    before = node.snapshot()
+    attempts.run(of(node))
+    node.at(paths.JOURNAL).unlink()
+
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert status == 0, told
+    assert "criproxy.sock" not in (node.state / "kubelet").read_text()
+    after = {name: value for name, value in node.snapshot().items() if name in before and name != "kubelet"}
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed <= {f"root{CHANGED[kind]}", "root/etc/default/criproxy"}
+    assert "root/etc/systemd/system/kubelet.service.d/20-criproxy.conf" not in node.snapshot()
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert "Nothing to do" in told
+
+
+def test_the_kubelet_does_not_call(attempts: Attempts, make_node: MakeNode) -> None:
+    """If no call arrives after the restart of the kubelet, the installation is taken back, with a second restart."""
+    node = make_node("kubeadm")
+    before = node.snapshot()
+    (node.state / "last_call_s").write_text("900.5")
+
+    status, told = attempts.run(of(node, timeout_s=0.5))
+    assert (status, "has not called criproxy" in told) == (1, True)
+    assert node.snapshot() == before
+    assert node.log.count("systemctl restart kubelet.service") == 2
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """Answers with one node."""
+
+    conditions: tuple[dict[str, str], ...] = ()
+
+    def do_GET(self) -> None:
+        """Answer a request for the node, if it has the token."""
+        is_allowed = self.headers["Authorization"] == "Bearer secret" and self.path == "/api/v1/nodes/node-1"
+        values = {"status": {"conditions": self.conditions}} if is_allowed else {"message": "who is there?"}
+        self.send_response(200 if is_allowed else 403)
+        self.end_headers()
+        self.wfile.write(json.dumps(values).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def api_server(folder: Path, status: str, heartbeat: datetime, token: str = "secret") -> Iterator[str]:  # noqa: S107
+    """An API server whose node has a condition; the path of a kubeconfig file for it."""
+    condition = {"type": "Ready", "status": status, "message": "as made up"}
+    condition["lastHeartbeatTime"] = heartbeat.strftime("%Y-%m-%dT%H:%M:%SZ")
+    handler = type("Handler", (ApiServer,), {"conditions": (condition,)})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubeconfig = {
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+        }
+        file = folder / "kubelet.conf"
+        file.write_text(yaml.safe_dump(kubeconfig))
+        yield str(file)
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "age_s", "token", "said"),
+    [
+        pytest.param("True", -60, "secret", "", id="ready"),
+        pytest.param("False", -60, "secret", "node node-1 is not Ready: as made up", id="not-ready"),
+        pytest.param("True", 3600, "secret", "has not reported since its restart", id="stale"),
+        pytest.param("True", -60, "wrong", "answers 403 for node node-1: who is there?", id="not-allowed"),
+    ],
+)
+def test_the_node_is_ready(
+    attempts: Attempts, make_node: MakeNode, status: str, age_s: int, token: str, said: str
+) -> None:
+    """Only a report from after the restart counts; without one, the installation is taken back."""
+    node = make_node("kubeadm")
+    before = node.snapshot()
+    heartbeat = datetime.now(UTC) - timedelta(seconds=age_s)
+    with api_server(node.folder, status, heartbeat, token) as kubeconfig:
+        code, told = attempts.run(of(node, kubeconfig=kubeconfig, timeout_s=0.5))
+
+    assert code == (1 if said else 0), told
+    assert said in told
+    assert (node.snapshot() == before) == bool(said)
+
+
+def test_cri_o_gets_a_socket_that_the_kubelet_recognises(
+    attempts: Attempts, make_node: MakeNode, runtime_socket: Path
+) -> None:
+    """The path ends in run/crio/crio.sock."""
+    node = make_node("kubeadm")
+    node.at(paths.CRIO).parent.mkdir()
+    node.at(paths.CRIO).hardlink_to(runtime_socket)
+    flags = node.read("/var/lib/kubelet/kubeadm-flags.env").replace("/run/containerd/containerd.sock", paths.CRIO)
+    node.write("/var/lib/kubelet/kubeadm-flags.env", flags.replace("/var/run", "/run"))
+
+    status, told = attempts.run(of(node))
+    assert status == 0, told
+    assert f"unix://{paths.CRIO_SOCKET}" in node.read("/etc/default/kubelet")
+    assert f"--runtime-endpoint=unix://{paths.CRIO}" in node.read(paths.DEFAULTS)
+
+
+OBSTACLES = [
+    pytest.param(
+        "kubeadm",
+        "/var/lib/kubelet/config.yaml",
+        "cpuManagerPolicy: static\n",
+        "cpuManagerPolicy is static",
+        id="cpu-manager",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        "kubelet-arg: [memory-manager-policy=Static]\n",
+        "memoryManagerPolicy is Static",
+        id="memory-manager",
+    ),
+    pytest.param(
+        "plain",
+        "/proc/77/cmdline",
+        "/bin/nri-resource-policy-balloons\0-v\0",
+        "nri-resource-policy-balloons runs",
+        id="nri-plugin",
+    ),
+    pytest.param(
+        "plain",
+        "/opt/nri/plugins/90-topology-aware",
+        "",
+        "starts the NRI plugin",
+        id="nri-plugin-file",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=unix:///run/cri-resmgr/cri-resmgr.sock\n",
+        "CRI Resource Manager",
+        id="cri-rm",
+    ),
+    pytest.param(
+        "rke2",
+        "/etc/rancher/rke2/config.yaml",
+        "container-runtime-endpoint: /run/other.sock\n",
+        "no runtime listens on /run/other.sock",
+        id="no-runtime",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/systemd/system/k3s.service",
+        "[Service]\nExecStart=/bin/k3s server --kubelet-arg v=4\n",
+        "--kubelet-arg on its command line",
+        id="kubelet-arg",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=-v=4 \\\n  --node-ip=::1\n",
+        "over several lines",
+        id="several-lines",
+    ),
+]
+"""File, its content, and what the message says."""
+
+
+@pytest.mark.parametrize(("kind", "file", "text", "said"), OBSTACLES)
+def test_what_stands_against_it(
+    attempts: Attempts, make_node: MakeNode, kind: str, file: str, text: str, said: str
+) -> None:
+    """Nothing is changed, and the message says what is wrong."""
+    node = make_node(kind)
+    node.write(file, text)
+    before = node.snapshot()
+
+    status, told = attempts.run(of(node))
+    assert (status, said in told) == (1, True), told
+    assert (node.snapshot(), node.log) == (before, [])
+
+
+def test_nothing_to_install(attempts: Attempts, make_node: MakeNode) -> None:
+    """Without a package, the node's own program and a container's, the message says what to install."""
+    node = make_node("plain")
+    status, told = attempts.run(of(node, brings=False))
+
+    assert status == 1
+    assert "there is no program /opt/criproxy/bin/criproxy: install the deb" in told
+
+
+def test_no_kubelet(tmp_path: Path) -> None:
+    """On a machine without a kubelet, the command says which units it looked for."""
+    (tmp_path / "var/lib").mkdir(parents=True)
+    result = CliRunner().invoke(main, ["install", "--dry-run", "--host-root", str(tmp_path)])
+
+    assert result.exit_code == 1
+    assert "none of the units k3s.service, k3s-agent.service, rke2-server.service" in result.stderr
+    assert result.stdout == ""

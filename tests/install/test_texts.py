@@ -1,0 +1,97 @@
+"""Unit files, environment files and configuration files: what is read from them, and changes that leave the rest."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.install.edits import CannotEdit, mapping, taken_back, with_flag, with_key
+from criproxy.install.unit_file import environment_of, flag, service_of
+
+URL = "unix:///run/criproxy/criproxy.sock"
+NEW = f"--endpoint={URL}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("", f'ARGS="{NEW}"\n', id="empty"),
+        pytest.param("ARGS=\n", f'ARGS="{NEW}"\n', id="no-value"),
+        pytest.param("ARGS=-v=2\n", f'ARGS="-v=2 {NEW}"\n', id="unquoted"),
+        pytest.param("ARGS='-v=2 --x'\n", f"ARGS='-v=2 --x {NEW}'\n", id="single-quotes"),
+        pytest.param("#ARGS=1\nOTHER=1", f'#ARGS=1\nOTHER=1\nARGS="{NEW}"\n', id="no-end-of-line"),
+        pytest.param('ARGS="--endpoint=a -v=2"\n', f'ARGS="-v=2 {NEW}"\n', id="replaces"),
+        pytest.param('ARGS="-v=2 --endpoint a"\n', f'ARGS="-v=2 {NEW}"\n', id="replaces-two-words"),
+        pytest.param("ARGS=1\nARGS=2\nB=3\n", f'ARGS=1\nARGS="2 {NEW}"\nB=3\n', id="last-line-counts"),
+        pytest.param("ARGS=--endpoint-b=1\n", f'ARGS="--endpoint-b=1 {NEW}"\n', id="longer-name"),
+    ],
+)
+def test_a_flag_in_an_environment_file(before: str, after: str) -> None:
+    """The flag is the last one of the variable, once; all other lines stay."""
+    assert with_flag(before, "ARGS", "endpoint", URL) == after
+    assert with_flag(after, "ARGS", "endpoint", URL) == after
+
+
+def test_a_variable_over_several_lines() -> None:
+    """It is left to people."""
+    with pytest.raises(CannotEdit, match="several lines"):
+        with_flag("ARGS=-v=2 \\\n  --x\n", "ARGS", "endpoint", URL)
+
+
+FLAGS = st.from_regex(r"--[a-z]{1,7}(=[a-z0-9./:]{0,9})?", fullmatch=True)
+"""None is ours, whose name is longer."""
+
+
+@given(words=st.lists(FLAGS))
+def test_a_flag_taken_back(words: list[str]) -> None:
+    """What was added and taken back leaves the same words, in the same order."""
+    before = f'# text\nARGS="{" ".join(words)}"\n'
+    after = with_flag(before, "ARGS", "endpoint", URL)
+
+    assert environment_of(after)["ARGS"].split() == [*words, NEW]
+    assert environment_of(taken_back("ARGS --endpoint", before, after))["ARGS"].split() == words
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("", f"key: {URL}\n", id="empty"),
+        pytest.param("a: 1\nkey: x\nb: 2\n", f"a: 1\nkey: {URL}\nb: 2\n", id="replaces"),
+        pytest.param("a:\n  key: x", f"a:\n  key: x\nkey: {URL}\n", id="deeper-key"),
+        pytest.param('---\nkey: ""   # comment\n', f"---\nkey: {URL}\n", id="document-start"),
+    ],
+)
+def test_a_key_of_a_yaml_file(before: str, after: str) -> None:
+    """Only the line of the top-level key changes."""
+    assert with_key(before, "key", URL) == after
+    assert mapping(with_key(after, "key", None)) == {k: v for k, v in mapping(before).items() if k != "key"}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "key": "x"}', "- a\n", "a: [\n", "a: 1\n...\n---\nb: 1\n", "key: |\n  x\n  y\n"]
+)
+def test_a_yaml_file_of_another_kind(text: str) -> None:
+    """It is left to people."""
+    with pytest.raises(CannotEdit):
+        with_key(text, "key", URL)
+
+
+def test_a_unit_with_drop_ins() -> None:
+    """Later files add environment files and replace the command; an empty value resets; variables become words."""
+    unit = "[Unit]\nExecStart=no\n[Service]\nEnvironment=A=1 'B=2 3'\n"
+    unit += "EnvironmentFile=-/e/%N\nExecStart=/bin/k \\\n  --one\n"
+    drop_in = "[Service]\nEnvironmentFile=/e/second\nExecStart=\nExecStart=/bin/k $B ${A}x $MISSING --config /c $C\n"
+    service = service_of("kubelet.service", [unit, drop_in])
+
+    assert service.environment_files == ("/e/kubelet", "/e/second")
+    files = {"/e/kubelet": "C=first\n", "/e/second": "# C=no\nC='--v 4'\n"}
+    assert service.words(files) == ["/bin/k", "2", "3", "1x", "--config", "/c", "--v", "4"]
+    assert service_of("kubelet.service", [unit]).exec_start == "/bin/k --one"
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [("--a=1 --a 2", "2"), ("--a", None), ("--ab=1", None), ("--a=", ""), ("", None)],
+)
+def test_a_flag_of_a_command_line(words: str, value: str | None) -> None:
+    """The last one counts, in one word or two."""
+    assert flag(words.split(), "a") == value
