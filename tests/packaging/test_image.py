@@ -115,7 +115,7 @@ def test_runc_runs_the_image(bundle: Path) -> None:
 def test_the_image_has_what_an_installation_needs(bundle: Path) -> None:
     """A policy that is valid, the units, programs to reach the node, and the commands."""
     root = bundle / "rootfs"
-    assert "policy.yaml: fine" in inside(root, PROGRAM, "check", "--no-machine", "/etc/criproxy/policy.yaml")
+    assert "topology-aware" in inside(root, PROGRAM, "check", "--no-machine", "/etc/criproxy/policy.yaml")
     assert {path.name for path in (root / "usr/lib/systemd/system").iterdir()} >= {
         "criproxy.service",
         "criproxy.socket",
