@@ -1,6 +1,7 @@
 """A reboot on real containerd: sandboxes that are not ready, containers that exited, and every pod to run again."""
 
 import asyncio
+import shutil
 import signal
 from pathlib import Path
 
@@ -28,7 +29,7 @@ async def test_a_reboot(scene: Scene, containerd: PrivateContainerd, criproxy: s
     assert {one.state for one in await scene.direct.list_containers()} == {api.CONTAINER_EXITED}
     if criproxy == "has lost its store":
         for file in (scene.serve.directory / "state").iterdir():
-            file.unlink()
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
     if criproxy != "stays":
         await scene.serve.spawn()
         await scene.serve.message("READY=1")

@@ -105,7 +105,7 @@ def test_who_has_no_place_any_more_shares() -> None:
     decision = step(during, PolicyChanged(configuration="x", back=places_of(before)), static("0-4"))
 
     assert cpus(decision.node) == {"a": "[5-6]", "d": "0-4,7"}
-    assert any(str(reason.text).startswith("d shares now: container d asks for 4") for reason in decision.reasons)
+    assert any(str(reason.text).startswith("d shares CPUs now: container d asks for 4") for reason in decision.reasons)
     assert decision.node.containers["d"].missed is not None
 
 

@@ -1,6 +1,7 @@
 """Containers that were created and not started when their sandbox ended, as after a reboot: they never start."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ async def test_a_restart_of_criproxy(tmp_path: Path, store: str) -> None:
         await node.stop_criproxy()
         if store == "lost":
             for file in (tmp_path / "state").iterdir():
-                file.unlink()
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
 
         await node.start_criproxy()
         await node.poll(lambda: node.controller.resync.is_ready)
