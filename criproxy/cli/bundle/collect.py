@@ -3,8 +3,11 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from criproxy.cli.bundle.parts import Part, explaining, first_parts
@@ -65,7 +68,7 @@ class Bundle:
             return
         try:
             self._put(part, part.file, _read(part.file, outcome.output))
-        except ValueError:  # cut where it was killed
+        except (ValueError, RecursionError):  # cut where it was killed, or made to hurt
             self._put(part, f"{part.file}.txt", outcome.output)
 
     def _add_piece(self, part: Part, line: str) -> None:
@@ -87,32 +90,60 @@ class Bundle:
 
 def collect(settings: Settings) -> Bundle:
     """Run all parts, and return what they have found, secrets included."""
-    bundle, processes = Bundle(), Processes()
-    for outcome in processes.run(first_parts(settings)):
-        bundle.add(outcome)
-    for outcome in processes.run([*explaining(settings, bundle.files.get("status.json"))]):
-        bundle.add(outcome)
+    with _scratch() as folder:
+        bundle, processes = Bundle(), Processes({"TMPDIR": folder} if folder else {})
+        for outcome in processes.run(first_parts(settings)):
+            bundle.add(outcome)
+        for outcome in processes.run([*explaining(settings, bundle.files.get("status.json"))]):
+            bundle.add(outcome)
     return bundle
+
+
+@contextmanager
+def _scratch() -> Iterator[str]:
+    """Make a directory for temporary files, which processes that are killed leave; empty if there is no room for it."""
+    try:
+        folder = mkdtemp(prefix="criproxy-bundle-")
+    except OSError:
+        yield ""
+        return
+    try:
+        yield folder
+    finally:
+        rmtree(folder, ignore_errors=True)
 
 
 def redacted(bundle: Bundle, hiding: Hiding, hostname: str = "") -> dict[str, str]:
     """Return the texts of all files without secrets; a file that cannot be redacted is left out, with an error."""
-    hidden = _Hidden.of(bundle.files, hiding, hostname or os.uname().nodename)
-    texts = dict[str, str]()
-    for name, content in bundle.files.items():
-        try:
-            texts[name] = _written(name, hidden.apply(content, is_environment=name.endswith(".env")))
-        except (ValueError, RecursionError) as error:
-            bundle.errors.append(f"{name}: left out, as it cannot be redacted: {type(error).__name__}")
+    files = {name: _attempt(bundle, name, _without_secrets, name, content) for name, content in bundle.files.items()}
+    errors = redact_text("".join(f"{error}\n" for error in bundle.errors))
+    hidden = _Hidden.of({**files, ERRORS: errors}, hiding, hostname or os.uname().nodename)
+    texts = {name: _attempt(bundle, name, hidden.written, name, content) for name, content in files.items()}
     if bundle.errors:
-        texts[ERRORS] = hidden.apply("".join(f"{error}\n" for error in bundle.errors))
+        texts[ERRORS] = hidden.written(ERRORS, redact_text("".join(f"{error}\n" for error in bundle.errors)))
         bundle.titles[ERRORS] = "parts that are missing or incomplete, and why"
-    return texts
+        bundle.errors = texts[ERRORS].splitlines()
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _attempt(bundle: Bundle, name: str, change: Callable[[str, Any], Any], *arguments: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return what *change* makes of a file; None, with an error, if it fails or there is none."""
+    if arguments[-1] is None:
+        return None
+    try:
+        return change(*arguments)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the file must not be in the bundle as it is)
+        bundle.errors.append(f"{name}: left out, as it cannot be redacted: {type(error).__name__}")
+        return None
+
+
+def _without_secrets(name: str, content: Any) -> Any:  # noqa: ANN401 - JSON
+    return redact_text(content, is_environment=name.endswith(".env")) if isinstance(content, str) else redact_json(content)
 
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """All that is hidden in the files of one bundle."""
+    """Names and registries that are hidden in the files of one bundle."""
 
     names: Names | None
     registries: Registries | None
@@ -123,7 +154,7 @@ class _Hidden:
         names = Names(hostname) if hiding.names else None
         registries = Registries() if hiding.registries else None
         for name, content in files.items():
-            data = _yaml(content) if name.endswith((".yaml", ".yml")) else content
+            data = _yaml(content) if name.endswith((".yaml", ".yml")) and content else content
             if names:
                 names.learn_json(data)
                 names.learn_policy(data)
@@ -133,15 +164,13 @@ class _Hidden:
             names.learn_titles(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
         return cls(names, registries)
 
-    def apply(self, content: Any, *, is_environment: bool = False) -> Any:  # noqa: ANN401 - JSON
-        """Return *content* without what is hidden."""
+    def written(self, name: str, content: Any) -> str:  # noqa: ANN401 - JSON
+        """Return the text of the file *name* without what is hidden."""
         if isinstance(content, str):
-            text = redact_text(content, is_environment=is_environment)
-            text = self.registries.replaced(text) if self.registries else text
+            text = self.registries.replaced(content) if self.registries else content
             return self.names.replaced(_NODE_FLAGS.sub(rf"\1{HIDDEN}", text)) if self.names else text
-        value = redact_json(content)
-        value = self.registries.replaced_json(value) if self.registries else value
-        return self.names.replaced_json(value) if self.names else value
+        value = self.registries.replaced_json(content) if self.registries else content
+        return _written(name, self.names.replaced_json(value) if self.names else value)
 
 
 def _yaml(text: str) -> Any:  # noqa: ANN401 - YAML
@@ -161,8 +190,6 @@ def _read(name: str, text: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def _written(name: str, content: Any) -> str:  # noqa: ANN401 - JSON
-    if isinstance(content, str):
-        return content
     if name.endswith(".jsonl") and isinstance(content, list):
         return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in content)
     return f"{json.dumps(content, ensure_ascii=False, indent=1)}\n"

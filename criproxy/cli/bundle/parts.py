@@ -73,11 +73,11 @@ def troubled(status: Any) -> list[str]:  # noqa: ANN401 - JSON
     """Return the containers that are refused, or with whose place or update something is wrong."""
     if not isinstance(status, dict):
         return []
-    refused = [str(refusal["container"]) for refusal in status.get("refusals", [])]
+    refused = [str(refusal.get("container")) for refusal in status.get("refusals", [])]
     wrong = [
-        f"{row['namespace']}/{row['pod']}/{row['container']}"
+        "/".join(str(row.get(key)) for key in ("namespace", "pod", "container"))
         for row in status.get("containers", [])
-        if row["error"] or row["failures"] or not row["in_place"]
+        if row.get("error") or row.get("failures") or not row.get("in_place", True)
     ]
     return list(dict.fromkeys([*wrong, *refused]))
 

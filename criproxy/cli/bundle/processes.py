@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +32,8 @@ class Outcome:
 class Processes:
     """The processes that run now."""
 
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to that of this process."""
     _running: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _stopped: bool = False
@@ -67,7 +69,7 @@ class Processes:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd="/",  # ours may be on a disk that hangs
-                env=environment,
+                env=environment | self.environment,
                 start_new_session=True,
             )
             self._running[process.pid] = process
