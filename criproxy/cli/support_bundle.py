@@ -100,7 +100,7 @@ def command(  # noqa: PLR0913 (one for each option)
 def _write(place: Path, name: str, at_s: float, settings: "Settings", hiding: "Hiding") -> None:
     """Collect the bundle, and write it to *place*."""
     if place == STDOUT:
-        click.get_binary_stream("stdout").write(_collected(name, at_s, settings, hiding, err=True))
+        click.echo(_collected(name, at_s, settings, hiding, err=True), nl=False)
         return
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -22,9 +22,7 @@ def free_cards(devices: Values, resource: str, wanted: int) -> Values:
     Raises:
         CriproxyError: it is unknown which cards are free, or this node does not have the resource.
     """
-    if not devices["guarded"]:
-        text = "the policy file has no devices section, so criproxy does not know which cards are free"
-        raise CriproxyError(text)
+    _check_guarded(devices)
     kind = _class_of(devices, resource)
     by_node = Counter[int | None]()
     for node, free in _free_by_card(kind["cards"], resource):
@@ -49,6 +47,7 @@ def gpu_resource(devices: Values) -> str:
     Raises:
         CriproxyError: no class with cards has one, or several do.
     """
+    _check_guarded(devices)
     found = [
         name
         for kind in devices["classes"]
@@ -64,6 +63,12 @@ def gpu_resource(devices: Values) -> str:
     raise CriproxyError(f"this node has GPUs of several resources ({', '.join(names)}); name one with --device")
 
 
+def _check_guarded(devices: Values) -> None:
+    if not devices["guarded"]:
+        text = "the policy file has no devices section, so criproxy does not know which cards are free"
+        raise CriproxyError(text)
+
+
 def _names(kind: Values) -> list[str]:
     return [*(each["name"] for each in kind["advertised"]), *kind["resources"]]
 
@@ -71,15 +76,14 @@ def _names(kind: Values) -> list[str]:
 def _class_of(devices: Values, resource: str) -> Values:
     """Return the class that has *resource*: as the device plugin says, else by the names in the class."""
     offered = {each["class"] for each in devices["vgpus"] if each["resource"] == resource and each["offered"]}
-    for kind in devices["classes"]:
+    classes: list[Values] = devices["classes"]
+    for kind in classes:
         if kind["name"] in offered or any(each["name"] == resource for each in kind["advertised"]):
-            found: Values = kind
-            return found
-    for kind in devices["classes"]:
+            return kind
+    for kind in classes:
         if _MIG not in resource and any(fnmatchcase(resource, pattern) for pattern in kind["resources"]):
-            found = kind
-            return found
-    known = list(dict.fromkeys(name for kind in devices["classes"] if kind["cards"] for name in _names(kind)))
+            return kind
+    known = list(dict.fromkeys(name for kind in classes if kind["cards"] for name in _names(kind)))
     raise CriproxyError(f"this node has no resource {resource!r:.200}; it has {', '.join(known) or 'no cards'}")
 
 

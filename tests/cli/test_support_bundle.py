@@ -75,7 +75,7 @@ async def test_what_a_helper_needs_is_in_it(tmp_path: Path) -> None:
 
 
 async def test_names_are_replaced(tmp_path: Path) -> None:
-    """With --anonymous, no file has a name of a pod, its container or its namespace, also not the content of the state."""
+    """With --anonymous, no file has the name of a pod or of the host, also not the content of the state."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
         await world.run(sharer("bakery"))
         with pytest.raises(RuntimeCallError):
@@ -116,8 +116,9 @@ def deaf(path: Path) -> Iterator[None]:
 
 
 def test_a_daemon_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
-    """Neither do a policy file that is a pipe, a state that is no directory, and an address without an answer."""
-    (tmp_path / "state").write_text("")
+    """Neither do a policy file that is a pipe, a state that is no database, and an address without an answer."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/criproxy.db").write_bytes(b"no database" * 1000)
     with deaf(tmp_path / "control.sock"), deaf(tmp_path / "http.sock"):
         words = arguments(tmp_path, "--http", f"unix://{tmp_path}/http.sock")
         (tmp_path / "policy.yaml").unlink()

@@ -23,7 +23,12 @@ def card(node: int | None, *holders: dict[str, Any], **more: Any) -> dict[str, A
 
 def devices(*cards: dict[str, Any], advertised: Any = (), vgpus: Any = (), **more: Any) -> dict[str, Any]:  # noqa: ANN401
     """An answer of `criproxy devices` with one class."""
-    kind = {"name": "nvidia", "resources": [GPU, "nvidia.com/card-*", "nvidia.com/mig-*"], "cards": list(cards), "advertised": advertised}
+    kind = {
+        "name": "nvidia",
+        "resources": [GPU, "nvidia.com/card-*", "nvidia.com/mig-*"],
+        "cards": list(cards),
+        "advertised": advertised,
+    }
     return {"guarded": True, "classes": [kind], "vgpus": vgpus, **more}
 
 
@@ -59,8 +64,14 @@ PROFILES = devices(
         pytest.param(PROFILES, VGPU, 2, False, 1, {0: 1}, [], id="vgpus"),
     ],
 )
-def test_free(  # noqa: PLR0913 (a table)
-    values: dict[str, Any], resource: str, wanted: int, fits: bool, free: int, by_node: dict[int | None, int], room: list[int]
+def test_free(
+    values: dict[str, Any],
+    resource: str,
+    wanted: int,
+    fits: bool,
+    free: int,
+    by_node: dict[int | None, int],
+    room: list[int],
 ) -> None:
     """Cards that containers have, or that are unhealthy or of another resource, are not free."""
     found = free_cards(values, resource, wanted)
@@ -95,8 +106,8 @@ def test_the_resource_of_the_gpus() -> None:
     [
         pytest.param(GPU, 2, "2 nvidia.com/gpu fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1); "
                      "enough on NUMA node 1", id="fits"),
-        pytest.param(GPU, 9, "9 nvidia.com/gpu do not fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1)",
-                     id="does-not-fit"),
+        pytest.param(GPU, 9, "9 nvidia.com/gpu do not fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA "
+                     "node: 1)", id="does-not-fit"),
     ],
 )  # fmt: skip
 def test_as_text(resource: str, wanted: int, said: str) -> None:

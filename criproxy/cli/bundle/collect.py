@@ -19,6 +19,7 @@ from criproxy.cli.bundle.registries import Registries
 from criproxy.cli.bundle.settings import Settings
 
 ERRORS = "errors.txt"
+POLICY_FOLDER = "policy"
 _MAX_ERROR_CHARS = 2_000
 _NODE_FLAGS = re.compile(
     r"(--(?:node-[\w-]+|hostname-override|provider-id|cluster-[\w-]+|server|advertise-address)(?:=|\s+))\S+"
@@ -123,7 +124,8 @@ def redacted(bundle: Bundle, hiding: Hiding, hostname: str = "") -> dict[str, st
         texts[ERRORS] = hidden.written(ERRORS, redact_text("".join(f"{error}\n" for error in bundle.errors)))
         bundle.titles[ERRORS] = "parts that are missing or incomplete, and why"
         bundle.errors = texts[ERRORS].splitlines()
-    return {name: text for name, text in texts.items() if text is not None}
+    bundle.titles = {hidden.file_name(name): title for name, title in bundle.titles.items()}
+    return {hidden.file_name(name): text for name, text in texts.items() if text is not None}
 
 
 def _attempt(bundle: Bundle, name: str, change: Callable[[str, Any], Any], *arguments: Any) -> Any:  # noqa: ANN401 - JSON
@@ -138,7 +140,9 @@ def _attempt(bundle: Bundle, name: str, change: Callable[[str, Any], Any], *argu
 
 
 def _without_secrets(name: str, content: Any) -> Any:  # noqa: ANN401 - JSON
-    return redact_text(content, is_environment=name.endswith(".env")) if isinstance(content, str) else redact_json(content)
+    return (
+        redact_text(content, is_environment=name.endswith(".env")) if isinstance(content, str) else redact_json(content)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +164,15 @@ class _Hidden:
                 names.learn_policy(data)
             if registries:
                 registries.learn_json(data)
-        for content in files.values() if names else ():
-            names.learn_titles(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
+        for content in files.values():
+            if names:
+                names.learn_titles(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
         return cls(names, registries)
+
+    def file_name(self, name: str) -> str:
+        """Return the name of a file; a policy file may have that of the node."""
+        folder, _, own = name.rpartition("/")
+        return f"{folder}/{self.names.replaced(own)}" if self.names and folder == POLICY_FOLDER else name
 
     def written(self, name: str, content: Any) -> str:  # noqa: ANN401 - JSON
         """Return the text of the file *name* without what is hidden."""

@@ -20,7 +20,13 @@ _PROC = ("loadavg", "pressure/cpu", "pressure/memory", "pressure/io", "cmdline",
 _RUNTIME_S = 5.0
 _MANAGERS = frozenset(
     (
-        *("cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "cpuCFSQuota", "cpuCFSQuotaPeriod"),
+        *(
+            "cpuManagerPolicy",
+            "cpuManagerPolicyOptions",
+            "cpuManagerReconcilePeriod",
+            "cpuCFSQuota",
+            "cpuCFSQuotaPeriod",
+        ),
         *("topologyManagerPolicy", "topologyManagerPolicyOptions", "topologyManagerScope"),
         *("memoryManagerPolicy", "reservedMemory", "reservedSystemCPUs", "kubeReserved", "systemReserved"),
         *("kubeReservedCgroup", "systemReservedCgroup", "enforceNodeAllocatable", "evictionHard", "evictionSoft"),
@@ -29,7 +35,15 @@ _MANAGERS = frozenset(
     )
 )
 """The keys of the kubelet's configuration that are shown, since others may name secrets and clusters."""
-_MANAGER_FLAGS = ("cpu-", "topology-manager", "memory-manager", "reserved-", "kube-reserved", "system-reserved", "cgroup")
+_MANAGER_FLAGS = (
+    "cpu-",
+    "topology-manager",
+    "memory-manager",
+    "reserved-",
+    "kube-reserved",
+    "system-reserved",
+    "cgroup",
+)
 
 
 def versions(settings: Settings) -> Files:
@@ -38,9 +52,7 @@ def versions(settings: Settings) -> Files:
     kernel = os.uname()
     yield name, f"criproxy {__version__}\nPython {platform.python_version()} ({platform.python_implementation()})\n"
     yield name, f"kernel {kernel.sysname} {kernel.release} {kernel.version} {kernel.machine}\n"
-    release = settings.path("/etc/os-release").read_text(errors="replace").splitlines()
-    named = [line.partition("=")[2].strip("\"") for line in release if line.startswith("PRETTY_NAME=")]
-    yield name, f"distribution {named[0] if named else 'unknown'}\n"
+    yield from _distribution(settings, name)
     try:
         needed = requires("criproxy") or []
     except PackageNotFoundError:
@@ -51,6 +63,16 @@ def versions(settings: Settings) -> Files:
             yield name, f"{library} {version(library)}\n"
         except PackageNotFoundError:  # of an extra
             continue
+
+
+def _distribution(settings: Settings, name: str) -> Files:
+    try:
+        lines = settings.path("/etc/os-release").read_text(errors="replace").splitlines()
+    except OSError as error:
+        yield ERROR, f"/etc/os-release: {error.strerror}"
+    else:
+        named = [line.partition("=")[2].strip('"') for line in lines if line.startswith("PRETTY_NAME=")]
+        yield name, f"distribution {named[0] if named else 'unknown'}\n"
 
 
 def kernel(settings: Settings) -> Files:
@@ -71,10 +93,11 @@ def runtime(settings: Settings) -> Files:
     from criproxy.cri.runtime import RuntimeClient
     from criproxy.wire.sockets import unix_path
 
-    path = unix_path(settings.runtime_endpoint or _runtime_of_units(settings), "--runtime-endpoint")
+    named = settings.runtime_endpoint
+    path = unix_path(named, "--runtime-endpoint") if named else str(settings.path(_runtime_of_units(settings)))
 
     async def ask() -> str:
-        client = RuntimeClient(f"unix://{settings.path(path)}", _RUNTIME_S)
+        client = RuntimeClient(f"unix://{path}", _RUNTIME_S)
         try:
             answer = await client.version()
         finally:
@@ -91,7 +114,7 @@ def _runtime_of_units(settings: Settings) -> str:
 
     text = Host(settings.path("/")).read(paths.DEFAULTS) or ""
     facts = Facts(kind=NodeKind.PLAIN, kubelet="", texts={paths.DEFAULTS: text})
-    return f"unix://{facts.configured_runtime}"
+    return facts.configured_runtime
 
 
 def kubelet(settings: Settings) -> Files:

@@ -20,7 +20,8 @@ _MOST_FILES = 50
 _HTTP_S = 5.0
 _UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service")
 _PROPERTIES = (
-    "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,CPUUsageNSec,TasksCurrent"
+    "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,CPUUsageNSec,"
+    "TasksCurrent"
 )
 _VARIABLES = {
     "/etc/default/criproxy": "CRIPROXY_OPTIONS",
@@ -94,7 +95,7 @@ def _output(settings: Settings, command: list[str]) -> str:
 
     status, output, errors = Host(settings.path("/")).run(command)
     if not output and (status or errors.strip()):
-        raise CriproxyError(f"'{shlex.join(command)}' exited with status {status}: {errors.strip()[:500]}")
+        raise CriproxyError(f"'{command[0]} {command[1]}' exited with status {status}: {errors.strip()[:500]}")
     return output
 
 

@@ -22,10 +22,14 @@ VARIABLE = re.compile(r"^(?P<key>\s*(?:export\s+)?(?P<name>[A-Z_][A-Z0-9_]*)=)(?
 ANY_VARIABLE = re.compile(r"^(?P<key>\s*(?:export\s+)?(?P<name>\w+)=)(?P<value>.*)$")
 """The same in a file that has nothing else."""
 UNIT_ENVIRONMENT = re.compile(r"^(?P<key>\s*Environment=)(?P<value>.*)$")
-MAPPING_AHEAD = re.compile(r'(\\*["\']?\b(?:annotations|envs?|environment)\\*["\']?\s*[:=]\s*)[\[{].*$')
-"""Annotations or an environment in JSON that cannot be read, such as that of a message that the log has cut."""
-KEY_BEFORE = re.compile(r"\b(?:annotations|envs?|environment)\\*[\"']?\s*[:=]\s*$")
+_PLAIN_KEY = r"\b(?:annotations|envs?|environment)"
+_AFTER_KEY = r"\\*[\"']?\s*[:=]\s*"
+_MAPPING_AHEAD = re.compile(rf"({_PLAIN_KEY}{_AFTER_KEY})[\[{{].*$")
+_SECRETS_AHEAD = re.compile(rf"((?<![\w.-]){_KEY}{_AFTER_KEY})[\[{{].*$", re.IGNORECASE)
+MAPPING_BEFORE = re.compile(rf"{_PLAIN_KEY}{_AFTER_KEY}$")
 """The text before the value of annotations or of an environment."""
+SECRETS_BEFORE = re.compile(rf"(?<![\w.-]){_KEY}{_AFTER_KEY}$", re.IGNORECASE)
+"""The text before a mapping or list of secrets."""
 OPTION_VARIABLES = frozenset(
     {
         "CRIPROXY_OPTIONS",
@@ -80,3 +84,9 @@ def hide_inline(text: str) -> str:
         for pattern in _BY_KEY:
             text = pattern.sub(_keep_key, text)
     return text
+
+
+def hide_ahead(text: str) -> str:
+    """Return a line without JSON that cannot be read and that may hold secrets: a message that the log has cut."""
+    text = _MAPPING_AHEAD.sub(rf"\1{HIDDEN}", text)
+    return _SECRETS_AHEAD.sub(rf"\1{HIDDEN}", text) if SECRET_KEY.search(text) else text

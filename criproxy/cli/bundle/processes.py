@@ -69,7 +69,7 @@ class Processes:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd="/",  # ours may be on a disk that hangs
-                env=environment | self.environment,
+                env={**environment, **self.environment},
                 start_new_session=True,
             )
             self._running[process.pid] = process

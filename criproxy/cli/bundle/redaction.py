@@ -14,14 +14,15 @@ from typing import Any
 from criproxy.cli.bundle.patterns import (
     ANY_VARIABLE,
     HIDDEN,
-    KEY_BEFORE,
     LEADING,
-    MAPPING_AHEAD,
+    MAPPING_BEFORE,
     OPTION_VARIABLES,
     PEM,
     SECRET_KEY,
+    SECRETS_BEFORE,
     UNIT_ENVIRONMENT,
     VARIABLE,
+    hide_ahead,
     hide_inline,
 )
 
@@ -31,6 +32,8 @@ _BLOCK = ("", "|", ">", "|-", ">-", "|+", ">+")
 """What follows the key of a YAML value that is in the next lines."""
 _MOST_OBJECTS = 200
 """Brackets in a line that may begin a JSON value; a line with more has been made to take long."""
+_MOST_UNREAD = 8
+"""Brackets in a line that begin none, before the rest of the line is not read as JSON."""
 _DECODER = json.JSONDecoder()
 _OPENING = re.compile(r"[\[{]")
 _MAX_DEPTH = 60
@@ -80,10 +83,7 @@ def redact_text(text: str, *, is_environment: bool = False) -> str:
     """
     lines = _Lines(ANY_VARIABLE if is_environment else VARIABLE)
     text = PEM.sub(HIDDEN, text)
-    if "\n" not in text:
-        return "\n".join(lines.redacted([text]))
-    end = "\n" if text.endswith("\n") else ""
-    return "\n".join(lines.redacted(text.splitlines())) + end
+    return "\n".join(lines.redacted(text.split("\n")))
 
 
 class _Lines:
@@ -151,23 +151,31 @@ def _names_only(value: str) -> Iterator[str]:
 
 def _redact_line(line: str) -> str:
     """Return a line without secrets; JSON in it is read as such."""
-    parts, place, begin = list[str](), 0, 0
-    """*begin*: where the text begins that is not in *parts* yet; *place*: where the next JSON value may begin."""
+    parts, place, begin, unread = list[str](), 0, 0, 0
+    # The text from *begin* is not in *parts* yet; the next JSON value may begin at *place*.
     for _ in range(_MOST_OBJECTS):
         found = _OPENING.search(line, place)
         if found is None:
             return "".join(parts) + _redact_plain(line[begin:])
         value, end = _value_at(line, found.start())
         if value is None:
-            if MAPPING_AHEAD.search(line, begin):
+            unread += 1
+            if unread > _MOST_UNREAD or hide_ahead(line[begin:]) != line[begin:]:
                 return "".join(parts) + _redact_plain(line[begin:])
             place = found.end()
             continue
         before = line[begin : found.start()]
-        hidden = _without_values(value) if KEY_BEFORE.search(before) else redact_json(value)
-        parts += [_redact_plain(before), json.dumps(hidden, ensure_ascii=False)]
+        parts += [_redact_plain(before), _shown(value, before)]
         place = begin = end
     return "".join(parts) + _redact_plain(_OPENING.split(line[begin:])[0]) + HIDDEN
+
+
+def _shown(value: Any, before: str) -> str:  # noqa: ANN401 - JSON
+    """Return a JSON value that follows the text *before*, without secrets."""
+    if value and SECRET_KEY.search(before) and SECRETS_BEFORE.search(before):
+        return HIDDEN
+    hidden = _without_values(value) if MAPPING_BEFORE.search(before) else redact_json(value)
+    return json.dumps(hidden, ensure_ascii=False)
 
 
 def _value_at(line: str, start: int) -> tuple[Any, int]:
@@ -179,4 +187,4 @@ def _value_at(line: str, start: int) -> tuple[Any, int]:
 
 
 def _redact_plain(text: str) -> str:
-    return hide_inline(MAPPING_AHEAD.sub(rf"\1{HIDDEN}", text))
+    return hide_inline(hide_ahead(text))

@@ -116,7 +116,10 @@ def test_no_name_survives(found: list[tuple[str, str, str]], between: str) -> No
     ("value", "text", "said"),
     [
         pytest.param(
-            {"image": {"image": "reg.corp:5000/team/app:1"}}, "pulled reg.corp:5000/team/app:1", "registry-1", id="image"
+            {"image": {"image": "reg.corp:5000/team/app:1"}},
+            "pulled reg.corp:5000/team/app:1",
+            "registry-1",
+            id="image",
         ),
         pytest.param("pulled quay.example/a/b:2", "quay.example is slow", "registry-1 is slow", id="reference"),
         pytest.param({"images": ["reg.corp/*"]}, "reg.corp", "registry-1", id="pattern"),

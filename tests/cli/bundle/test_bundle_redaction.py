@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from criproxy.cli.bundle.patterns import HIDDEN
 from criproxy.cli.bundle.redaction import redact_json, redact_text
 
-SECRET = "s3cr3tV4lue+/x"
+VALUE = "s3cr3tV4lue+/x"
 LINES = {
     "yaml": "  password: @",
     "yaml-of-several-words": "password: first @ last",
@@ -44,6 +44,8 @@ LINES = {
     "json-annotations": 'request={"config": {"annotations": {"a": "@", "b": "@"}}}',
     "json-annotations-in-a-log-line": 'pod annotations={"a": "@"} namespace=shop',
     "json-environment": 'request={"envs": [{"key": "A", "value": "@"}, {"key": "B", "value": "@"}]}',
+    "json-of-secrets": 'call failed credentials={"a": "@", "b": ["@"]} code=3',
+    "json-of-secrets-that-is-cut": 'sent={"x": 1, "authToken": {"a": "@", "b": "@',
     "json-pairs": 'env=["A=@", "B=@"]',
     "json-in-json": 'request="{\\"annotations\\": {\\"a\\": \\"@\\"}}"',
     "json-that-is-cut": 'request={"annotations": {"a": "x", "b": {"c": "@"}, "d": "@',
@@ -82,9 +84,9 @@ HARMLESS = {
 @pytest.mark.parametrize("line", [pytest.param(line, id=name) for name, line in LINES.items()])
 def test_a_secret_is_hidden(line: str) -> None:
     """Whatever stands before or after it, the value is gone, and a word says that there was one."""
-    said = redact_text(line.replace("@", SECRET, 1).replace("@", SECRET) if "@@" not in line else _in_url(line, SECRET))
+    said = redact_text(line.replace("@", VALUE, 1).replace("@", VALUE) if "@@" not in line else _in_url(line, VALUE))
 
-    assert SECRET not in said
+    assert VALUE not in said
     assert HIDDEN in said
 
 
@@ -134,11 +136,11 @@ def test_json(value: Any, said: Any) -> None:  # noqa: ANN401 - JSON
 
 def test_deep_json_is_cut() -> None:
     """It neither ends the program nor shows what is at its end."""
-    value: Any = SECRET
+    value: Any = VALUE
     for _ in range(500):
         value = [value]
 
-    assert SECRET not in json.dumps(redact_json(value))
+    assert VALUE not in json.dumps(redact_json(value))
 
 
 @pytest.mark.parametrize(
