@@ -115,6 +115,7 @@ def deaf(path: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_daemon_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
     """Neither do a policy file that is a pipe, a state that is no database, and an address without an answer."""
     (tmp_path / "state").mkdir()

@@ -7,6 +7,7 @@ import pytest
 from criproxy.cli.render.fit import render_cards
 from criproxy.errors import CriproxyError
 from criproxy.views.free_cards import free_cards, gpu_resource
+from tests.cli.test_devices import EIGHT, given, tell
 
 GPU, SHARED, VGPU = "nvidia.com/gpu", "nvidia.com/gpu.shared", "vgpu.criproxy.io/small"
 
@@ -113,3 +114,14 @@ def test_the_resource_of_the_gpus() -> None:
 def test_as_text(resource: str, wanted: int, said: str) -> None:
     """One line for each resource."""
     assert render_cards(free_cards(WHOLE, resource, wanted)).plain == said
+
+
+def test_an_answer_of_the_daemon() -> None:
+    """Of eight cards on two NUMA nodes, containers have three; one container has two of them."""
+    first, second, last = (EIGHT[number].id for number in (0, 1, 7))
+    values = tell(web=given(first, second), train=given(last))
+
+    found = free_cards(values, gpu_resource(values), 3)
+
+    assert (found["fits"], found["free"], found["numa_nodes_with_room"]) == (True, 5, [1])
+    assert found["free_by_numa_node"] == [{"numa_node": 0, "free": 2}, {"numa_node": 1, "free": 3}]

@@ -17,7 +17,7 @@ MAX_LOG_BYTES = 6 << 20
 MAX_METRICS_BYTES = 4 << 20
 LOG_LINES, LOG_TIME = 20_000, "-1h"
 _MOST_FILES = 50
-_HTTP_S = 5.0
+_HTTP_S = 3.0
 _UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service")
 _PROPERTIES = (
     "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,CPUUsageNSec,"
@@ -109,7 +109,8 @@ def metrics(settings: Settings) -> Files:
             try:
                 yield f"http/{number}-{path}.txt", _get(address, f"/{path}")
             except (OSError, CriproxyError) as error:
-                yield ERROR, f"{address}/{path}: {why(error)}"
+                yield ERROR, f"{address} /{path}: {why(error)}"
+                break  # it would be the same again
 
 
 def _get(text: str, path: str) -> str:

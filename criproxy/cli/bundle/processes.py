@@ -12,7 +12,7 @@ from threading import Lock
 
 from criproxy.cli.bundle.parts import Part
 
-AT_ONCE = 4
+AT_ONCE = 6
 _GONE_S = 1.0
 """How long to wait for a process that was killed; one that the kernel does not let go is left alone."""
 

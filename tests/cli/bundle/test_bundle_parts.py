@@ -43,6 +43,7 @@ def test_what_a_part_prints_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert bundle.errors == ["a part: lost", "a part: at last"]
 
 
+@pytest.mark.slow
 def test_a_part_that_hangs_costs_its_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is killed with the programs that it has started; what it printed before stays."""
     child = tmp_path / "child"
