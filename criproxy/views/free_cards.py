@@ -48,14 +48,9 @@ def gpu_resource(devices: Values) -> str:
         CriproxyError: no class with cards has one, or several do.
     """
     _check_guarded(devices)
-    found = [
-        name
-        for kind in devices["classes"]
-        if kind["cards"]
-        for name in _names(kind)
-        if name.endswith(_GPU) and "*" not in name and "?" not in name
-    ]
-    names = list(dict.fromkeys(found))
+    kinds = [kind for kind in devices["classes"] if kind["cards"]]
+    found = [name.removesuffix("*") for kind in kinds for name in _names(kind)]
+    names = [name for name in dict.fromkeys(found) if name.endswith(_GPU)]
     if len(names) == 1:
         return names[0]
     if not names:

@@ -26,7 +26,7 @@ def devices(*cards: dict[str, Any], advertised: Any = (), vgpus: Any = (), **mor
     """An answer of `criproxy devices` with one class."""
     kind = {
         "name": "nvidia",
-        "resources": [GPU, "nvidia.com/card-*", "nvidia.com/mig-*"],
+        "resources": [f"{GPU}*", "nvidia.com/card-*", "nvidia.com/mig-*"],
         "cards": list(cards),
         "advertised": advertised,
     }
@@ -83,7 +83,7 @@ def test_free(
 
 def test_what_is_unknown_is_an_error() -> None:
     """A resource that the node does not have, and cards that criproxy does not follow."""
-    with pytest.raises(CriproxyError, match=r"no resource 'amd.com/gpu'; it has nvidia\.com/gpu, nvidia\.com/card-"):
+    with pytest.raises(CriproxyError, match=r"no resource 'amd.com/gpu'; it has nvidia\.com/gpu\*, nvidia\.com/card-"):
         free_cards(WHOLE, "amd.com/gpu", 1)
     with pytest.raises(CriproxyError, match="no resource"):
         free_cards(WHOLE, "nvidia.com/mig-1g.5gb", 1)
