@@ -13,7 +13,7 @@ PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough package deb protos lock clean
+.PHONY: help setup demo test lint format bench benefit fuzz properties tenant lives chaos runtimes vm thorough package deb image protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,11 +78,14 @@ chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong 
 runtimes: setup ## the e2e tests on containerd 2.x, with and without NRI; ARGS=--lock takes what Debian's sid has now
 	@$(PYTHON_VENV) -m tests.runtimes $(or $(ARGS),--test)
 
-package: setup ## build the wheel, the sdist, the Debian package and the SBOM in dist/; the same bytes from the same commit
+package: setup ## build wheel, sdist, Debian package, image, chart and SBOM in dist/; the same bytes from the same commit
 	@$(PACKAGER) build $(ARGS)
 
 deb: setup ## build the Debian package in dist/
 	@$(PACKAGER) build deb $(ARGS)
+
+image: setup ## build the container image and the Helm chart in dist/
+	@$(PACKAGER) build image chart $(ARGS)
 
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh

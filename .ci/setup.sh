@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package, a kernel for guests,
-# a newer containerd and Prometheus for tests, libraries for the Debian package.
+# a newer containerd, Prometheus and Helm for tests, what packages are built from.
 # Does nothing, and needs no network, when nothing is missing.
 #
 #   PYTHON=python3.12 .ci/setup.sh     another interpreter than the distribution's, or the first one that is new enough
@@ -36,6 +36,7 @@ missing_packages() {
     command -v docker-registry >/dev/null || echo docker-registry
     has_static_busybox || echo busybox-static
     command -v systemd-analyze >/dev/null || echo systemd
+    command -v umoci >/dev/null || echo umoci
     ! is_x86_64 || command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     ! lacks_venv_module || echo python3-venv
 }
@@ -137,10 +138,17 @@ fetch_prometheus() {
     .venv/bin/python -m tests.deploy.prometheus || say "no Prometheus. What needs it is skipped with that reason"
 }
 
-# ------------------------------------------------------------------ the libraries of the Debian package
+# ------------------------------------------------------------------ Helm, for the tests of the chart
 
-fetch_wheels() {
-    PYTHONPATH=packaging .venv/bin/python -m packager fetch || say "no wheels. The Debian package cannot be built"
+fetch_helm() {
+    is_x86_64 || return 0
+    .venv/bin/python -m tests.packaging.helm || say "no Helm. What needs it is skipped with that reason"
+}
+
+# ------------------------------------------------------------------ what packages are built from
+
+fetch_sources() {
+    PYTHONPATH=packaging .venv/bin/python -m packager fetch || say "the Debian package or the image cannot be built"
 }
 
 install_packages
@@ -150,4 +158,5 @@ unless_stamped criproxy pyproject.toml --no-deps --no-build-isolation --editable
 fetch_guest_kernel
 fetch_runtime
 fetch_prometheus
-fetch_wheels
+fetch_helm
+fetch_sources

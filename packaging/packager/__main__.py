@@ -5,13 +5,15 @@ from pathlib import Path
 
 import click
 
-from packager import deb, python, sbom, wheels
+from packager import chart, deb, debian, image, python, sbom, wheels
 from packager.source import DIST, BuildError
 
 KINDS: dict[str, Callable[[Path], Path]] = {
     "wheel": python.wheel,
     "sdist": python.sdist,
     "deb": deb.build,
+    "image": image.build,
+    "chart": chart.build,
     "sbom": sbom.build,
 }
 """Kind of package → what writes it to a folder, and returns its place."""
@@ -37,9 +39,10 @@ def build(kinds: tuple[str, ...], target: Path) -> None:
 
 @main.command()
 def fetch() -> None:
-    """Fetch the wheels of the libraries, unless they are there; after that, no build needs the network."""
+    """Fetch libraries and Debian's packages, unless they are there; after that, no build needs the network."""
     try:
         wheels.fetch()
+        debian.fetch()
     except BuildError as error:
         raise click.ClickException(str(error)) from error
 

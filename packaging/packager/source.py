@@ -10,10 +10,13 @@ from criproxy import __version__
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "packaging/requirements.lock"
 WHEELS = ROOT / "build/wheels"
+DEBS = ROOT / "build/debs"
 DIST = ROOT / "dist"
 DATE_VARIABLE = "SOURCE_DATE_EPOCH"
 """See https://reproducible-builds.org/specs/source-date-epoch/."""
-_SOURCES = "criproxy packaging policies systemd CHANGELOG.md LICENSE MANIFEST.in README.md pyproject.toml".split()
+_SOURCES = (
+    "criproxy deploy packaging policies systemd CHANGELOG.md LICENSE MANIFEST.in README.md pyproject.toml".split()
+)
 _NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
 
@@ -69,9 +72,12 @@ def run(*command: str | Path, **env: str) -> None:
     """Run a program of the build with *env* in addition to the environment.
 
     Raises:
-        BuildError: it failed, with what it printed.
+        BuildError: there is no such program, or it failed, with what it printed.
     """
     every = {**os.environ, **env}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=every, umask=0o022)
+    try:
+        ended = subprocess.run(command, env=every, umask=0o022, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise BuildError(f"{command[0]} is missing: packages are built on Debian or one of its relatives") from error
     if ended.returncode:
         raise BuildError(f"{' '.join(map(str, command))}: exit status {ended.returncode}\n{ended.stdout}{ended.stderr}")

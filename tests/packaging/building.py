@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NEXT = "99.0"
 """The version of the package that tests upgrade to."""
-KINDS = ("wheel", "sdist", "deb", "sbom")
+KINDS = ("wheel", "sdist", "deb", "image", "chart", "sbom")
 
 
 def built(target: Path, *kinds: str, umask: int = 0o022, **env: str) -> dict[str, Path]:

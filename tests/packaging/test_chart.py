@@ -1,0 +1,190 @@
+"""The Helm chart: Helm takes it, and Kubernetes takes what it makes; its values decide what runs on the nodes."""
+
+import tarfile
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from criproxy import __version__
+from packager import chart
+from packager.source import ROOT
+from tests.packaging import helm
+
+VERSIONS = ("1.25", "1.30", "1.37")
+"""Of Kubernetes: the oldest and the newest whose schemas there are, and one between."""
+GPU: dict[str, Any] = {
+    "devicePlugin": {
+        "enabled": True,
+        "options": ["--http=127.0.0.1:9821", "--pass-device-specs"],
+        "env": {"MIG_STRATEGY": "mixed", "PASS_DEVICE_SPECS": True},
+        "nvidiaConfig": {
+            "version": "v1",
+            "sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}},
+        },
+    }
+}
+EVERYTHING: dict[str, Any] = {
+    **GPU,
+    "image": {"repository": "registry.example.com/criproxy", "tag": "1.2.3", "pullPolicy": "Always"},
+    "pullSecrets": [{"name": "registry"}],
+    "nodeKind": "k3s",
+    "runtimeEndpoint": "unix:///run/k3s/containerd/containerd.sock",
+    "policy": {"policy": "static", "reservedCpus": "0-1"},
+    "maxUnavailable": "10%",
+    "nodeSelector": {"pool": "latency"},
+    "affinity": {"nodeAffinity": {}},
+    "tolerations": [],
+    "podAnnotations": {"team": "node"},
+    "podLabels": {"tier": "node"},
+}
+VALUES = [
+    pytest.param({}, id="defaults"),
+    pytest.param(GPU, id="device plugin"),
+    pytest.param(EVERYTHING, id="everything"),
+    pytest.param({"action": "uninstall"}, id="uninstall"),
+]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the chart as `make package` writes it; skip if there is no Helm to read it."""
+    if not helm.available():
+        pytest.skip("no Helm: python -m tests.packaging.helm fetches it")
+    return chart.build(tmp_path_factory.mktemp("chart"))
+
+
+def containers(resources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return all containers of the DaemonSet by their names, in the order in which they run."""
+    pod = resources["DaemonSet"]["spec"]["template"]["spec"]
+    return {each["name"]: each for each in pod["initContainers"] + pod["containers"]}
+
+
+def test_helm_finds_nothing_wrong(archive: Path) -> None:
+    """Neither errors nor warnings."""
+    assert helm.lint(archive, EVERYTHING) == []
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_kubernetes_takes_what_the_chart_makes(archive: Path, values: dict[str, Any]) -> None:
+    """A ConfigMap and a DaemonSet of the API's own schema, in which nothing else may stand."""
+    resources, _ = helm.render(archive, values)
+    assert set(resources) == {"ConfigMap", "DaemonSet"}
+    for resource, version in product(resources.values(), VERSIONS):
+        kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
+    """By the command that people use; the pod's own container only shows the state, and has no rights."""
+    found = containers(helm.render(archive, {})[0])
+    assert list(found) == ["install", "device-plugin", "status"]
+    assert found["install"]["args"] == ["install", "--host-root=/host", "--node-kind=auto"]
+    assert found["device-plugin"]["command"] == ["criproxy-device-plugin-unit", "off", "/host", "/files"]
+    assert found["status"]["args"] == ["status", "--watch", "--interval=60"]
+    assert found["status"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {mount["mountPath"] for mount in found["status"]["volumeMounts"]} == {"/run/criproxy"}
+    assert {each["image"] for each in found.values()} == {f"localhost/criproxy:{__version__}"}
+
+
+def test_the_values_reach_the_node(archive: Path) -> None:
+    """The policy, the kind of node, the runtime, and all that the device plugin is given."""
+    resources, _ = helm.render(archive, EVERYTHING)
+    found, files = containers(resources), resources["ConfigMap"]["data"]
+    assert found["install"]["args"][2:] == [
+        "--node-kind=k3s",
+        "--policy=/files/policy.yaml",
+        "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
+    ]
+    assert yaml.safe_load(files["policy.yaml"]) == EVERYTHING["policy"]
+    assert yaml.safe_load(files["nvidia.yaml"]) == GPU["devicePlugin"]["nvidiaConfig"]
+    assert files["defaults"].splitlines()[1:] == [
+        'CRIPROXY_DEVICE_PLUGIN_OPTIONS="--http=127.0.0.1:9821 --pass-device-specs"',
+        'CONFIG_FILE="/etc/criproxy/nvidia.yaml"',
+        'MIG_STRATEGY="mixed"',
+        'PASS_DEVICE_SPECS="true"',
+    ]
+    assert found["device-plugin"]["command"][1] == "on"
+    assert {each["image"] for each in found.values()} == {"registry.example.com/criproxy:1.2.3"}
+
+
+def test_an_image_can_be_named_by_its_digest(archive: Path) -> None:
+    """A tag can lead to another image tomorrow."""
+    digest = f"sha256:{'a' * 64}"
+    found = containers(helm.render(archive, {"image": {"tag": "1.2.3", "digest": digest}})[0])
+    assert {each["image"] for each in found.values()} == {f"localhost/criproxy@{digest}"}
+
+
+def test_another_policy_rolls_out(archive: Path) -> None:
+    """The pods are made anew when a file for the node changes, one node at a time, and only then."""
+
+    def template(values: dict[str, Any]) -> Any:  # noqa: ANN401 (of the manifest)
+        return helm.render(archive, values)[0]["DaemonSet"]["spec"]["template"]
+
+    static: dict[str, Any] = {"policy": {"policy": "static"}}
+    assert template(static) != template({"policy": {"policy": "topology-aware"}})
+    assert template(static) == template({**static, "maxUnavailable": 2})
+
+
+def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
+    """Cards first, since pods get them through a plugin that would be gone; then all that is on the node."""
+    resources, notes = helm.render(archive, {"action": "uninstall"})
+    found = containers(resources)
+    assert list(found) == ["device-plugin", "uninstall", "status"]
+    assert found["device-plugin"]["command"][1] == "off"
+    assert found["uninstall"]["args"] == ["uninstall", "--host-root=/host"]
+    assert "readinessProbe" not in found["status"]
+    assert "helm uninstall criproxy" in notes
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        pytest.param({"nodekind": "k3s"}, "nodekind", id="a name that does not exist"),
+        pytest.param({"nodeKind": "k8s"}, "/nodeKind", id="a kind of node that does not exist"),
+        pytest.param({"action": "remove"}, "/action", id="an action that does not exist"),
+        pytest.param({"policy": {"policy": "statik"}}, "/policy", id="a policy that does not exist"),
+        pytest.param({"policy": {"policy": "static", "reserved": "0"}}, "/policy", id="an option that does not exist"),
+        pytest.param({"runtimeEndpoint": "/run/crio/crio.sock"}, "/runtimeEndpoint", id="an endpoint without scheme"),
+        pytest.param({"maxUnavailable": 0}, "/maxUnavailable", id="a rollout that never moves"),
+        pytest.param({"devicePlugin": {"options": ["--a; rm"]}}, "/devicePlugin", id="two options in one"),
+        pytest.param({"devicePlugin": {"env": {"A": 'x"\nB=y'}}}, "/devicePlugin", id="two variables in one"),
+        pytest.param({"devicePlugin": {"nvidiaConfig": {"sharing": {}}}}, "/devicePlugin", id="no version"),
+    ],
+)
+def test_wrong_values_are_refused(archive: Path, values: dict[str, Any], complaint: str) -> None:
+    """Helm says what is wrong before anything reaches the cluster."""
+    with pytest.raises(helm.HelmError, match=complaint):
+        helm.render(archive, values)
+
+
+def test_all_policies_of_the_repository_are_valid_values(archive: Path) -> None:
+    """The schema takes what criproxy takes."""
+    policies = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "policies").glob("*.yaml"))]
+    assert helm.validate(archive, [{"policy": policy} for policy in policies]) == len(policies) > 5
+
+
+def test_the_chart_has_our_version(archive: Path) -> None:
+    """Its own, and that of the image."""
+    assert archive.name == f"criproxy-{__version__}.tgz"
+    with tarfile.open(archive) as files:
+        assert files.getnames()[0] == "criproxy/Chart.yaml"
+        described = files.extractfile("criproxy/Chart.yaml")
+        assert described is not None
+        about = yaml.safe_load(described.read())
+    assert (about["version"], about["appVersion"]) == (__version__, __version__)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        pytest.param("1.2.3", "1.2.3", id="release"),
+        pytest.param("1.2.3rc1", "1.2.3-rc.1", id="candidate"),
+        pytest.param("1.3.0.dev4", "1.3.0-dev.4", id="development"),
+    ],
+)
+def test_versions_are_semantic(number: str, expected: str) -> None:
+    """Helm knows no other versions; what is released before 1.2.3 is older than 1.2.3."""
+    assert chart.semantic_version(number) == expected
