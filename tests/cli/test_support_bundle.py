@@ -72,6 +72,7 @@ async def test_what_a_helper_needs_is_in_it(tmp_path: Path) -> None:
     assert all(name in listed and name in result.stdout for name in files if name != "MANIFEST")
     assert "Look through it before you send it" in result.stdout
     assert "state/content.json" not in files
+    assert [name for name, text in files.items() if "<hidden>" in text] == []
 
 
 async def test_names_are_replaced(tmp_path: Path) -> None:

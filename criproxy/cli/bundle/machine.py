@@ -57,7 +57,9 @@ def versions(settings: Settings) -> Files:
         needed = requires("criproxy") or []
     except PackageNotFoundError:
         needed = []
-    libraries = sorted({line.split(";")[0].split("[")[0].rstrip("<>=!~ 0123456789.,") for line in needed})
+    libraries = sorted(
+        {line.split(";")[0].split("[")[0].rstrip("<>=!~ 0123456789.,") for line in needed if "extra ==" not in line}
+    )
     for library in libraries:
         try:
             yield name, f"{library} {version(library)}\n"
