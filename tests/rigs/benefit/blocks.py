@@ -54,7 +54,7 @@ def gains(report: Report) -> str:
                     "" if first else between(row["neighbours_lose_percent"], ".0f", " %"),
                 ]
             )
-    head = ["Workload", "Beside", "Manager", "Figure", "Less than without by", "Neighbours do less by"]
+    head = ["Workload", "Beside", "Manager", "Figure", "Reduction", "Work lost by neighbours"]
     return usable(report) + table(head, rows)
 
 
@@ -71,7 +71,7 @@ def why(report: Report) -> str:
         for case in report["cases"]
         for row in case["managers"]
     ]
-    return table(["Case", "Manager", "CPUs", "Threads", "CPU time", "Waited for a CPU", "Stopped by a quota"], rows)
+    return table(["Case", "Manager", "CPUs", "Threads", "CPU time", "Waited for a CPU", "Throttled by a quota"], rows)
 
 
 def percentiles(report: Report) -> str:
@@ -97,7 +97,7 @@ def mechanisms(report: Report) -> str:
         for case in report["cases"]
         for number, row in enumerate(case["managers"][1:])
     ]
-    return usable(report) + table(["Mechanism", "Case", "Manager", "Less than without by"], rows)
+    return usable(report) + table(["Mechanism", "Case", "Manager", "Reduction"], rows)
 
 
 def agreement(report: Report, second: Report) -> str:
@@ -169,7 +169,7 @@ def headline(report: Report) -> str:
     lines = [
         f"On a node with {cpus} CPUs, beside noisy neighbours ([measured; how to repeat it](docs/benefit.md)):",
         "",
-        f"* training of a CNN with PyTorch with PyTorch's defaults takes {training['median']:.0f} % less time;",
+        f"* training a CNN with PyTorch's default settings takes {training['median']:.0f} % less time;",
         f"* the p99 latency of redis falls from {service[0]:.2g} ms to {service[1]:.2g} ms;",
         f"* in a Burstable pod, which the kubelet's own manager does not pin, it falls from {fell}.",
     ]
