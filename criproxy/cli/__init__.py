@@ -36,6 +36,7 @@ COMMANDS = {
     "serve": "criproxy.cli.serve",
     "simulate": "criproxy.cli.simulate",
     "status": "criproxy.cli.status",
+    "support-bundle": "criproxy.cli.support_bundle",
     "top": "criproxy.cli.top",
     "topology": "criproxy.cli.topology",
     "uninstall": "criproxy.cli.uninstall",

@@ -1,6 +1,7 @@
 """``criproxy fit``: would a pod fit on this node?"""
 
 import json
+from typing import Any
 
 import click
 
@@ -8,6 +9,9 @@ from criproxy.cli.client import ask
 from criproxy.cli.daemon_queries import control_socket_option
 from criproxy.cli.unit_types import Cpu, Size
 from criproxy.model.bounded import printable
+
+Values = dict[str, Any]
+MOST_CARDS = 100_000
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -20,9 +24,27 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
     return pairs
 
 
+def _counts(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    counts = dict[str, int]()
+    for resource, text in _pairs(context, option, values).items():
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:7]) <= MOST_CARDS and len(text) < 7):
+            raise click.BadParameter(printable(f"{text[:80]!r} must be a number from 1 to {MOST_CARDS}"))
+        counts[resource] = int(text)
+    return counts
+
+
 @click.command(short_help="Show whether a pod would fit on this node, and where.")
-@click.option("--cpu", type=Cpu(), metavar="CPU", required=True, help="CPU of its container: 8, 1.5 or 250m.")
+@click.option("--cpu", type=Cpu(), metavar="CPU", help="CPU of its container: 8, 1.5 or 250m.")
 @click.option("--memory", type=Size(), metavar="SIZE", default="0", help="Memory of its container: 4Gi.")
+@click.option("--gpu", type=click.IntRange(1, MOST_CARDS), metavar="N", help="GPUs of its container.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    callback=_counts,
+    metavar="RESOURCE=N",
+    help="Cards or vGPUs of its container, such as nvidia.com/gpu=2; may be repeated.",
+)
 @click.option(
     "--qos",
     type=click.Choice(["guaranteed", "burstable"]),
@@ -41,8 +63,10 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
 @control_socket_option
 def command(  # noqa: PLR0913 (one for each option)
     *,
-    cpu: int,
+    cpu: int | None,
     memory: int,
+    gpu: int | None,
+    devices: dict[str, int],
     qos: str,
     namespace: str,
     pod: str,
@@ -52,20 +76,44 @@ def command(  # noqa: PLR0913 (one for each option)
     output: str,
     control_socket: str,
 ) -> None:
-    """Ask the policy whether a pod with one container would fit on this node now; exit with status 1 if it would not.
+    """Ask whether a pod with one container would fit on this node now; exit with status 1 if it would not.
 
-    If it fits, the command shows its CPUs and NUMA nodes, and the containers that would move. If not, it shows the
-    policy's reason, and which containers would have to leave. Nothing changes on the node. The command needs the
-    daemon, because only the daemon knows the policy.
+    With --cpu, the policy decides: if the pod fits, the command shows its CPUs and NUMA nodes, and the containers that
+    would move; if not, the policy's reason, and which containers would have to leave. With --gpu or --device, the
+    command shows how many cards or vGPUs are free, and on which NUMA nodes. Nothing changes on the node. The command
+    needs the daemon, because only the daemon knows the policy.
     """
-    names = {"namespace": namespace, "pod": pod, "container": container}
-    sizes = {"cpu_milli": cpu, "memory_bytes": memory, "qos": qos}
-    values = ask(control_socket, "fit", {**sizes, "names": names, "annotations": annotations, "labels": labels})
+    if cpu is None and gpu is None and not devices:
+        raise click.UsageError("Missing option '--cpu', '--gpu' or '--device'.")
+    values: Values = {"fits": True}
+    if cpu is not None:
+        names = {"namespace": namespace, "pod": pod, "container": container}
+        sizes = {"cpu_milli": cpu, "memory_bytes": memory, "qos": qos}
+        values = ask(control_socket, "fit", {**sizes, "names": names, "annotations": annotations, "labels": labels})
+    found = _cards(control_socket, gpu, devices)
     if output == "json":
-        click.echo(json.dumps(values))
+        fits = values["fits"] and all(each["fits"] for each in found)
+        click.echo(json.dumps({**values, "fits": fits, **({"devices": found} if found else {})}))
     else:
-        from criproxy.cli.render.console import show
-        from criproxy.cli.render.fit import render
+        _show(values if cpu is not None else None, found)
+    raise SystemExit(0 if values["fits"] and all(each["fits"] for each in found) else 1)
 
-        show(render(values))
-    raise SystemExit(0 if values["fits"] else 1)
+
+def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> list[Values]:
+    """Return for each resource whether so many cards are free."""
+    if gpu is None and not devices:
+        return []
+    from criproxy.views.free_cards import free_cards, gpu_resource
+
+    answer = ask(control_socket, "devices")
+    wanted = ({gpu_resource(answer): gpu} if gpu is not None else {}) | devices
+    return [free_cards(answer, resource, count) for resource, count in wanted.items()]
+
+
+def _show(values: Values | None, found: list[Values]) -> None:
+    from rich.console import Group
+
+    from criproxy.cli.render.console import show
+    from criproxy.cli.render.fit import render, render_cards
+
+    show(Group(*([render(values)] if values else []), *map(render_cards, found)))

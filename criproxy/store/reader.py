@@ -4,6 +4,7 @@ No lock is taken, nothing is migrated and nothing set aside: a daemon that start
 """
 
 import errno
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
@@ -24,6 +26,10 @@ BUSY_S = 2.0
 """How long to wait for a process that has locked the whole file for a moment."""
 TRIES = 20
 """How many copies to begin while another process writes; one takes a few milliseconds."""
+MOST_ROWS = 20_000
+"""Of one table in `contents`."""
+MOST_WRONG = 20
+"""Findings of SQLite in `integrity`."""
 
 
 class Reader:
@@ -153,3 +159,73 @@ def _check_version(path: Path, version: int) -> None:
             f"the state database {path} is of version {version}, and this criproxy reads version {VERSION}: "
             "ask with the criproxy that wrote it, or start this one's daemon"
         )
+
+
+def integrity(directory: Path, busy_s: float = BUSY_S) -> dict[str, Any]:
+    """Return the version of the database in *directory*, what SQLite finds wrong with it, and the rows of its tables.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+    """
+    with _any_version(directory, busy_s) as connection:
+        wrong = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({MOST_WRONG})")]
+        return {
+            "version": version_of(connection),
+            "newest_known_version": VERSION,
+            "wrong": [] if wrong == ["ok"] else wrong,
+            "rows": {name: _rows_in(connection, name) for name in _table_names(connection)},
+        }
+
+
+def contents(directory: Path, busy_s: float = BUSY_S) -> dict[str, list[dict[str, Any]]]:
+    """Return the newest `MOST_ROWS` rows of each table of the database in *directory*, JSON in them as values.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+    """
+    with _any_version(directory, busy_s) as connection:
+        return {name: _values_in(connection, name) for name in _table_names(connection)}
+
+
+@contextmanager
+def _any_version(directory: Path, busy_s: float) -> Iterator[sqlite3.Connection]:
+    """Open the database, also one that `open_reader` would not take."""
+    path = directory / NAME
+    try:
+        if not path.exists():
+            raise StoreError(f"there is no state database {path}")
+        with _connected(path, busy_s) as (connection, _):
+            yield connection
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"the state database {path} cannot be read: {error}") from error
+
+
+def _table_names(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    return sorted(str(row[0]) for row in rows)
+
+
+def _rows_in(connection: sqlite3.Connection, table: str) -> int | None:
+    """Return the number of rows; None if a damaged table cannot be read."""
+    try:
+        return int(connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])  # noqa: S608 (the names of its tables)
+    except sqlite3.DatabaseError:
+        return None
+
+
+def _values_in(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
+    columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({_quoted(table)})")]
+    rows = connection.execute(f"SELECT * FROM {_quoted(table)} ORDER BY 1 DESC LIMIT {MOST_ROWS}")  # noqa: S608
+    return [{name: _decoded(value) for name, value in zip(columns, row, strict=True)} for row in rows]
+
+
+def _quoted(table: str) -> str:
+    return '"' + table.replace('"', '""') + '"'
+
+
+def _decoded(value: object) -> Any:  # noqa: ANN401 - JSON
+    """Return a value as JSON has it: a text that is an object or a list of JSON as that."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value.hex() if isinstance(value, bytes) else value

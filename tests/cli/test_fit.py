@@ -186,3 +186,21 @@ async def test_a_released_node(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "It fits: the policy leaves it alone" in result.output
     assert "for a test" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        pytest.param(("--gpu", "1"), 1, "the policy file has no devices section", id="cards-are-unknown"),
+        pytest.param(("--device", "nvidia.com/gpu"), 2, "must be KEY=VALUE", id="no-number"),
+        pytest.param(("--device", "nvidia.com/gpu=0"), 2, "must be a number from 1 to", id="none"),
+        pytest.param(("--device", "nvidia.com/gpu=\u0662"), 2, "must be a number from 1 to", id="other-digits"),
+        pytest.param(("--gpu", "0"), 2, "not in the range", id="no-gpu"),
+    ],
+)
+async def test_wrong_cards(tmp_path: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
+    """What cannot be answered is said."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        result = await fit(tmp_path, *arguments)
+
+    assert (result.exit_code, said in result.output) == (status, True)

@@ -49,3 +49,19 @@ def _section(title: str, lines: list[str]) -> list[RenderableType]:
     if not lines:
         return []
     return [Text(), Text(title, style=HEADING), *(Text(f"  {line}") for line in lines)]
+
+
+def render_cards(values: Values) -> Text:
+    """An answer of `free_cards`."""
+    values = bounded(values)
+    listed = ", ".join(f"{_where(each['numa_node'])}: {each['free']}" for each in values["free_by_numa_node"])
+    free = f"{values['free']} free" + (f" ({listed})" if listed else "")
+    if not values["fits"]:
+        return Text(f"{values['wanted']} {values['resource']} do not fit: {free}", style=TROUBLE)
+    nodes = ",".join(map(str, values["numa_nodes_with_room"]))
+    whole = f"; enough on {_nodes(nodes)}" if nodes else ""
+    return Text(f"{values['wanted']} {values['resource']} fit: {free}{whole}")
+
+
+def _where(node: int | None) -> str:
+    return "unknown NUMA node" if node is None else f"NUMA node {node}"

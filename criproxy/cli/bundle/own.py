@@ -1,0 +1,154 @@
+"""Parts of a bundle about criproxy itself: policy files, state on disk, log, units, metrics."""
+
+import os
+import shlex
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from criproxy.cli.bundle.machine import ERROR, Files, why
+from criproxy.cli.bundle.settings import Settings
+from criproxy.errors import CriproxyError
+
+MAX_FILE_BYTES = 1 << 20
+"""Of a policy file."""
+MAX_LOG_BYTES = 6 << 20
+MAX_METRICS_BYTES = 4 << 20
+LOG_LINES, LOG_TIME = 20_000, "-1h"
+_MOST_FILES = 50
+_HTTP_S = 3.0
+_UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service")
+_PROPERTIES = (
+    "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,CPUUsageNSec,"
+    "TasksCurrent"
+)
+_VARIABLES = {
+    "/etc/default/criproxy": "CRIPROXY_OPTIONS",
+    "/etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
+}
+_POLICY = "/etc/criproxy/policy.yaml"
+
+
+def policy_files(settings: Settings) -> Files:
+    """The policy file that this node uses, and the environment files of the units."""
+    place = Path(settings.config) if settings.config else settings.path(_option(settings, "--config") or _POLICY)
+    for path in [_policy_file(place), *map(settings.path, _VARIABLES)]:
+        try:
+            yield f"policy/{path.name}{'' if path.suffix else '.env'}", _regular_text(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield ERROR, f"{path}: {why(error)}"
+
+
+def _policy_file(place: Path) -> Path:
+    """Return the file that this node uses."""
+    from criproxy.config.choice import choose
+
+    return choose(place, os.uname().nodename).file
+
+
+def _regular_text(path: Path) -> str:
+    """Return the text of a file, and not of a pipe or a device, which may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor has no path
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "it is no regular file")
+        content = file.read(MAX_FILE_BYTES + 1)
+    text = content[:MAX_FILE_BYTES].decode(errors="replace")
+    return text if len(content) <= MAX_FILE_BYTES else f"{text}\n… the file is longer\n"
+
+
+def state(settings: Settings) -> Files:
+    """The files in the state directory, whether the database is intact, and its content if it is wanted."""
+    from criproxy.store.reader import contents, integrity
+
+    folder = Path(settings.state_dir)
+    for path in sorted(folder.rglob("*"))[: 20 * _MOST_FILES]:
+        found = path.lstat()
+        mode = stat.filemode(found.st_mode)
+        yield "state/files.txt", f"{mode} {found.st_uid} {found.st_size:>10} {path.relative_to(folder)}\n"
+    yield "state/integrity.json", integrity(folder)
+    if settings.with_state:
+        yield "state/content.json", contents(folder)
+
+
+def log(settings: Settings) -> Files:
+    """The last hour of criproxy's log in the journal."""
+    units = [word for unit in _UNITS for word in ("-u", unit)]
+    what = ("--since", LOG_TIME, "--lines", str(LOG_LINES), "-o", "short-iso", "--no-hostname", "--no-pager")
+    shown = shlex.join(["journalctl", *units, *what])
+    yield "log.txt", _output(settings, ["sh", "-c", f"{shown} | tail -c {MAX_LOG_BYTES}"])
+
+
+def units(settings: Settings) -> Files:
+    """The state of criproxy's units, of the kubelet and of the runtime, and criproxy's unit files."""
+    others = ("kubelet.service", "containerd.service", "crio.service", "k3s.service", "k3s-agent.service")
+    yield "units.txt", _output(settings, ["systemctl", "show", "-p", _PROPERTIES, *_UNITS, *others])
+    yield "units.txt", "\n" + _output(settings, ["systemctl", "cat", *_UNITS[:2]])
+    yield "units.txt", "\n" + _output(settings, ["systemctl", "--version"])
+
+
+def _output(settings: Settings, command: list[str]) -> str:
+    from criproxy.install.host import Host
+
+    status, output, errors = Host(settings.path("/")).run(command)
+    if not output and (status or errors.strip()):
+        raise CriproxyError(f"'{command[0]} {command[1]}' exited with status {status}: {errors.strip()[:500]}")
+    return output
+
+
+def metrics(settings: Settings) -> Files:
+    """What ``/metrics``, ``/healthz`` and ``/readyz`` answer, of the daemon and of the device plugin."""
+    named = settings.http or tuple(filter(None, (_option(settings, "--http", file) for file in _VARIABLES)))
+    if not named:
+        yield ERROR, "metrics: --http is not among the options of the units; name it with --http"
+    for number, address in enumerate(named):
+        for path in ("metrics", "healthz", "readyz"):
+            try:
+                yield f"http/{number}-{path}.txt", _get(address, f"/{path}")
+            except (OSError, CriproxyError) as error:
+                yield ERROR, f"{address} /{path}: {why(error)}"
+                break  # it would be the same again
+
+
+def _get(text: str, path: str) -> str:
+    """Return the answer to a GET, without its headers."""
+    from criproxy.observe.address import Address
+
+    address = Address.parse(text)
+    if address.path is not None:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(_HTTP_S)
+        target: str | tuple[str, int] = address.path
+    else:
+        sock = socket.create_connection((address.host, address.port), _HTTP_S)
+        target = ""
+    with sock:
+        if target:
+            sock.connect(target)
+        sock.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        answer = b"".join(_chunks(sock))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.partition(b"\r\n")[0]
+    said = body.decode(errors="replace")
+    return said if b" 200 " in status + b" " else f"{status.decode(errors='replace')}\n{said}"
+
+
+def _chunks(sock: socket.socket) -> Iterator[bytes]:
+    size = 0
+    while size < MAX_METRICS_BYTES and (chunk := sock.recv(1 << 16)):
+        size += len(chunk)
+        yield chunk
+
+
+def _option(settings: Settings, name: str, file: str = "/etc/default/criproxy") -> str:
+    """Return the last value of an option in the environment file of a unit; empty without it."""
+    from criproxy.install.unit_file import environment_of, flag
+
+    try:
+        text = _regular_text(settings.path(file))
+        return flag(shlex.split(environment_of(text).get(_VARIABLES[file], "")), name) or ""
+    except (OSError, ValueError):
+        return ""

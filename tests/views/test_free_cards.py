@@ -1,0 +1,127 @@
+"""How many cards or vGPUs are free, and on which NUMA nodes."""
+
+from typing import Any
+
+import pytest
+
+from criproxy.cli.render.fit import render_cards
+from criproxy.errors import CriproxyError
+from criproxy.views.free_cards import free_cards, gpu_resource
+from tests.cli.test_devices import EIGHT, given, tell
+
+GPU, SHARED, VGPU = "nvidia.com/gpu", "nvidia.com/gpu.shared", "vgpu.criproxy.io/small"
+
+
+def holder(resource: str, *ids: str) -> dict[str, Any]:
+    """A container with ids of one card."""
+    return {"ids_of_card": list(ids), "allocated": [{"resource": resource, "ids": list(ids), "count": len(ids)}]}
+
+
+def card(node: int | None, *holders: dict[str, Any], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """A card of `criproxy devices`."""
+    return {"numa_node": node, "healthy": None, "replicas": {}, "containers": list(holders), **more}
+
+
+def devices(*cards: dict[str, Any], advertised: Any = (), vgpus: Any = (), **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """An answer of `criproxy devices` with one class."""
+    kind = {
+        "name": "nvidia",
+        "resources": [f"{GPU}*", "nvidia.com/card-*", "nvidia.com/mig-*"],
+        "cards": list(cards),
+        "advertised": advertised,
+    }
+    return {"guarded": True, "classes": [kind], "vgpus": vgpus, **more}
+
+
+def offer(name: str, healthy: int, given: int) -> dict[str, Any]:
+    """A resource of the device plugin."""
+    return {"name": name, "healthy": healthy, "given": given}
+
+
+WHOLE = devices(card(0, holder(GPU, "a")), card(0), card(1), card(1), card(None))
+SHARES = {"replicas": {SHARED: 4}, "healthy": True}
+REPLICAS = devices(
+    card(0, holder(SHARED, "a::0"), holder(SHARED, "a::0", "a::1"), **SHARES),
+    card(1, **SHARES),
+    card(1, **{**SHARES, "healthy": False}),
+    card(1, healthy=True, replicas={GPU: 0}),
+    advertised=[offer(SHARED, 8, 2), offer(GPU, 1, 0)],
+)
+PROFILES = devices(
+    card(0, holder(VGPU, "a-0"), healthy=True, replicas={VGPU: 2}),
+    vgpus=[{"resource": VGPU, "class": "nvidia", "free": 1, "offered": True}],
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "resource", "wanted", "fits", "free", "by_node", "room"),
+    [
+        pytest.param(WHOLE, GPU, 2, True, 4, {0: 1, 1: 2, None: 1}, [1], id="whole-cards"),
+        pytest.param(WHOLE, GPU, 3, True, 4, {0: 1, 1: 2, None: 1}, [], id="over-several-nodes"),
+        pytest.param(WHOLE, GPU, 5, False, 4, {0: 1, 1: 2, None: 1}, [], id="too-many"),
+        pytest.param(WHOLE, "nvidia.com/card-x", 1, True, 4, {0: 1, 1: 2, None: 1}, [0, 1], id="pattern"),
+        pytest.param(REPLICAS, SHARED, 3, True, 6, {0: 2, 1: 4}, [1], id="replicas"),
+        pytest.param(REPLICAS, GPU, 1, True, 1, {1: 1}, [1], id="whole-card-beside-shared-ones"),
+        pytest.param(PROFILES, VGPU, 2, False, 1, {0: 1}, [], id="vgpus"),
+    ],
+)
+def test_free(
+    values: dict[str, Any],
+    resource: str,
+    wanted: int,
+    fits: bool,
+    free: int,
+    by_node: dict[int | None, int],
+    room: list[int],
+) -> None:
+    """Cards that containers have, or that are unhealthy or of another resource, are not free."""
+    found = free_cards(values, resource, wanted)
+
+    assert (found["fits"], found["free"], found["numa_nodes_with_room"]) == (fits, free, room)
+    assert {each["numa_node"]: each["free"] for each in found["free_by_numa_node"]} == by_node
+
+
+def test_what_is_unknown_is_an_error() -> None:
+    """A resource that the node does not have, and cards that criproxy does not follow."""
+    with pytest.raises(CriproxyError, match=r"no resource 'amd.com/gpu'; it has nvidia\.com/gpu\*, nvidia\.com/card-"):
+        free_cards(WHOLE, "amd.com/gpu", 1)
+    with pytest.raises(CriproxyError, match="no resource"):
+        free_cards(WHOLE, "nvidia.com/mig-1g.5gb", 1)
+    with pytest.raises(CriproxyError, match="no devices section"):
+        free_cards({**WHOLE, "guarded": False}, GPU, 1)
+
+
+def test_the_resource_of_the_gpus() -> None:
+    """It is found if there is exactly one."""
+    other = {"name": "amd", "resources": ["amd.com/gpu"], "cards": [card(0)], "advertised": []}
+
+    assert gpu_resource(WHOLE) == GPU
+    with pytest.raises(CriproxyError, match=r"several resources \(nvidia\.com/gpu, amd\.com/gpu\)"):
+        gpu_resource({**WHOLE, "classes": [*WHOLE["classes"], other]})
+    with pytest.raises(CriproxyError, match="no GPU"):
+        gpu_resource(devices())
+
+
+@pytest.mark.parametrize(
+    ("resource", "wanted", "said"),
+    [
+        pytest.param(GPU, 2, "2 nvidia.com/gpu fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1); "
+                     "enough on NUMA node 1", id="fits"),
+        pytest.param(GPU, 9, "9 nvidia.com/gpu do not fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA "
+                     "node: 1)", id="does-not-fit"),
+    ],
+)  # fmt: skip
+def test_as_text(resource: str, wanted: int, said: str) -> None:
+    """One line for each resource."""
+    assert render_cards(free_cards(WHOLE, resource, wanted)).plain == said
+
+
+def test_an_answer_of_the_daemon() -> None:
+    """Of eight cards on two NUMA nodes, containers have three; one container has two of them."""
+    first, second, last = (EIGHT[number].id for number in (0, 1, 7))
+    values = tell(web=given(first, second), train=given(last))
+
+    found = free_cards(values, gpu_resource(values), 3)
+
+    assert (found["fits"], found["free"], found["numa_nodes_with_room"]) == (True, 5, [1])
+    assert found["free_by_numa_node"] == [{"numa_node": 0, "free": 2}, {"numa_node": 1, "free": 3}]
