@@ -25,7 +25,7 @@ from tests.rigs.benefit.equipment import ROOT, Equipment
 FOLDER = ROOT / "docs/benefit"
 PAGES = (ROOT / "README.md", ROOT / "docs/benefit.md")
 BLOCK = re.compile(r"(<!-- benefit: (?P<words>[^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-MISSING = "\nThe repository has no report of these figures yet; `make benefit` makes one.\n\n"
+MISSING = "\nThe repository has no report of these figures yet.\n\n"
 FIGURE = re.compile(r"(<!-- = (?P<words>[^>]+?) -->).*?(<!-- / -->)")
 
 
