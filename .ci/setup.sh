@@ -22,6 +22,7 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 
 # ------------------------------------------------------------------ Debian packages
 
+has_browser() { command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null; }
 has_static_busybox() { [[ -x /bin/busybox ]] && ! ldd /bin/busybox >/dev/null 2>&1; }
 is_x86_64() { [[ $(uname -m) == x86_64 ]]; }
 
@@ -35,6 +36,7 @@ missing_packages() {
     command -v runc >/dev/null || echo runc
     command -v docker-registry >/dev/null || echo docker-registry
     has_static_busybox || echo busybox-static
+    has_browser || echo chromium-headless-shell # for tests/page
     command -v systemd-analyze >/dev/null || echo systemd
     command -v umoci >/dev/null || echo umoci
     ! is_x86_64 || command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86

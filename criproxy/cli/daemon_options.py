@@ -24,11 +24,24 @@ def config_option(command: F) -> F:
 
 def http_option(command: F) -> F:
     """Add ``--http``."""
-    return click.option(
-        "--http",
-        metavar="ADDRESS",
-        help="Serve /metrics, /healthz and /readyz on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: off]",
-    )(command)
+    return _http_option("/metrics, /healthz and /readyz")(command)
+
+
+def page_options(command: F) -> F:
+    """Add ``--http`` with the page, and ``--http-token-file``."""
+    token_file = click.option(
+        "--http-token-file",
+        type=PathOption(),
+        metavar="FILE",
+        help="File with the token that clients of the page need. Without it, the page is open on loopback and on a "
+        "Unix socket, and closed on other addresses.",
+    )
+    return _http_option("the page, /metrics, /healthz and /readyz")(token_file(command))
+
+
+def _http_option(paths: str) -> Callable[[F], F]:
+    text = f"Serve {paths} on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: off]"
+    return click.option("--http", metavar="ADDRESS", help=text)
 
 
 def log_options(command: F) -> F:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.daemon_options import config_option, http_option, log_options
+from criproxy.cli.daemon_options import config_option, log_options, page_options
 from criproxy.cli.path_type import PathOption
 from criproxy.errors import CriproxyError
 
@@ -44,7 +44,7 @@ from criproxy.errors import CriproxyError
     show_default=True,
     help="Directory that contains the host's /sys, /proc, /dev and cgroup tree, CDI files, and the kubelet's files.",
 )
-@http_option
+@page_options
 @click.option(
     "--control-socket",
     default=DEFAULT_CONTROL_SOCKET,

@@ -1,14 +1,17 @@
-"""Metrics and health over HTTP; a thread imports this module during the first calls, which takes 0.1 s."""
+"""Metrics, health and the page over HTTP; a thread imports this module during the first calls, which takes 0.1 s."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from criproxy.api.measures import measure
 from criproxy.api.signals import measure_use
 from criproxy.cri.methods import KNOWN_METHODS
-from criproxy.daemon.behind import Behind, probe
-from criproxy.observe.bypass import Bypass
+from criproxy.daemon.behind import probe
+from criproxy.daemon.commands import Commands
+from criproxy.daemon.page import page_of
+from criproxy.observe.address import Address
 from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.log import structlog
@@ -24,13 +27,17 @@ log = structlog.get_logger("criproxy.daemon")
 async def serve_http(
     stack: AsyncExitStack,
     listener: Listener,
-    behind: Behind,
+    commands: Commands,
     proxies: Sequence[Proxy],
     heartbeat: Heartbeat,
-    bypass: Bypass,
     log_writer: LineWriter,
+    token_file: Path | None = None,
 ) -> None:
-    """Serve metrics and health on *listener* until *stack* closes it; the other arguments are their sources."""
+    """Serve metrics, health and the page on *listener* until *stack* closes it; the others are the sources.
+
+    *token_file* has the token for the page.
+    """
+    behind = commands.behind
     controller, address = behind.controller, behind.endpoints.http
 
     async def healthy() -> str | None:
@@ -43,16 +50,25 @@ async def serve_http(
     gauges = Gauges(
         window_debt_bytes=lambda: sum(proxy.window_debt for proxy in proxies),
         oldest_held_s=lambda: max(proxy.oldest_held_s for proxy in proxies),
-        bypass=lambda: bypass.mode,
+        bypass=lambda: commands.bypass.mode,
         dropped_log_lines=lambda: log_writer.dropped_lines,
     )
     use = partial(measure_use, controller)
     stats = [proxy.stats for proxy in proxies]
     metrics = Metrics(stats, heartbeat, gauges, KNOWN_METHODS, partial(measure, controller), use)
-    server = HttpServer(Sources(metrics.render, healthy, ready), Tasks(log, controller.context.failures))
+    tasks = Tasks(log, controller.context.failures)
+    page = await page_of(controller, commands.table(), address, token_file, tasks)
+    server = HttpServer(Sources(metrics.render, healthy, ready), tasks, page.routes())
     stack.push_async_callback(server.stop)
+    stack.callback(page.streams.close)
     await server.start(listener)
+    _say(address, token_file)
+
+
+def _say(address: Address | None, token_file: Path | None) -> None:
+    """Log what is served, and what is open to other machines."""
     if address is not None and not address.is_local:
-        text = "--http is open to every client that can reach this node: there is no authentication"
-        log.warning(text, address=str(address))
-    log.info("serving metrics and health", address=str(address))
+        text = "--http is open to every client that can reach this node: metrics and health need no authentication"
+        page_is = "open to those who have the token" if token_file else "closed: there is no --http-token-file"
+        log.warning(text, address=str(address), page=page_is)
+    log.info("serving metrics and health, and the page", address=str(address))

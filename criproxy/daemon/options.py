@@ -25,6 +25,7 @@ class Options:
     state_dir: Path
     host_root: Path
     http: str | None
+    http_token_file: Path | None = None
     control_socket: str
     trace_calls: tuple[str, ...]
 

@@ -166,9 +166,8 @@ class Daemon:
         from criproxy.daemon.commands import Commands
 
         behind = Behind(self._endpoints, started.controller)
-        server = ControlServer(
-            Commands(started, self._bypass, behind, [proxy.stats for proxy in self._proxies]).table()
-        )
+        commands = Commands(started, self._bypass, behind, [proxy.stats for proxy in self._proxies])
+        server = ControlServer(commands.table())
         await server.start(listeners[CONTROL].sock)
         stack.push_async_callback(server.stop)
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
@@ -179,8 +178,8 @@ class Daemon:
             await asyncio.to_thread(import_module, "criproxy.daemon.http")
             from criproxy.daemon.http import serve_http
 
-            shown = (self._proxies, self._heartbeat, self._bypass, self._log_writer)
-            await serve_http(stack, listener, behind, *shown)
+            shown = (self._proxies, self._heartbeat, self._log_writer, self._options.http_token_file)
+            await serve_http(stack, listener, commands, *shown)
         await self._start_watches(stack, started, behind)
 
     async def _start_watches(self, stack: AsyncExitStack, started: "Started", behind: "Behind") -> None:

@@ -1,6 +1,9 @@
-"""The HTTP API of ``--http``: metrics and health. Imported only with that option: the import of aiohttp is slow."""
+"""The HTTP API of ``--http``: metrics, health and what the caller adds.
 
-from collections.abc import Awaitable, Callable
+Imported only with that option: the import of aiohttp is slow.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,15 +45,17 @@ class HttpServer:
     Args:
         sources: return the answers.
         tasks: the tasks of this server, which end with it.
+        more: further paths.
     """
 
-    def __init__(self, sources: Sources, tasks: Tasks) -> None:
+    def __init__(self, sources: Sources, tasks: Tasks, more: Iterable[web.RouteDef] = ()) -> None:
         self._sources, self._tasks = sources, tasks
         self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
+        app.router.add_routes(more)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=LAST_S)
 
     async def start(self, listener: Listener) -> None:

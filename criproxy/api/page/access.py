@@ -1,0 +1,133 @@
+"""Who may see the page: it has the names, sizes and places of all containers, and a port has no owner.
+
+A Unix socket has a mode, and a loopback address is for users of this machine, so both are open. Everybody else needs
+the token of a file: as a bearer token, or in a browser, which cannot send one by itself, as a cookie that it gets for
+the token. Web sites whose names are made to lead to a loopback address (DNS rebinding) are recognised by the Host
+header.
+"""
+
+import asyncio
+import hmac
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from aiohttp import web
+
+from criproxy.observe.address import Address
+
+COOKIE = "criproxy-page"
+LEAST_CHARS = 16
+"""A token that is shorter can be guessed."""
+MOST_BYTES = 4096
+NO_TEXT = "it is not printable ASCII text"
+FRESH_S = 5.0
+"""After this time the file is read again: tokens are rotated."""
+
+
+class Warns(Protocol):
+    """A log."""
+
+    def warning(self, event: str, **keys: object) -> None:
+        """Write a line."""
+
+
+@dataclass(slots=True, repr=False)
+class Access:
+    """Decides which requests are answered.
+
+    Args:
+        address: where the server listens; None: a socket that somebody else has made.
+        file: has the token; None: nobody has one.
+        log: told once why the file cannot be used.
+    """
+
+    address: Address | None
+    file: Path | None
+    log: Warns
+    _token: str = ""
+    _read_s: float = float("-inf")
+    _problem: str = ""
+
+    async def allows(self, request: web.Request) -> bool:
+        """Whether *request* may see the page."""
+        if self.file is None:
+            return self.address is not None and self.address.is_local and self._is_for_us(request)
+        return self._shows(request, await self.token())
+
+    def _is_for_us(self, request: web.Request) -> bool:
+        return (self.address is not None and self.address.path is not None) or is_loopback(
+            request.headers.get("Host", "")
+        )
+
+    def _shows(self, request: web.Request, token: str) -> bool:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return is_same(given.strip(), token)
+        return is_same(request.cookies.get(COOKIE, ""), cookie_of(token))
+
+    async def cookie_for(self, given: str) -> Mapping[str, str] | None:
+        """The headers that let a browser in that has *given* the token; None if it is another one."""
+        token = await self.token()
+        if not is_same(given.strip(), token):
+            return None
+        return {"Set-Cookie": f"{COOKIE}={cookie_of(token)}; Path=/; HttpOnly; SameSite=Strict"}
+
+    async def check(self) -> None:
+        """Log why nobody gets in, before somebody tries."""
+        await self.token()
+
+    async def token(self) -> str:
+        """The token; empty, which nobody can show, if there is none."""
+        if self.file is not None and monotonic() - self._read_s > FRESH_S:
+            self._read_s = monotonic()
+            found = await asyncio.to_thread(read_token, self.file)
+            self._token, problem = found
+            if problem and problem != self._problem:
+                self.log.warning("--http-token-file: nobody can open the page", reason=problem)
+            self._problem = problem
+        return self._token
+
+
+def read_token(file: Path) -> tuple[str, str]:
+    """The token in *file*, or empty and why it cannot be used. May block."""
+    try:
+        with open(file, "rb", opener=_without_waiting) as stream:
+            token = (stream.read(MOST_BYTES) or b"").decode("ascii").strip()
+    except (OSError, ValueError) as error:
+        return "", f"{file}: {error.strerror if isinstance(error, OSError) else NO_TEXT}"
+    if not token.isprintable():
+        return "", f"{file}: {NO_TEXT}"
+    if len(token) < LEAST_CHARS:
+        return "", f"{file}: a token needs at least {LEAST_CHARS} characters"
+    return token, ""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a named pipe that nobody writes is empty."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def is_same(given: str, wanted: str) -> bool:
+    """Compare in constant time; nothing is the same as an empty text."""
+    return bool(wanted) and hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+def cookie_of(token: str) -> str:
+    """What a browser keeps instead of *token*: browsers also send it to other ports of this host."""
+    return hmac.digest(token.encode(), COOKIE.encode(), "sha256").hex() if token else ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine by an address that no name server can give away."""
+    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.rpartition(":")[0] or host
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

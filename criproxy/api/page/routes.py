@@ -1,0 +1,130 @@
+"""The paths of the page: ``/`` and its files, ``/api/…`` as JSON, ``/api/stream``; all are read-only.
+
+The JSON is what the commands print with ``--format json``: the same handlers answer.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from criproxy.api.page.access import Access
+from criproxy.api.page.files import CLOSED, HEADERS, File
+from criproxy.api.page.stream import MOST_STREAMS, Streams
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.observe.control_socket import Command
+from criproxy.observe.http_limits import Bucket
+
+ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
+"""Answers as JSON: each takes milliseconds of a thread."""
+QUERIES = ("status", "devices", "usage", "events", "who", "explain")
+"""Commands that are answered under ``/api``."""
+ARGUMENTS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
+    "status": {"namespace": str, "pod": str},
+    "events": {"since_s": float, "after": int},
+    "who": {"cpus": str},
+    "explain": {"container": str},
+}
+"""By command, how each argument is read."""
+MOST_FORM_CHARS = 8192
+_JSON = {**HEADERS, "Content-Type": "application/json", "Cache-Control": "no-store"}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True, repr=False)
+class Page:
+    """Answers the requests of pages.
+
+    Args:
+        commands: the handlers of the control socket, by command name.
+        streams: send what changes.
+        access: decides who may see anything.
+        files: of the page, by name.
+    """
+
+    commands: Mapping[str, Command]
+    streams: Streams
+    access: Access
+    files: Mapping[str, File]
+    _bucket: Bucket = field(default_factory=lambda: Bucket(ANSWERS_PER_S, ANSWERS_BURST))
+
+    def routes(self) -> list[web.RouteDef]:
+        """All paths, for `observe.http`."""
+        opened = {"/": self._index, "/page/{name}": self._file, "/api/stream": self._stream}
+        opened |= {f"/api/{command}": partial(self._query, command) for command in QUERIES}
+        found = [web.get(path, self._guarded(handler)) for path, handler in opened.items()]
+        return [*found, web.post("/token", self._token)]
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            return await handler(request) if await self.access.allows(request) else self._closed()
+
+        return guarded
+
+    def _closed(self) -> web.Response:
+        file = self.files[CLOSED]
+        return _last(web.Response(status=403, body=file.body, headers=file.headers))
+
+    async def _index(self, request: web.Request) -> web.StreamResponse:
+        return _sent(request, self.files["index.html"])
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        file = self.files.get(request.match_info["name"])
+        return _sent(request, file) if file else _last(web.Response(status=404, text="no such file\n"))
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        if not self.streams.has_room():
+            return _refused(503, f"{MOST_STREAMS} pages are open already; close one, or try again later")
+        return await self.streams.serve(request, {**HEADERS, "Cache-Control": "no-store"})
+
+    async def _query(self, command: str, request: web.Request) -> web.StreamResponse:
+        if not self._bucket.take():
+            return _refused(429, "too many requests; try again in a second")
+        try:
+            answer = await self.commands[command](_arguments(command, request.query))
+        except UsageError as error:
+            return _refused(400, str(error))
+        except CriproxyError as error:
+            return _refused(404 if command == "explain" else 503, str(error))
+        return _last(web.Response(body=answer, headers=_JSON))
+
+    async def _token(self, request: web.Request) -> web.StreamResponse:
+        """Let a browser in that sends the token."""
+        form = await request.post()
+        given = form.get("token", "")
+        headers = await self.access.cookie_for(given) if isinstance(given, str) else None
+        if headers is None:
+            return self._closed()
+        return _last(web.Response(status=303, headers={**headers, "Location": "./", "Cache-Control": "no-store"}))
+
+
+def _arguments(command: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of *command* in a query; raise UsageError for one that it does not have, or that is malformed."""
+    known, found = ARGUMENTS.get(command, {}), dict[str, Any]()
+    for name, text in query.items():
+        if name not in known:
+            raise UsageError(f"{name[:80]!r}: there is no such argument; there are: {', '.join(known) or 'none'}")
+        try:
+            found[name] = known[name](text)
+        except ValueError as error:
+            raise UsageError(f"{name}: {text[:80]!r} is not a number") from error
+    return found
+
+
+def _sent(request: web.Request, file: File) -> web.Response:
+    if request.headers.get("If-None-Match") == file.etag:
+        return _last(web.Response(status=304, headers=file.headers))
+    return _last(web.Response(body=file.body, headers=file.headers))
+
+
+def _refused(status: int, text: str) -> web.Response:
+    return _last(web.Response(status=status, body=json.dumps({"error": text}).encode(), headers=_JSON))
+
+
+def _last(response: web.Response) -> web.Response:
+    """Close the connection after *response*, as `observe.http` does."""
+    response.force_close()
+    return response

@@ -1,0 +1,156 @@
+"""The stream of server-sent events: pages that are open see each change of the node within a second.
+
+Looks at the node are taken only while a page is open, and all pages share them. The number of streams is limited, and a
+page that does not read its stream loses it: what is not read waits in memory.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+
+from aiohttp import web
+
+from criproxy.api.page.picture import Picture, changes, whole
+
+MOST_STREAMS = 8
+"""The largest number of pages that are kept up to date at once."""
+MOST_WAITING = 8
+"""Messages that may wait for one page."""
+SLOW_S = 10.0
+"""How long a page may take to read what the kernel does not buffer."""
+TICK_S = 5.0
+"""A look is taken after this time even if the node has not changed: its notices may have."""
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 0.5
+PAUSE_RATIO = 10.0
+"""Between these, the pause after a look is so many times longer than the look: looks at a large node are rarer."""
+Look = Callable[[Picture | None], Awaitable[Picture]]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Stream:
+    """One open page."""
+
+    transport: asyncio.Transport | None
+    messages: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    """None ends the stream."""
+    begun: bool = False
+    """Whether it has got a whole picture."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its page has been closed."""
+        return self.transport is None or self.transport.is_closing()
+
+    def put(self, message: bytes) -> bool:
+        """Enqueue *message*; False if its page is too slow, and is cut off."""
+        try:
+            self.messages.put_nowait(message)
+        except asyncio.QueueFull:
+            self.cut()
+            return False
+        return True
+
+    def cut(self) -> None:
+        """End it without waiting for what it has not read."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def end(self) -> None:
+        """End it when it has read what it has got."""
+        with suppress(asyncio.QueueFull):
+            self.messages.put_nowait(None)
+
+
+@dataclass(slots=True, repr=False)
+class Streams:
+    """Sends what changes to all open pages; `run` is its background task.
+
+    Args:
+        look: takes a picture of the node, with the one before.
+        changed: returns when the node changes.
+    """
+
+    look: Look
+    changed: Callable[[], Awaitable[None]]
+    dropped: int = 0
+    """Pages that were cut off because they did not read."""
+    _open: set[Stream] = field(default_factory=set)
+    _watched: asyncio.Event = field(default_factory=asyncio.Event)
+    _now: Picture | None = None
+    _taken_s: float = float("-inf")
+
+    def has_room(self) -> bool:
+        """Whether there may be one more open page; streams whose page has been closed do not count, and end."""
+        for stream in [*self._open]:
+            if stream.is_lost:
+                self._close(stream)
+                stream.end()
+        return len(self._open) < MOST_STREAMS
+
+    async def run(self) -> None:
+        """Look at the node and send what has changed, for ever, while pages are open."""
+        clock = asyncio.get_running_loop()
+        while True:
+            await self._watched.wait()
+            change = asyncio.ensure_future(self.changed())  # before the look: what happens meanwhile is not in it
+            try:
+                begun_s = clock.time()
+                await self._send()
+                took_s = clock.time() - begun_s
+                await asyncio.sleep(min(max(SHORTEST_PAUSE_S, PAUSE_RATIO * took_s), LONGEST_PAUSE_S))
+                await asyncio.wait({change}, timeout=TICK_S)
+            finally:
+                change.cancel()
+
+    async def _send(self) -> None:
+        before, self._now = self._now, None  # if the look fails, the next one is for everybody
+        now = await self.look(before)
+        message = await asyncio.to_thread(changes, before, now) if before else b""
+        beginning = [stream for stream in self._open if not (before and stream.begun)]
+        everything = whole(now) if beginning else b""
+        self._now, self._taken_s = now, monotonic()
+        for stream in [*self._open]:
+            stream.begun = True
+            if not stream.put(everything if stream in beginning else message):
+                self.dropped += 1
+                self._close(stream)
+
+    async def serve(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Answer *request* with the stream, until the page is closed, is too slow, or `close` ends it."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
+        response.force_close()
+        stream = Stream(request.transport)
+        self._open.add(stream)
+        try:
+            await response.prepare(request)
+            self._begin(stream)
+            while (message := await stream.messages.get()) is not None:
+                async with asyncio.timeout(SLOW_S):
+                    await response.write(message)
+        except TimeoutError:
+            stream.cut()
+            self.dropped += 1
+        except ConnectionError:
+            pass
+        finally:
+            self._close(stream)
+        return response
+
+    def _begin(self, stream: Stream) -> None:
+        """Send what is known at once if it is recent; else `run` has ended its pause, and looks at once."""
+        if self._now is not None and monotonic() - self._taken_s < TICK_S and not stream.begun:
+            stream.begun = True
+            stream.put(whole(self._now))
+        self._watched.set()
+
+    def _close(self, stream: Stream) -> None:
+        self._open.discard(stream)
+        if not self._open:
+            self._watched.clear()
+
+    def close(self) -> None:
+        """End all streams: the server stops."""
+        for stream in self._open:
+            stream.end()

@@ -1,0 +1,140 @@
+"""Who may see the page."""
+
+import os
+from pathlib import Path
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from criproxy.api.page.access import Access, cookie_of, is_loopback, read_token
+from criproxy.observe.address import Address
+from tests.control.world import RecordingLog
+
+TOKEN = "0123456789abcdef"  # noqa: S105 (of these tests)
+OPEN, HERE, SOCKET = Address("0.0.0.0", 9820), Address("localhost", 9820), Address(path="/run/page.sock")
+
+
+def access(address: Address | None, file: Path | None = None) -> Access:
+    """As the daemon makes it."""
+    return Access(address, file, RecordingLog())
+
+
+async def allows(door: Access, **headers: str) -> bool:
+    """Whether a request with these headers gets in."""
+    return await door.allows(make_mocked_request("GET", "/", headers=headers))
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "allowed"),
+    [
+        pytest.param(HERE, "localhost:9820", True, id="loopback"),
+        pytest.param(HERE, "127.0.0.1:9820", True, id="loopback-address"),
+        pytest.param(HERE, "[::1]:9820", True, id="loopback-ipv6"),
+        pytest.param(HERE, "rebound.example:9820", False, id="name-of-a-web-site"),
+        pytest.param(HERE, "", False, id="no-name"),
+        pytest.param(SOCKET, "any.name", True, id="unix-socket"),
+        pytest.param(OPEN, "127.0.0.1:9820", False, id="other-address"),
+        pytest.param(None, "localhost", False, id="unknown-address"),
+    ],
+)
+async def test_without_a_token(address: Address | None, name: str, allowed: bool) -> None:
+    """A Unix socket and loopback are open, except for web sites whose name leads there; nothing else is."""
+    assert await allows(access(address), Host=name) is allowed
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        pytest.param({"Authorization": f"Bearer {TOKEN}"}, True, id="bearer"),
+        pytest.param({"Authorization": f"bearer  {TOKEN} "}, True, id="bearer-otherwise-written"),
+        pytest.param({"Cookie": f"criproxy-page={cookie_of(TOKEN)}"}, True, id="cookie"),
+        pytest.param({"Cookie": f"criproxy-page={TOKEN}"}, False, id="token-as-cookie"),
+        pytest.param({"Authorization": f"Bearer {TOKEN}x"}, False, id="wrong"),
+        pytest.param({"Authorization": "Bearer "}, False, id="empty"),
+        pytest.param({"Authorization": "Bearer \u00fc\u00fc"}, False, id="not-ascii"),
+        pytest.param({"Authorization": f"Basic {TOKEN}"}, False, id="basic"),
+        pytest.param({}, False, id="nothing"),
+    ],
+)
+@pytest.mark.parametrize("address", [OPEN, HERE, SOCKET], ids=["other-address", "loopback", "unix-socket"])
+async def test_with_a_token(tmp_path: Path, address: Address, header: dict[str, str], allowed: bool) -> None:
+    """If there is a token file, everybody needs the token, wherever the server listens."""
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+
+    assert await allows(access(address, file), Host="localhost", **header) is allowed
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(None, "No such file or directory", id="missing"),
+        pytest.param(b"", "at least 16 characters", id="empty"),
+        pytest.param(b"short\n", "at least 16 characters", id="short"),
+        pytest.param(b"\xff" * 20, "not printable ASCII text", id="binary"),
+    ],
+)
+async def test_a_file_without_a_usable_token(tmp_path: Path, content: bytes | None, said: str) -> None:
+    """Nobody gets in, and the reason is logged once."""
+    file, log = tmp_path / "token", RecordingLog()
+    if content is not None:
+        file.write_bytes(content)
+    door = Access(OPEN, file, log)
+
+    for given in ("", "Bearer ", f"Bearer {TOKEN}"):
+        assert not await allows(door, Authorization=given)
+    ((_, keys),) = log.lines
+    assert said in str(keys["reason"])
+
+
+async def test_a_browser_gets_a_cookie_for_the_token(tmp_path: Path) -> None:
+    """The cookie lets it in and is not the token; another token gets none."""
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    door = access(OPEN, file)
+
+    headers = await door.cookie_for(f" {TOKEN}\n")
+    assert headers is not None
+    cookie = headers["Set-Cookie"]
+    assert TOKEN not in cookie
+    assert cookie.endswith("HttpOnly; SameSite=Strict")
+    assert await allows(door, Cookie=cookie.partition(";")[0])
+    assert await door.cookie_for("another one here") is None
+
+
+async def test_a_new_token_is_read(tmp_path: Path) -> None:
+    """A token that is replaced lets nobody in any more."""
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    door = access(OPEN, file)
+    assert await allows(door, Authorization=f"Bearer {TOKEN}")
+
+    file.write_text("f" * 16)
+    door._read_s = float("-inf")  # as after some seconds
+
+    assert not await allows(door, Authorization=f"Bearer {TOKEN}")
+    assert await allows(door, Authorization=f"Bearer {'f' * 16}")
+
+
+def test_a_large_file_is_not_read_to_its_end() -> None:
+    """An endless file is cut, and is no token."""
+    assert read_token(Path("/dev/zero")) == ("", "/dev/zero: it is not printable ASCII text")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """A named pipe that nobody writes has no token."""
+    os.mkfifo(tmp_path / "pipe")
+
+    assert "at least 16 characters" in read_token(tmp_path / "pipe")[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1:80", "localhost", "[::1]", "[::1]:9820"])
+def test_names_of_this_machine(host: str) -> None:
+    """Loopback addresses, and the one name that browsers never look up."""
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil.example:80", "[::2]:80"])
+def test_other_names(host: str) -> None:
+    """Everything else."""
+    assert not is_loopback(host)

@@ -1,0 +1,1 @@
+"""How fast the page of ``--http`` is, on a large node."""
