@@ -26,7 +26,7 @@ function kubeletSays(kubelet, status, nowMs) {
   const age = since(kubelet.last_call, nowMs);
   if (Number.isNaN(age)) return since(status.started, nowMs) > SILENT_S ? ["no call", "it does not go through criproxy", "bad"] : ["no call yet", "criproxy has just started"];
   const calls = Object.values(kubelet.classes).reduce((sum, each) => sum + each.calls, 0);
-  return age > SILENT_S ? [`silent for ${duration(age)}`, "it does not run, or does not go through criproxy", "bad"] : ["goes through criproxy", `last call ${duration(age)} ago, ${counted(calls, "call")}`, "good"];
+  return age > SILENT_S ? [`silent for ${duration(age)}`, "it is not running, or is not connected to criproxy", "bad"] : ["connected to criproxy", `last call ${duration(age)} ago, ${counted(calls, "call")}`, "good"];
 }
 
 /** Everything that `criproxy status --check` would complain about, refusals, and remarks. */
