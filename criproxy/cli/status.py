@@ -56,15 +56,19 @@ def command(  # noqa: PLR0913 (one for each option)
     show_answer(ask, output, partial(_renderer, chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
+_NOTED = frozenset({"try", "released"})
+"""Notices that ``--check`` prints although nothing is wrong: they change what the answer means."""
+
+
 def _check(places: DaemonQueries, output: str) -> int:
     """Print the problems; return the exit status."""
     values = settled(lambda: places.status(check=True))
     wrong = values["problems"] + values["under_way"]
-    trial = [notice["text"] for notice in values["notices"] if notice["kind"] == "try"]
+    notes = [f"Note: {notice['text']}" for notice in values["notices"] if notice["kind"] in _NOTED]
     if output == "json":
         click.echo(json.dumps(values))
     elif wrong:
-        for each in [*wrong, *(f"Note: {text}" for text in trial)]:
+        for each in [*wrong, *notes]:
             print_lines(bounded(each))
     else:
         from criproxy.cli.render.topology_words import count
@@ -74,8 +78,8 @@ def _check(places: DaemonQueries, output: str) -> int:
             f"All is well: {count(totals['containers'], 'container')}, {totals['exclusive']} with exclusive CPUs, "
             "all where they should be."
         )
-        for text in trial:
-            print_lines(bounded(f"Note: {text}"))
+        for note in notes:
+            print_lines(bounded(note))
     return 1 if wrong else 0
 
 

@@ -2,12 +2,14 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
 ENDPOINT_KEY = "containerRuntimeEndpoint"
 FLAG = "container-runtime-endpoint"
+_QUOTES = frozenset("\"'")
 
 
 class CannotEdit(Exception):
@@ -18,10 +20,10 @@ def with_flag(text: str, variable: str, flag: str, value: str | None) -> str:
     """Return an environment file in which *variable* has the flag ``--flag=value``, or with None does not have it.
 
     Raises:
-        CannotEdit: the variable is written over several lines.
+        CannotEdit: the variable is written over several lines, or its quotes are not around the whole value.
     """
     lines = text.splitlines(keepends=True)
-    places = [number for number, line in enumerate(lines) if re.match(rf"\s*{variable}\s*=", line)]
+    places = [number for number in _beginnings(lines) if re.match(rf"\s*{variable}\s*=", lines[number])]
     if not places:
         return text if value is None else f'{_ended(text)}{variable}="--{flag}={value}"\n'
     line = lines[places[-1]]
@@ -30,11 +32,50 @@ def with_flag(text: str, variable: str, flag: str, value: str | None) -> str:
     parts = re.fullmatch(r"(\s*\w+\s*=[ \t]*)(.*?)\s*", line, re.DOTALL)
     assert parts is not None  # the line was found by its beginning
     head, old = parts.groups()
-    quote = old[0] if old[:1] in ('"', "'") and old[:1] == old[-1:] and len(old) > 1 else ""
+    quote = _quote_around(variable, old)
     new = command_with_flag(old[1:-1] if quote else old, flag, value)
     quote = quote or ('"' if " " in new or not old else "")
     lines[places[-1]] = f"{head}{quote}{new}{quote}\n"
     return "".join(lines)
+
+
+def _beginnings(lines: list[str]) -> Iterator[int]:
+    """Yield the numbers of the lines that are not within a quoted value of an earlier line, as systemd reads them.
+
+    Raises:
+        CannotEdit: nothing closes a quote, so that whatever follows would belong to that value.
+    """
+    number = 0
+    while number < len(lines):
+        yield number
+        begun, value = number, lines[number].partition("=")[2].strip()
+        if value[:1] in _QUOTES and not lines[number].lstrip().startswith(("#", ";")):
+            rest, quote = value[1:], value[0]
+            while _closing(rest, quote) is None:
+                number += 1
+                if number == len(lines):
+                    raise CannotEdit(f"nothing closes the quote in line {begun + 1}")
+                rest = lines[number]
+        number += 1
+
+
+def _quote_around(variable: str, value: str) -> str:
+    """Return the quote around the whole *value*; empty if it has none. Raise CannotEdit for other quoted values."""
+    if value[:1] not in _QUOTES:
+        return ""
+    closing = _closing(value[1:], value[0])
+    if closing is None:
+        raise CannotEdit(f"{variable} is written over several lines")
+    if closing != len(value) - 2:
+        raise CannotEdit(f"{variable} has text after its closing quote")
+    return value[0]
+
+
+def _closing(text: str, quote: str) -> int | None:
+    """Return where *quote* ends *text*; None if it does not. A backslash protects the next character in double ones."""
+    inside = r"(?:[^\"\\]|\\.)*" if quote == '"' else r"[^']*"
+    found = re.match(rf"{inside}{quote}", text, re.DOTALL)
+    return found.end() - 1 if found else None
 
 
 def command_with_flag(command: str, flag: str, value: str | None) -> str:

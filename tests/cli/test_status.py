@@ -302,6 +302,17 @@ async def test_the_check(tmp_path: Path) -> None:
     assert json.loads(values.output)["problems"] == ["bypass is on"]
 
 
+async def test_the_check_of_a_released_node(tmp_path: Path) -> None:
+    """Nothing is wrong, but nobody has a place either: the answer says so."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
+        await world.run(owner("trader", 1))
+        async with answering(world, tmp_path, [Notice("released", "the node is released", wrong=False)]):
+            result = await run(tmp_path, "--check")
+
+    assert result.exit_code == 0
+    assert result.output.endswith("all where they should be.\nNote: the node is released\n")
+
+
 def test_the_check_waits_for_updates_that_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """What moves just now is looked at again; what does not arrive in time is wrong."""
     monkeypatch.setattr(status, "PAUSE_S", 0.001)

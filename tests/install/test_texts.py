@@ -31,10 +31,27 @@ def test_a_flag_in_an_environment_file(before: str, after: str) -> None:
     assert with_flag(after, "ARGS", "endpoint", URL) == after
 
 
-def test_a_variable_over_several_lines() -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param("ARGS=-v=2 \\\n  --x\n", "ARGS is written over several lines", id="backslash"),
+        pytest.param('ARGS="-v=2\n  --x"\n', "ARGS is written over several lines", id="quotes"),
+        pytest.param('ARGS="-v=2" # old\n', "ARGS has text after its closing quote", id="text-after-the-quote"),
+        pytest.param('ARGS="-v=2" "--x"\n', "ARGS has text after its closing quote", id="two-values"),
+        pytest.param('A=1\nB="2\nC=3\n', "nothing closes the quote in line 2", id="never-closed"),
+    ],
+)
+def test_a_variable_that_cannot_be_changed_safely(text: str, why: str) -> None:
     """It is left to people."""
-    with pytest.raises(CannotEdit, match="several lines"):
-        with_flag("ARGS=-v=2 \\\n  --x\n", "ARGS", "endpoint", URL)
+    with pytest.raises(CannotEdit, match=why):
+        with_flag(text, "ARGS", "endpoint", URL)
+
+
+def test_a_line_within_the_value_of_another_variable() -> None:
+    """What looks like a variable in there is none."""
+    text = "A='1\nARGS=2\n'\n"
+    assert with_flag(text, "ARGS", "endpoint", URL) == f'{text}ARGS="{NEW}"\n'
+    assert with_flag('ARGS="-v \\" 2"\n', "ARGS", "endpoint", URL) == f'ARGS="-v \\" 2 {NEW}"\n'
 
 
 FLAGS = st.from_regex(r"--[a-z]{1,7}(=[a-z0-9./:]{0,9})?", fullmatch=True)
