@@ -63,6 +63,8 @@ ENDLESS = {
     "deviceplugin/reload.py:Reload.run": "supervised",
     "deviceplugin/reports.py:Reports.run": "supervised",
     "control/usage/pod_files.py:PodFiles.run": "supervised",
+    "control/configuration/past.py:PastConfigurations.run": "supervised",
+    "control/configuration/try_out.py:TryOut.run": "supervised",
     "watcher/watcher.py:Watcher._run": "supervised",
     "watcher/quota_incidents.py:QuotaIncidents.run": "supervised",
     "watcher/usage_reports.py:UsageReports.run": "supervised",
