@@ -115,7 +115,8 @@ class Node:
         """Start the device plugin, as its process does; `PluginManager.publish` follows."""
         self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
         connect = partial(PodresourcesClient, stat_s=PATIENT_S)
-        self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, PATIENT_S, connect)
+        # As in production, a question that is under way when the kubelet stops waits for another one, but not for ever.
+        self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, connect=connect)
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = PluginManager(
             Place(kubelet_dir=self.root, way=self.way),
