@@ -15,7 +15,14 @@ from criproxy.engine.kept import keeps
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, restored
-from criproxy.engine.release import BY_NONE, as_before_release, release, still_released, without_former
+from criproxy.engine.release import (
+    BY_NONE,
+    as_before_release,
+    is_released_by_request,
+    release,
+    still_released,
+    without_former,
+)
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -87,7 +94,7 @@ def _gone_back(node: Node, known: Node, policy: Policy, places: Places) -> Decis
 
 def _was_asked_for(node: Node) -> bool:
     """Whether the release that ends was requested; without a daemon, it may have ended before."""
-    return bool(node.former) or node.released not in ("", BY_NONE)
+    return bool(node.former) or is_released_by_request(node)
 
 
 def _share_rest(node: Node, policy: Policy) -> Node:

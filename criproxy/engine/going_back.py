@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from criproxy.engine.keeping import Keeping
-from criproxy.engine.release import BY_NONE
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import with_entries, without
@@ -18,12 +17,6 @@ from criproxy.model.node import Node
 from criproxy.model.place import Place, Places
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
-
-
-def is_released_by_request(node: Node) -> bool:
-    """Whether somebody has released the node, so that no configuration may place its containers."""
-    return node.released not in ("", BY_NONE)
-
 
 Unfit = tuple[Container, str]
 """A container for which the policy has no place, and its sentence."""

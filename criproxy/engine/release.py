@@ -44,6 +44,11 @@ _UNPLACED = {
 }
 
 
+def is_released_by_request(node: Node) -> bool:
+    """Whether somebody has released the node, so that no configuration may place its containers."""
+    return node.released not in ("", BY_NONE)
+
+
 def release(node: Node, reason: str, configuration: str = "") -> Decision:
     """Unpin all containers: drop the applied state, so that each is updated and its cgroup read again.
 

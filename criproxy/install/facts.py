@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from criproxy.install import edits, paths
-from criproxy.install.unit_file import Service, flag, flags
+from criproxy.install.unit_file import Service, environment_of, flag, flags
 
 
 class NodeKind(StrEnum):
@@ -120,8 +120,6 @@ class Facts:
 
 
 def _options(text: str) -> str:
-    from criproxy.install.unit_file import environment_of
-
     return environment_of(text).get("CRIPROXY_OPTIONS", "")
 
 

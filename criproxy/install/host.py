@@ -81,8 +81,7 @@ class Host:
     def write(self, name: str, content: bytes, node: Node | None = None) -> None:
         """Write a file so that it has the former or the new content whenever this process is killed."""
         place = self.path(name)
-        for parent in reversed([each for each in place.parents if not each.exists()]):
-            parent.mkdir(mode=0o755)
+        _make_parents(place)
         temporary = _temporary(place)
         wanted = node or (self.attributes(name) if place.exists() else Node(uid=os.geteuid(), gid=os.getegid()))
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -121,9 +120,9 @@ class Host:
 
     def copy_tree(self, source: str, name: str) -> None:
         """Copy the directory *source* of this process to the node."""
-        for parent in reversed([each for each in self.path(name).parents if not each.exists()]):
-            parent.mkdir(mode=0o755)
-        shutil.copytree(source, self.path(name), symlinks=True)
+        place = self.path(name)
+        _make_parents(place)
+        shutil.copytree(source, place, symlinks=True)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a directory."""
@@ -175,6 +174,12 @@ class Host:
             raise CriproxyError("another 'criproxy install' or 'criproxy uninstall' runs on this node") from error
         finally:
             os.close(descriptor)
+
+
+def _make_parents(place: Path) -> None:
+    """Make the directories above *place* that do not exist; `Path.mkdir` would give the outer ones another mode."""
+    for parent in reversed([each for each in place.parents if not each.exists()]):
+        parent.mkdir(mode=0o755)
 
 
 def _temporary(place: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
@@ -46,13 +47,9 @@ def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "")
     texts |= dict(_texts(host, [*configs, *others, *(f"{paths.UNIT_FOLDER}/{name}" for name in own)]))
     facts = Facts(kind=kind, kubelet=unit, service=service, texts=texts, configs=configs)
     sockets = {runtime, *paths.RUNTIMES, facts.configured_runtime, paths.socket_of(facts.endpoint)} - {""}
-    return Facts(
-        kind=kind,
-        kubelet=unit,
-        service=service,
-        texts=texts,
+    return replace(
+        facts,
         unit_texts=own,
-        configs=configs,
         sockets=frozenset(path for path in sockets if host.path(path).is_socket()),
         active=_active(host) if own else frozenset(),
         rivals=tuple(_rivals(host, facts.endpoint)),

@@ -5,7 +5,7 @@ leaves it alone, and uses the policy file.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from criproxy.model.place import Places
@@ -46,6 +46,15 @@ class Tried:
     def kept(self) -> "Tried":
         """The same configuration, which stays."""
         return Tried(good=self.good, file_hash=self.file_hash, begun_s=self.begun_s)
+
+    def former(self) -> "Tried | None":
+        """What is in place of the policy file again when the time is over; None: the policy file itself."""
+        return replace(self, good=self.before).kept() if self.before_kept else None
+
+    def places_under(self, configuration: str) -> Places | None:
+        """Where containers return to under *configuration*; None if it is not the one before this try."""
+        is_before = not self.is_kept and configuration == self.before.configuration
+        return self.places if is_before else None
 
 
 def read_tried(state_dir: Path) -> Tried | None:

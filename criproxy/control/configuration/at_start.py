@@ -48,7 +48,7 @@ def at_start(
         log.warning(
             "the policy file has changed: it is in effect, and no longer what was tried", file=str(found.source)
         )
-        return AtStart(found, back=_places(tried, found))
+        return AtStart(found, back=tried.places_under(found.settings.configuration))
     if tried.is_kept or tried.until_s > time.time():
         try:
             return AtStart(_in_place(tried, found, topology, base), tried)
@@ -64,24 +64,17 @@ def _ended(
     tried: Tried, found: Configuration | BadFile, topology: Topology, base: Settings, instead: Instead
 ) -> AtStart:
     """Return what was in force before *tried*."""
-    if tried.before_kept:
-        kept = Tried(good=tried.before, file_hash=tried.file_hash, begun_s=tried.begun_s)
+    if former := tried.former():
         try:
-            return AtStart(_in_place(kept, found, topology, base), kept, tried.places)
+            return AtStart(_in_place(former, found, topology, base), former, tried.places)
         except BadFile:
             pass  # then the policy file
     usable = _usable(found, instead)
-    return AtStart(usable, back=_places(tried, usable))
+    return AtStart(usable, back=tried.places_under(usable.settings.configuration))
 
 
 def _usable(found: Configuration | BadFile, instead: Instead) -> Configuration:
     return instead(found) if isinstance(found, BadFile) else found
-
-
-def _places(tried: Tried, new: Configuration) -> Places | None:
-    """Return where containers return to under *new*; None if it is not what was in force before *tried*."""
-    is_former = not tried.is_kept and new.settings.configuration == tried.before.configuration
-    return tried.places if is_former else None
 
 
 def _in_place(tried: Tried, found: Configuration | BadFile, topology: Topology, base: Settings) -> Configuration:

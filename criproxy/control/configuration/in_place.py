@@ -36,10 +36,7 @@ class InPlaceOfFile:
 
     def places_for(self, new: Configuration) -> Places | None:
         """Return where containers return to if *new* comes into force; None if it is not what was before a try."""
-        tried = self.tried
-        if tried is None or tried.is_kept or new.settings.configuration != tried.before.configuration:
-            return None
-        return tried.places
+        return self.tried.places_under(new.settings.configuration) if self.tried else None
 
     async def put(self, tried: Tried) -> None:
         """Remember *tried*, on disk first.

@@ -18,8 +18,7 @@ from criproxy.control.settings import Settings
 from criproxy.control.sync.resync import NotReady, Resync
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged, Released
-from criproxy.engine.going_back import is_released_by_request
-from criproxy.engine.release import is_settled, outcome_of, successor
+from criproxy.engine.release import is_released_by_request, is_settled, outcome_of, successor
 from criproxy.engine.reserved import owned_by_pod
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.cpuset import CpuSet

@@ -165,10 +165,9 @@ class TryOut:
     async def _back(self, tried: Tried) -> None:
         former = await asyncio.to_thread(self._former, tried)
         await self.reload.bring(former, how="back", back=tried.places)
-        if tried.before_kept:
-            kept = Tried(good=tried.before, file_hash=tried.file_hash, begun_s=tried.begun_s)
-            self.in_place.use(kept)
-            await self.in_place.put(kept)
+        if before := tried.former():
+            self.in_place.use(before)
+            await self.in_place.put(before)
         else:
             self.in_place.clear()
         self._ended = f"nothing is being tried: the last try ended at {timestamp(tried.until_s)}, and was not kept"
