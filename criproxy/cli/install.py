@@ -1,10 +1,12 @@
 """``criproxy install``: puts criproxy between the kubelet and the runtime of a node."""
 
+import signal
 from pathlib import Path
 
 import click
 
-from criproxy.cli.install_options import going_back_on_signals, host_options
+from criproxy.cli.install_options import host_options
+from criproxy.cli.leaving import leaving_on
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.unit_types import Duration
@@ -78,5 +80,5 @@ def command(
     text = policy_text(policy, host_root) if policy else None
     wishes = Wishes(paths.socket_of(runtime), text, str(kubeconfig.absolute()) if kubeconfig else "")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
-    with going_back_on_signals():
+    with leaving_on(signal.SIGTERM, signal.SIGHUP):
         Operator(Host(host_root), print_lines, kind, timeout_s).install(wishes, dry_run=dry_run)

@@ -2,17 +2,15 @@
 
 import os
 import signal
-import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from criproxy.cli.daemon_queries import places_options
+from criproxy.cli.leaving import leaving_on
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
 from criproxy.errors import CriproxyError, UsageError
@@ -109,7 +107,7 @@ def _write(place: Path, name: str, at_s: float, settings: "Settings", hiding: "H
     except OSError as error:
         raise CriproxyError(f"{place} cannot be written ({error.strerror}): name another file with --output") from error
     try:
-        with os.fdopen(descriptor, "wb") as file, _leaving_on_sigterm():
+        with os.fdopen(descriptor, "wb") as file, leaving_on(signal.SIGTERM):
             file.write(_collected(name, at_s, settings, hiding, err=False))
             size_bytes = file.tell()
     except BaseException:
@@ -135,16 +133,3 @@ def _collected(name: str, at_s: float, settings: "Settings", hiding: "Hiding", *
         for error in bundle.errors:
             print_lines(f"  {bounded_text(' '.join(error.split()), _MAX_ERROR_CHARS)}", err=err)
     return archive(name, {MANIFEST: listed.encode(), **files}, at_s)
-
-
-@contextmanager
-def _leaving_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end this process by an exception, so that neither processes nor half a file stay."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)

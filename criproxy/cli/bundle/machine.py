@@ -9,6 +9,7 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.cli.bundle.settings import Settings
+from criproxy.cli.bundle.unit_options import unit_option
 from criproxy.errors import CriproxyError
 
 Files = Iterator[tuple[str, Any]]
@@ -93,10 +94,13 @@ def kernel(settings: Settings) -> Files:
 def runtime(settings: Settings) -> Files:
     """The runtime's answer to Version on its own socket."""
     from criproxy.cri.runtime import RuntimeClient
+    from criproxy.install import paths
     from criproxy.wire.sockets import unix_path
 
-    named = settings.runtime_endpoint
-    path = unix_path(named, "--runtime-endpoint") if named else str(settings.path(_runtime_of_units(settings)))
+    if named := settings.runtime_endpoint:
+        path = unix_path(named, "--runtime-endpoint")
+    else:
+        path = str(settings.path(paths.socket_of(unit_option(settings, "runtime-endpoint") or paths.CONTAINERD)))
 
     async def ask() -> str:
         client = RuntimeClient(f"unix://{path}", _RUNTIME_S)
@@ -107,16 +111,6 @@ def runtime(settings: Settings) -> Files:
         return f"{answer.runtime_name} {answer.runtime_version}, CRI {answer.runtime_api_version}"
 
     yield "versions.txt", f"runtime on {path}: {asyncio.run(ask())}\n"
-
-
-def _runtime_of_units(settings: Settings) -> str:
-    from criproxy.install import paths
-    from criproxy.install.facts import Facts, NodeKind
-    from criproxy.install.host import Host
-
-    text = Host(settings.path("/")).read(paths.DEFAULTS) or ""
-    facts = Facts(kind=NodeKind.PLAIN, kubelet="", texts={paths.DEFAULTS: text})
-    return facts.configured_runtime
 
 
 def kubelet(settings: Settings) -> Files:

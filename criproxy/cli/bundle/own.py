@@ -9,10 +9,9 @@ from pathlib import Path
 
 from criproxy.cli.bundle.machine import ERROR, Files, why
 from criproxy.cli.bundle.settings import Settings
+from criproxy.cli.bundle.unit_options import VARIABLES, regular_text, unit_option
 from criproxy.errors import CriproxyError
 
-MAX_FILE_BYTES = 1 << 20
-"""Of a policy file."""
 MAX_LOG_BYTES = 6 << 20
 MAX_METRICS_BYTES = 4 << 20
 LOG_LINES, LOG_TIME = 20_000, "-1h"
@@ -23,19 +22,15 @@ _PROPERTIES = (
     "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,CPUUsageNSec,"
     "TasksCurrent"
 )
-_VARIABLES = {
-    "/etc/default/criproxy": "CRIPROXY_OPTIONS",
-    "/etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
-}
 _POLICY = "/etc/criproxy/policy.yaml"
 
 
 def policy_files(settings: Settings) -> Files:
     """The policy file that this node uses, and the environment files of the units."""
-    place = Path(settings.config) if settings.config else settings.path(_option(settings, "--config") or _POLICY)
-    for path in [_policy_file(place), *map(settings.path, _VARIABLES)]:
+    place = Path(settings.config) if settings.config else settings.path(unit_option(settings, "config") or _POLICY)
+    for path in [_policy_file(place), *map(settings.path, VARIABLES)]:
         try:
-            yield f"policy/{path.name}{'' if path.suffix else '.env'}", _regular_text(path)
+            yield f"policy/{path.name}{'' if path.suffix else '.env'}", regular_text(path)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -47,17 +42,6 @@ def _policy_file(place: Path) -> Path:
     from criproxy.config.choice import choose
 
     return choose(place, os.uname().nodename).file
-
-
-def _regular_text(path: Path) -> str:
-    """Return the text of a file, and not of a pipe or a device, which may never end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor has no path
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "it is no regular file")
-        content = file.read(MAX_FILE_BYTES + 1)
-    text = content[:MAX_FILE_BYTES].decode(errors="replace")
-    return text if len(content) <= MAX_FILE_BYTES else f"{text}\n… the file is longer\n"
 
 
 def state(settings: Settings) -> Files:
@@ -101,7 +85,7 @@ def _output(settings: Settings, command: list[str]) -> str:
 
 def metrics(settings: Settings) -> Files:
     """What ``/metrics``, ``/healthz`` and ``/readyz`` answer, of the daemon and of the device plugin."""
-    named = settings.http or tuple(filter(None, (_option(settings, "--http", file) for file in _VARIABLES)))
+    named = settings.http or tuple(filter(None, (unit_option(settings, "http", file) for file in VARIABLES)))
     if not named:
         yield ERROR, "metrics: --http is not among the options of the units; name it with --http"
     for number, address in enumerate(named):
@@ -141,14 +125,3 @@ def _chunks(sock: socket.socket) -> Iterator[bytes]:
     while size < MAX_METRICS_BYTES and (chunk := sock.recv(1 << 16)):
         size += len(chunk)
         yield chunk
-
-
-def _option(settings: Settings, name: str, file: str = "/etc/default/criproxy") -> str:
-    """Return the last value of an option in the environment file of a unit; empty without it."""
-    from criproxy.install.unit_file import environment_of, flag
-
-    try:
-        text = _regular_text(settings.path(file))
-        return flag(shlex.split(environment_of(text).get(_VARIABLES[file], "")), name) or ""
-    except (OSError, ValueError):
-        return ""

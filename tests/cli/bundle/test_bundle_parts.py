@@ -14,6 +14,7 @@ import pytest
 from criproxy.cli.bundle.archive import MAX_BYTES, MAX_FILE_BYTES, archive, bounded_files, manifest
 from criproxy.cli.bundle.collect import Bundle, Hiding, redacted
 from criproxy.cli.bundle.machine import managers, why
+from criproxy.cli.bundle.own import metrics, policy_files
 from criproxy.cli.bundle.parts import Part, troubled
 from criproxy.cli.bundle.processes import Outcome, Processes
 from criproxy.cli.bundle.settings import Settings
@@ -201,3 +202,24 @@ def test_an_archive_can_be_read_by_others_only_if_its_owner_wants() -> None:
     assert "support bundle of 1970-01-01T00:00:00Z\nHidden: credentials\n" in listed
     assert "a.txt" in listed
     assert "criproxy status" in listed
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Settings:
+    """A node whose units have options."""
+    (tmp_path / "etc/default").mkdir(parents=True)
+    (tmp_path / "mine.yaml").write_text("policy: none\n")
+    options = f"--config /mine.yaml --http unix://{tmp_path}/none.sock"
+    (tmp_path / "etc/default/criproxy").write_text(f'CRIPROXY_OPTIONS="{options}"\n')
+    return Settings(control_socket="", state_dir="", host_root=str(tmp_path))
+
+
+def test_the_policy_file_is_that_of_the_unit(installed: Settings) -> None:
+    """Its options name it."""
+    assert dict(policy_files(installed))["policy/mine.yaml"] == "policy: none\n"
+
+
+def test_metrics_are_read_where_the_unit_serves_them(installed: Settings) -> None:
+    """Its options name the address."""
+    ((name, error),) = metrics(installed)
+    assert (name, error.startswith(f"unix://{installed.host_root}/none.sock /metrics: ")) == ("", True)
