@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,9 +92,18 @@ def _left(before: Mapping[str, int]) -> str:
     until_s = time.monotonic() + CLOSED_S
     while left := {name: count for name, count in _resources().items() if count > before[name]}:
         if time.monotonic() > until_s:
-            return f"left at the end: {left}, instead of {before}"
+            return f"left at the end: {left}, instead of {before}; open are {_open_files()}"
         time.sleep(0.01)
     return ""
+
+
+def _open_files() -> list[str]:
+    """What the file descriptors of this process are, by number; the directory listed here is not among them."""
+    found = []
+    for entry in sorted(Path("/proc/self/fd").iterdir(), key=lambda path: int(path.name)):
+        with suppress(OSError):  # the one that listed them
+            found.append(f"{entry.name}: {entry.readlink()}")
+    return found
 
 
 def _run(drawn: script.Script, tally: Tally, log: list[str], *, real: bool, plant: Plant | None) -> None:
