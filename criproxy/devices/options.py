@@ -66,7 +66,7 @@ class ClassOptions(BaseModel):
 
     name: ClassName
     """The name of a built-in class (nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon), whose values are the
-    defaults for the other options; or a name of your own, for a new class, which needs resources."""
+    defaults for the other options; or a name of your own for a new class; the option resources is then required."""
     resources: tuple[ResourcePattern, ...] = ()
     """The extended resources that the device plugins of this class offer; * and ? are wildcards."""
     visible_env: EnvName = ""
@@ -131,7 +131,7 @@ class ExemptOptions(BaseModel):
     """Namespaces whose containers keep every device that they ask for, for example because they are device plugins or
     exporters; * and ? are wildcards."""
     images: tuple[str, ...] = ()
-    """Images whose containers keep every device that they ask for, written as in pods; * and ? are wildcards."""
+    """Images, written as in pods, whose containers keep every device that they ask for; * and ? are wildcards."""
 
 
 class PodresourcesOptions(BaseModel):

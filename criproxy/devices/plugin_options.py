@@ -195,8 +195,8 @@ class PluginOptions(BaseModel):
     with exactly one resource, if they are listed in classes."""
     nvidia_config: HostPath = ""
     """NVIDIA's configuration file (version: v1) for the class nvidia, or a directory of such files. In a directory,
-    criproxy uses the file that is named after the host, or else after the node's group, or else default, or else the
-    only file."""
+    criproxy uses the file named after the host. If there is none, it uses the one named after the node's group, then
+    the one named default, and then the only file."""
     sharing: tuple[SharingOptions, ...] = ()
     """Cards that are offered several times. Share NVIDIA's cards either here or in NVIDIA's own file."""
     register_by: Register = Field(default="kubelet", alias="register")
@@ -212,8 +212,8 @@ class PluginOptions(BaseModel):
     quota: QuotaOptions = QuotaOptions()
     """Containers that exceed the quota of their vGPU."""
     usage: tuple[UsageOptions, ...] | None = None
-    """Where criproxy learns how much each process uses of the cards of a class. If profiles divide NVIDIA's cards, NVML
-    is used for them unless an entry says otherwise, or the list is empty."""
+    """Where criproxy learns how much of each card of a class each process uses. If profiles divide NVIDIA's cards, NVML
+    is used for them, unless an entry says otherwise; an empty list turns this off."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """Return the class with its own resources, and those of its shared cards and vGPUs."""

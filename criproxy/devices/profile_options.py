@@ -80,7 +80,7 @@ class ProfileOptions(BaseModel):
     kind: ClassName = Field(alias="class")
     """The name of an advertised class."""
     memory: MemoryQuota | None = None
-    """How much of the card's memory a container may use, as 8192Mi, 8Gi or 50%; by default memory is not limited."""
+    """How much of the card's memory a container may use, such as 8192Mi, 8Gi or 50%; unlimited by default."""
     cores: Percent | None = None
     """What share of the card's compute a container may use, in percent; by default compute is not limited."""
     count: Count = "auto"

@@ -44,7 +44,7 @@ def _refusal(container: Container, desired: Desired, known: Refusal | None) -> R
 def _verb(desired: Desired) -> str:
     """What precedes the present size: the perfect tense if the time since when follows it."""
     if desired.in_force:
-        return "has been placed for" if desired.told else "is placed for"
+        return "has had a place for only" if desired.told else "has a place for only"
     return "has had" if desired.told else "has"
 
 

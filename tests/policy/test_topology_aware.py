@@ -394,15 +394,15 @@ def test_a_sharer_that_outgrows_its_cache_moves_within_its_node() -> None:
             [("a", 500, B)],
             16_000,
             "container shop/web/c asks for 16 exclusive CPUs, but 14 are available; free: CPUs 1-3,8-11 on "
-            "NUMA node 0, CPUs 4-7,12-15 on NUMA node 1, and 1 of them must stay with shared containers, which were "
+            "NUMA node 0, CPUs 4-7,12-15 on NUMA node 1; of these, 1 must stay with shared containers, which were "
             "granted 500m",
             id="more-than-there-is",
         ),
         pytest.param(
             [("a", 5000, G), ("b", 7000, G), ("s", 2500, B)],
             1000,
-            "container shop/web/c asks for 1 exclusive CPU, but 0 are available; free: CPUs 7,14-15 on NUMA node 1, "
-            "and 3 of them must stay with shared containers, which were granted 2500m",
+            "container shop/web/c asks for 1 exclusive CPU, but 0 are available; free: CPUs 7,14-15 on NUMA node 1; "
+            "of these, 3 must stay with shared containers, which were granted 2500m",
             id="promised-to-sharers",
         ),
     ],

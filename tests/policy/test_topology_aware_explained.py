@@ -35,7 +35,7 @@ def short(candidates: Candidates | None) -> str:
             asking("new", 6000),
             "s1, m, s0 -1 CPU, n0 -3 CPUs, n1 -4 CPUs, n2 -2 CPUs, n3 -2 CPUs",
             "socket 1",
-            "it is smaller",
+            "its size",
             id="a-socket",
         ),
         pytest.param(asking("new", 2000, B), "n2, n3, n0, n1, s1, s0, m", "NUMA node 2", None, id="shares"),
@@ -43,7 +43,7 @@ def short(candidates: Candidates | None) -> str:
             asking("new", 7500, B),
             "s1, m, s0 -2500m, n0 -4500m, n1 -5500m, n2 -3500m, n3 -3500m",
             "socket 1",
-            "it is smaller",
+            "its size",
             id="shares-a-socket",
         ),
         pytest.param(

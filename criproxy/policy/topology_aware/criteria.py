@@ -102,7 +102,7 @@ class Choosing:
             *self._memory_fits[pool.index],
             *self._near[pool.index],
             *self._burst(pool),
-            Criterion("it is smaller", self.room.tree.heights[pool.index], Unit.FEWER),
+            Criterion("its size", self.room.tree.heights[pool.index], Unit.FEWER),
             Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),
             Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
         )
@@ -165,7 +165,7 @@ class Choosing:
             Criterion("it has isolated CPUs", int(not quiet)),
             *self._near[pool.index],
             *self._of_kind(pool, quiet=quiet),
-            Criterion("it is smaller", self.room.tree.heights[pool.index], Unit.FEWER),
+            Criterion("its size", self.room.tree.heights[pool.index], Unit.FEWER),
             Criterion("it has more isolated CPUs", -isolated, Unit.MORE),
             Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
             Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),

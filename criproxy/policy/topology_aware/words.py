@@ -39,7 +39,7 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
         return f"{asks}, but no CPU can be exclusive: all CPUs that pods may use are reserved or isolated"
     load, needed = room.loads[0], room.needed(0, request.shared_milli)
     granted = f", which were granted {load.granted_milli}m" if load.granted_milli else ""
-    stay = f", and {needed} of them must stay with shared containers{granted}" if needed else ""
+    stay = f"; of these, {needed} must stay with shared containers{granted}" if needed else ""
     if room.watched:
         stay += f", and containers that criproxy does not move run on CPUs {format_cpuset(room.watched)}"
     where, count = by_node(room.tree.topology, room.shared[0]), available(room, request.shared_milli)

@@ -122,7 +122,7 @@ async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Pa
         await resized_unseen(world, grown, 2)
         await world.poll(lambda: world.controller.ready and bool(wrong(world)))
         (sentence,) = wrong(world)
-        assert "should have 2 CPUs and 1 GiB, but has been placed for 1 CPU and 1 GiB since 20" in sentence
+        assert "should have 2 CPUs and 1 GiB, but has had a place for only 1 CPU and 1 GiB since 20" in sentence
         assert "the runtime applies this size already" in sentence
         assert "grows when there is room" in sentence
         assert "came back" not in sentence
