@@ -33,10 +33,10 @@ def page_options(command: F) -> F:
         "--http-token-file",
         type=PathOption(),
         metavar="FILE",
-        help="File with the token that clients of the page need. Without it, the page is open on loopback and on a "
+        help="File with the token that clients of the web page need. Without it, the page is open on loopback and on a "
         "Unix socket, and closed on other addresses.",
     )
-    return _http_option("the page, /metrics, /healthz and /readyz")(token_file(command))
+    return _http_option("the web page, /metrics, /healthz and /readyz")(token_file(command))
 
 
 def _http_option(paths: str) -> Callable[[F], F]:

@@ -17,7 +17,7 @@ _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers"
 _ALONE = {
     "kubelet-socket": "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
     "Overrides {}, as in NVIDIA's plugin.",
-    "cdi-feature-flags": "Has no effect, because criproxy writes no CDI specification. Overrides {}.",
+    "cdi-feature-flags": "Accepted, like {}, but without effect, because criproxy writes no CDI specification.",
 }
 """The flags that NVIDIA's file does not contain."""
 

@@ -30,7 +30,7 @@ _MORE = "there were more events than fit into one answer; use a shorter time wit
     type=Duration(),
     show_default=True,
     metavar="DURATION",
-    help="Show events that are not older, such as 90s, 10m or 2h.",
+    help="Show only events that are not older than this, such as 90s, 10m or 2h.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Then print new events, until Ctrl-C.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -40,7 +40,8 @@ def command(*, since_s: float, follow: bool, output: str, **places: Any) -> None
 
     Events are placements, refusals, starts, updates, resizes, changes by other programs, unhealthy cards, exits, and
     changes of the whole node. With JSON, each line is an object. The history is limited; `criproxy explain` shows more
-    of one container. The command asks the daemon. If no daemon answers, it reads the history that it left on disk.
+    about one container. The command asks the daemon. If no daemon answers, the command reads the
+    history that the daemon left on disk.
     """
     asked = DaemonQueries(**places)
     values = asked.events(time.time() - since_s)

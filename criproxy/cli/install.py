@@ -21,7 +21,7 @@ KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
     type=click.Choice(KINDS),
     default="auto",
     show_default=True,
-    help="How the kubelet is started and configured; auto finds it out.",
+    help="How the kubelet is started and configured; auto detects this.",
 )
 @click.option(
     "--policy",
@@ -38,7 +38,7 @@ KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
     "--kubeconfig",
     type=PathOption(),
     metavar="FILE",
-    help="Check with this file that the node is Ready, such as /etc/kubernetes/kubelet.conf.",
+    help="File with which to check that the node is Ready, such as /etc/kubernetes/kubelet.conf.",
 )
 @click.option(
     "--timeout",
@@ -64,7 +64,7 @@ def command(
     The command looks at the kubelet's configuration, the runtime, and other programs that place containers; it prints
     what it has found and every step. Then it installs the units and the policy file if they are missing, starts
     criproxy, checks that the runtime answers through it, points the kubelet at it, restarts the kubelet, and checks
-    that its calls arrive. Pods keep running. If a step fails, the command takes back all steps that it has begun. If it
+    that its calls arrive. Pods keep running. If a step fails, the command undoes all steps that it has begun. If it
     is killed, the next run does this. If nothing is to be changed, it says so.
 
     Exit status: 0 criproxy is installed, 1 it is not, and the node is as before, 2 a usage error.

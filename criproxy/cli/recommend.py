@@ -93,7 +93,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     multiple=True,
     metavar="METRIC=PERCENT",
     help="Metric and target: cpu and memory of the node, vgpu-memory and vgpu-cores relative to the quotas. Repeat it "
-    "for several metrics.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, without those of which no replica "
+    "for several metrics.  [default: cpu=70 memory=80 vgpu-memory=80 vgpu-cores=70, except those for which no replica "
     "has a quota]",
 )
 @click.option(

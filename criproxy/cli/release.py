@@ -45,8 +45,9 @@ def command(
     """Give every container all CPUs and memory nodes that pods may use, and stop placing containers.
 
     The release survives restarts; --undo or a changed policy file ends it. The daemon does the work. If no daemon
-    answers, this command does it through the runtime, so that no container stays pinned when criproxy is removed. The
-    command does not create a --state-dir in which criproxy has never run; in this case, the release is not stored.
+    answers, this command does it through the runtime, so that no container stays pinned when criproxy is removed. If
+    the --state-dir does not exist because criproxy has never run, the command does not create it, and the release is
+    not stored.
 
     Exit status: 0 every container was released (or placed again), 1 some are still pinned (with --undo: not placed), or
     may be, or the release could not be stored, 2 a usage error.

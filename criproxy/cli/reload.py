@@ -23,7 +23,7 @@ MAX_BYTES = 900_000
 Values = dict[str, Any]
 
 
-@click.command(short_help="Read the policy file again, or try another one that goes back by itself.")
+@click.command(short_help="Read the policy file again, or try another one for a limited time.")
 @click.argument("file", required=False, type=PathOption(), metavar="[FILE|DIR]")
 @click.option("--dry-run", is_flag=True, help="Show what FILE would do, and change nothing.")
 @click.option(
@@ -32,7 +32,7 @@ Values = dict[str, Any]
     metavar="DURATION",
     help="Bring FILE into effect for this long, such as 10m; then the former configuration comes back.",
 )
-@click.option("--keep", is_flag=True, help="Let the configuration stay that is being tried.")
+@click.option("--keep", is_flag=True, help="Keep the configuration that is being tried.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @control_socket_option
 def command(

@@ -61,7 +61,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     metavar="N",
     help="With --load, simulate this many identical nodes with different pods, one process per CPU.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print the reasons of each decision.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the reasons for each decision.")
 @click.option(
     "--explain", is_flag=True, help="Print the candidates of each decision, in the format of `criproxy explain`."
 )
@@ -85,9 +85,9 @@ def command(  # noqa: PLR0913 (one for each option)
     """Run the cases of a scenario FILE, or only the cases ID, and print one line for each.
 
     A line contains the result, the first expectation that does not hold, and the placement: each container with its
-    CPUs (! means exclusive), and m with the NUMA nodes of its memory. A case for the rules of both CRI-RM and
-    nri-plugins runs once with each. With another policy or machine, expectations may fail, so look at the placement.
-    docs/simulate.md explains the file.
+    CPUs (! means exclusive) and, after the letter m, the NUMA nodes of its memory. A case for the rules of both CRI-RM
+    and nri-plugins runs once with each. With another policy or machine, expectations may fail, so look at the
+    placement. docs/simulate.md explains the file.
 
     If a case contains an error, the command reports its line and runs the other cases.
 

@@ -21,7 +21,9 @@ SETTLE_S, PAUSE_S = 5.0, 0.25
 @click.option("-n", "--namespace", default="", help="Show only containers in this namespace.")
 @click.option("--pod", default="", help="Show only containers of the pod with this name.")
 @click.option("--exclusive", is_flag=True, help="Show only containers with exclusive CPUs.")
-@click.option("--refused", is_flag=True, help="Show all listed refused containers, not only the newest.")
+@click.option(
+    "--refused", is_flag=True, help="Show all refused containers that criproxy remembers, not only the newest."
+)
 @click.option("--check", is_flag=True, help="Print only what is wrong; exit with status 1 if anything is.")
 @watch_options
 @places_options

@@ -68,15 +68,15 @@ def command(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Write an archive with the state, the configuration and the log of criproxy on this node.
 
-    The archive contains versions, the output of status, status --check, events, devices, usage, topology and history,
-    of explain for up to ten containers with problems, metrics, the last hour of criproxy's log, the policy files, the
-    kubelet's flags and its settings of CPUs, memory and topology, the state of the units, the sizes and integrity of
-    the state on disk, and the space on the disks. It does not need the daemon. A part that fails or hangs costs only
-    itself; errors.txt has the reason. All files together have at most 20 MiB.
+    The archive contains versions; the output of status, status --check, events, devices, usage, topology and history;
+    the output of explain for up to ten containers with problems; metrics; the last hour of criproxy's log; the policy
+    files; the kubelet's flags, and its settings for CPUs, memory and topology; the state of the units; the sizes and
+    integrity of the state on disk; and the space on the disks. The command does not need the daemon. If a part fails
+    or hangs, only that part is missing, and errors.txt has the reason. The total size of all files is at most 20 MiB.
 
     Values of environment variables and annotations, tokens, passwords, keys and certificates are hidden. Names are
-    kept unless you use --anonymous: then each name has the same pseudonym in the whole archive. Look through the
-    archive before you send it.
+    kept unless you use --anonymous: then each name is replaced by a pseudonym, the same one throughout the archive.
+    Look through the archive before you send it.
     """
     from criproxy.cli.bundle.collect import Hiding
     from criproxy.cli.bundle.settings import Settings

@@ -16,14 +16,14 @@ from criproxy.cli.render.lines import print_lines
     help="Go on if containers may still be pinned, and remove files of criproxy that somebody has changed.",
 )
 def command(*, dry_run: bool, host_root: Path, force: bool) -> None:
-    """Take back what `criproxy install` has done: the node is as it was before, and its pods keep running.
+    """Undo what `criproxy install` has done: the node is as it was before, and its pods keep running.
 
     First, all containers are released. If that fails, nothing else happens, except with --force. Then the kubelet's
     files are restored (if somebody has changed them since, only criproxy's setting is removed), the kubelet restarts,
     and criproxy is stopped and removed. A deb stays installed. After an installation by hand, the command only
     points the kubelet back at the runtime, and stops criproxy.
 
-    Exit status: 0 criproxy is uninstalled, 1 it is not; repeat the command when the reason is gone, 2 a usage error.
+    Exit status: 0 criproxy is uninstalled, 1 it is not; correct the cause and repeat the command, 2 a usage error.
     """
     from criproxy.install.host import Host
     from criproxy.install.operate import Operator

@@ -17,8 +17,8 @@ def command(*, history: bool, watch: bool, interval_s: float, output: str, contr
     """Show how much memory and computing time of each card is in use, and what each container uses of its quota.
 
     The command asks the daemon, to which the device plugin reports the usage. If no daemon answers, it fails, because
-    the usage is not stored on disk. Processes outside of containers are shown as a sum for each card. Containers over
-    their quota are listed with the time since when they are over it.
+    the usage is not stored on disk. Processes outside of containers are shown as a sum for each card. For containers
+    over their quota, the list shows since when they have exceeded it.
     """
     show_answer(partial(_query, control_socket, history=history), output, _renderer, watch=watch, interval_s=interval_s)
 
