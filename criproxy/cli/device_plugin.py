@@ -17,7 +17,7 @@ _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers"
 _ALONE = {
     "kubelet-socket": "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
     "Overrides {}, as in NVIDIA's plugin.",
-    "cdi-feature-flags": "Accepted, like {}, but without effect, because criproxy writes no CDI specification.",
+    "cdi-feature-flags": "Accepted without effect, as is {}, because no CDI specification is written.",
 }
 """The flags that NVIDIA's file does not contain."""
 

@@ -18,7 +18,7 @@ def host_options(function: F) -> F:
         type=PathOption(folder=True),
         default="/",
         show_default=True,
-        help="The node's root directory, if the command runs in a container that manages its host; it then runs programs "
-        "through nsenter.",
+        help="The node's root directory, if the command runs in a container that manages its host; it then runs "
+        "programs through nsenter.",
     )
     return dry_run(host_root(function))
