@@ -29,6 +29,7 @@ Pointer = Any
 """What ctypes passes: pointers, handles and buffers."""
 OK = int(pynvml.NVML_SUCCESS)
 NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
+INVALID = int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 NOT_SUPPORTED = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
 INSUFFICIENT_SIZE = int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 LOST = int(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -79,9 +80,9 @@ class Driver:
     lost: tuple[int, ...] = ()
     """The indexes of GPUs that have fallen off the bus."""
     used: tuple[Used, ...] = ()
-    """Who uses them; read anew whenever the processes of the first GPU are asked for."""
+    """Who uses them; all is read anew whenever the processes or the MIG mode of the first GPU are asked for."""
     unsupported: tuple[str, ...] = ()
-    """Functions that the driver does not have."""
+    """Functions that the driver does not have: lists of processes, or memory."""
     events: str = ""
     """A FIFO with a line for each event: ``{"gpu": 0, "type": 8, "data": 79, "gi": 1, "ci": 0}``."""
 
@@ -157,6 +158,10 @@ class Library:
         return _set(mode, int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU) if self._gpu(handle).is_vgpu else 0)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Pointer, info: Pointer) -> int:
+        if "memory" in self._driver.unsupported:
+            return NOT_SUPPORTED
+        if self._is_gone(handle):
+            return INVALID
         device = self._device(handle) or self._gpu(handle)
         info._obj.total = device.memory_mib << 20
         info._obj.used = sum(max(each.memory_mib, 0) for each in self._used(handle)) << 20
@@ -197,6 +202,8 @@ class Library:
         return _set(minor, self._gpu(handle).compute_capability[1])
 
     def nvmlDeviceGetMigMode(self, handle: Pointer, current: Pointer, pending: Pointer) -> int:
+        if _number(handle) == _A_GPU and (driver := self._read()).gpus:
+            self._driver = driver
         gpu = self._gpu(handle)
         if not gpu.mig_capable:
             return NOT_SUPPORTED
@@ -279,6 +286,8 @@ class Library:
             return NOT_SUPPORTED
         if _number(handle) // _A_GPU - 1 in self._driver.lost:
             return LOST
+        if self._is_gone(handle):
+            return INVALID
         found = [each for each in self._used(handle) if name in each.lists]
         if processes is None:
             return _set(count, len(found)) or (INSUFFICIENT_SIZE if found else OK)
@@ -293,6 +302,10 @@ class Library:
     def _device(self, handle: Pointer) -> MigDevice | None:
         number = _number(handle) % _A_GPU
         return next((each for each in self._gpu(handle).mig if each.index == number - 1), None) if number else None
+
+    def _is_gone(self, handle: Pointer) -> bool:
+        """Whether it is the handle of a MIG device that was removed since."""
+        return bool(_number(handle) % _A_GPU) and self._device(handle) is None
 
     def _mig(self, handle: Pointer) -> MigDevice:
         device = self._device(handle)

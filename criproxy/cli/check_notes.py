@@ -36,6 +36,10 @@ def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
             "with the name of an earlier one, as in a StatefulSet. Containers of such a pod that request cards without "
             f"CDI names or device nodes in their creates, {then} (onNoEvidence: {options.on_no_evidence})"
         )
+    if options is not None and (plan := options.plan()) is not None:
+        from criproxy.devices.mig_mistakes import mig_notes
+
+        yield from mig_notes(plan.profiles)
 
 
 def http_notes(host_root: Path) -> Iterator[str]:

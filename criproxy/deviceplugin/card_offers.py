@@ -14,12 +14,15 @@ from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised, PluginPlan, SharedCards
 from criproxy.devices.plugin_mistakes import MAX_ID
 from criproxy.devices.sharing import SelectionError, in_order, share
+from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import Platform
 from criproxy.nvidia.options import PluginConfig, SharedResource, Sharing
 from criproxy.nvidia.resources import ResourceError, empty_parents
 from criproxy.nvidia.resources import offers as nvidia_offers
 
 E = TypeVar("E", bound=SharedCards | SharedResource)
+NO_MIG_DEVICE = "MIG is on, but it has no MIG device"
+NO_MIG_DEVICES_KNOWN = "only NVML knows the MIG devices, and it does not work"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +80,17 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: WarningLi
         parts = {"mps": left} if config.sharing.mps is not None else {"time_slicing": left}
         config = replace(config, sharing=replace(config.sharing, **parts))
     found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
-    for gpu in empty_parents(inventory.gpus, config):
-        warnings.add(f"{gpu.uuid} is not offered: MIG is on, but it has no MIG device")
+    for gpu in empty_parents(inventory.gpus):
+        if text := _about_empty(gpu, config):
+            warnings.add(text)
     return found
+
+
+def _about_empty(gpu: Gpu, config: PluginConfig) -> str:
+    """Return a warning about a GPU with MIG that has no MIG device; empty if it is offered whole and may have some."""
+    if config.flags.mig_strategy != "none":
+        return f"{gpu.uuid} is not offered: {NO_MIG_DEVICE if gpu.is_described else NO_MIG_DEVICES_KNOWN}"
+    return f"{gpu.uuid} is offered whole, but programs cannot use it: {NO_MIG_DEVICE}" if gpu.is_described else ""
 
 
 def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.nvml_events import Registered
@@ -35,6 +35,8 @@ class EventsWatch:
     on_event: Callable[[Event], None]
     log: Log
     silence_timeout_s: float = SILENCE_TIMEOUT_S
+    on_mig: Callable[[Mapping[str, bool]], None] = lambda _: None
+    """Called with which GPUs have MIG, by UUID: of those that support it."""
     problem: str = ""
     """Why no events are received at the moment."""
     _gpus: tuple[str, ...] = ()
@@ -104,6 +106,8 @@ class EventsWatch:
                 self.on_registered(from_plain(Registered, gpus))
             case {"event": event}:
                 self.on_event(from_plain(Event, event))
+            case {"mig": dict(modes)}:
+                self.on_mig(modes)
             case {"problem": str(problem)}:
                 return problem
         return ""

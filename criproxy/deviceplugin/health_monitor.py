@@ -37,17 +37,25 @@ class HealthMonitor:
         events: The program that reports NVML events.
         xids: Selects the errors that count.
         offers: Returns what is offered of NVIDIA's cards at this moment.
+        rescan: Looks at the cards again.
         log: Gets one line for each unknown card that a health command names.
     """
 
     def __init__(
-        self, health: CardsHealth, events: tuple[str, ...], xids: XidFilter, offers: Callable[[], Offers], log: Log
+        self,
+        health: CardsHealth,
+        events: tuple[str, ...],
+        xids: XidFilter,
+        offers: Callable[[], Offers],
+        rescan: Callable[[], None],
+        log: Log,
     ) -> None:
         self.health = health
         self.commands = HealthCommands(self._on_verdict, log)
-        self.events = EventsWatch(events, self._on_registered, self._on_event, log)
+        self.events = EventsWatch(events, self._on_registered, self._on_event, log, on_mig=self._on_mig)
         self._xids = xids
         self._offers = offers
+        self._rescan = rescan
         self._log = log
         self._inventory = Inventory()
         self._logged_names: set[str] = set()
@@ -88,6 +96,11 @@ class HealthMonitor:
         cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
         change = happened("events", "NVML failed to report events") if event.kind == "failed" else xid_event(event.xid)
         self.health.apply({(NVIDIA.name, card): change for card in cards})
+
+    def _on_mig(self, modes: Mapping[str, bool]) -> None:
+        """Look at the cards again if the inventory is wrong about which GPUs have MIG: no file shows it."""
+        if any(modes.get(gpu.uuid, gpu.mig_enabled) != gpu.mig_enabled for gpu in self._inventory.gpus):
+            self._rescan()
 
     def _nvidia(self) -> list[Offered]:
         """Return everything that is offered, and all cards: a card that is not offered at the moment can fail, too."""

@@ -3,16 +3,18 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from criproxy.deviceplugin.card_offers import WarningList
+from criproxy.deviceplugin.card_offers import NO_MIG_DEVICES_KNOWN, WarningList
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.card_division import choose
+from criproxy.devices.card_division import choose, matching
+from criproxy.devices.cards import ids_text
 from criproxy.devices.instances import Instance, assign
+from criproxy.devices.mig_names import is_whole_instance
 from criproxy.devices.offers import Offers
 from criproxy.devices.vgpu_profiles import CardSize, Profile
 from criproxy.nvidia.gpus import Gpu, MigDevice
-from criproxy.nvidia.mig import compute_slices, is_whole_instance
+from criproxy.nvidia.mig import compute_slices
 from criproxy.nvidia.options import PluginConfig
 from criproxy.nvidia.resources import counted_gpus, mig_part
 
@@ -52,17 +54,15 @@ def mig_vgpus(
     gpus = [gpu for gpu in counted_gpus(inventory.gpus) if gpu.mig_enabled]
     sizes = [size_of(gpu) for gpu in gpus]
     cards = sizes if pins is None else pins.sizes(_PINNED, sizes)
-    chosen = {card.id for each in profiles for card in choose(cards, each.select)}
+    chosen = {card.id for each in profiles for card in choose(cards, each.select)} & {gpu.uuid for gpu in gpus}
     devices = {device.uuid: (gpu, device) for gpu in gpus for device in gpu.mig}
+    instances = [_instance(gpu, device) for gpu, device in devices.values()]
     found = assign(
         cards,
-        [
-            _instance(card, device, gpu.mig_slices)
-            for card, gpu in zip(sizes, gpus, strict=True)
-            for device in _whole(gpu)
-        ],
+        [each for each in instances if is_whole_instance(each.profile)],
         profiles,
         [size_of(gpu) for gpu in counted_gpus(inventory.gpus) if not gpu.mig_enabled],
+        [each for each in instances if not is_whole_instance(each.profile)],
     )
     offers = {
         each.resource: {
@@ -75,7 +75,7 @@ def mig_vgpus(
     return Parts(
         offers={resource: parts for resource, parts in offers.items() if parts},
         remaining=replace(inventory, gpus=tuple(_remaining(inventory.gpus, found.taken, hidden))),
-        problems=() if _is_unknown(inventory, chosen, warnings) else found.problems,
+        problems=() if _is_unknown(inventory, _matching(gpus, profiles), warnings) else found.problems,
     )
 
 
@@ -84,15 +84,11 @@ def size_of(gpu: Gpu) -> CardSize:
     return CardSize(id=gpu.uuid, index=gpu.index, model=gpu.name, memory_mib=gpu.memory_mib)
 
 
-def _whole(gpu: Gpu) -> Iterator[MigDevice]:
-    """Yield the MIG devices that share their memory with no other one."""
-    return (device for device in gpu.mig if is_whole_instance(device.profile))
-
-
-def _instance(card: CardSize, device: MigDevice, slices: int) -> Instance:
+def _instance(gpu: Gpu, device: MigDevice) -> Instance:
+    slices = gpu.mig_slices
     return Instance(
         id=device.uuid,
-        card=card,
+        card=size_of(gpu),
         profile=device.profile,
         memory_mib=device.memory_mib,
         cores_percent=min(compute_slices(device.profile) * 100 // slices, 100) if slices else 0,
@@ -106,11 +102,22 @@ def _remaining(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[s
             yield replace(gpu, mig=mig)
 
 
-def _is_unknown(inventory: Inventory, chosen: Collection[str], warnings: WarningList) -> bool:
-    """Whether the MIG devices are unknown, so that nothing can be wrong with them."""
-    is_queried = inventory.nvml_queried or not chosen
+def _matching(gpus: Sequence[Gpu], profiles: Sequence[Profile]) -> list[Gpu]:
+    """Return the GPUs that any of the profiles may select."""
+    found = {card.id for each in profiles for card in matching([size_of(gpu) for gpu in gpus], each.select)}
+    return [gpu for gpu in gpus if gpu.uuid in found]
+
+
+def _is_unknown(inventory: Inventory, gpus: Sequence[Gpu], warnings: WarningList) -> bool:
+    """Whether the MIG devices of *gpus* are unknown, so that nothing can be wrong with them."""
     if inventory.pending:
         warnings.add(_PENDING)
-    elif not is_queried:
+    elif not gpus:
+        return False
+    elif not inventory.nvml_queried:
         warnings.add(_UNKNOWN)
-    return inventory.pending or not is_queried
+    elif unknown := [gpu.uuid for gpu in gpus if not gpu.is_described]:
+        warnings.add(f"vGPUs of {ids_text(unknown)} are not offered: {NO_MIG_DEVICES_KNOWN}")
+    else:
+        return False
+    return True

@@ -1,12 +1,13 @@
 """Prints the events that NVML reports for GPUs; a separate program, so that it can be killed when its driver hangs.
 
 Each line is JSON with one key: first ``registered``, then ``event`` for each event, and ``alive`` while there is none.
+In addition, ``mig`` is which GPUs have MIG: at first, and when it changes, which no file shows and no event reports.
 The program exits when its reader does, and when NVML fails.
 """
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -46,7 +47,12 @@ def watch(nvml: ModuleType, emit: Emit, wait_ms: int = WAIT_MS) -> None:
     nvml.nvmlInit()
     events = nvml.nvmlEventSetCreate()
     emit("registered", _register(nvml, events))
+    modes = dict[str, bool]()
     while True:
+        now = {**modes, **dict(_mig_modes(nvml))}
+        if now != modes:
+            emit("mig", now)
+            modes = now
         try:
             data = nvml.nvmlEventSetWait_v2(events, wait_ms)
         except nvml.NVMLError as error:
@@ -75,6 +81,17 @@ def _register(nvml: ModuleType, events: Any) -> Registered:  # noqa: ANN401
             continue
         gpus.append(uuid)
     return Registered(gpus=tuple(gpus), failed=failed)
+
+
+def _mig_modes(nvml: ModuleType) -> Iterator[tuple[str, bool]]:
+    """Yield the UUID of each GPU that supports MIG, and whether it has it; without GPUs that fail at the moment."""
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            mode = nvml.nvmlDeviceGetMigMode(handle)[0]
+            yield text_of(nvml.nvmlDeviceGetUUID(handle)), mode == nvml.NVML_DEVICE_MIG_ENABLE
+        except nvml.NVMLError:
+            continue
 
 
 def _event(nvml: ModuleType, data: Any) -> Event:  # noqa: ANN401

@@ -132,8 +132,24 @@ class _Builder:
         """Return, by resource, its builder and what is offered: whole cards, and the vGPUs of cards that are cut."""
         parts, left = vgpus_of(self.advertised, self.config, self.inventory, warnings, pins)
         whole = replace(self, inventory=left)
-        found = {name: (whole, offered) for name, offered in whole.cards(warnings, pins).items()}
+        found = {name: (whole, offered) for name, offered in whole.rest(parts, warnings, pins).items()}
         return {**found, **{name: (self, offered) for name, offered in parts.items()}}
+
+    def rest(self, parts: Offers, warnings: WarningList, pins: Pins | None) -> Offers:
+        """Return what the cards are offered as in addition to the vGPUs *parts*.
+
+        A mistake about these cards does not take the vGPUs away.
+
+        Raises:
+            ResourceError, MpsError: Without *pins*, or without vGPUs: the cards and the files contradict each other.
+        """
+        try:
+            return self.cards(warnings, pins)
+        except (ResourceError, MpsError) as error:
+            if pins is None or not parts:
+                raise
+            warnings.add(f"{self.advertised.kind.name}: only vGPUs are offered: {error}")
+            return {}
 
     def cards(self, warnings: WarningList, pins: Pins | None) -> Offers:
         """Return what the cards are offered as."""

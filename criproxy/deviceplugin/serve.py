@@ -74,7 +74,7 @@ class DevicePlugin:
         self._health = CardsHealth(self._health_changed, self._on_health_change, log)
         self._reports = Reports(options.control_socket, self._published, log)
         self._health_monitor = HealthMonitor(
-            self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log
+            self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
         )
         self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
         self._methods = Methods(VgpuFiles(options.host_root).exists, self._reports.request, log)
@@ -252,6 +252,9 @@ class DevicePlugin:
         served = self._publisher.served
         return {name: cards for name, cards in served.offers.items() if served.classes[name] == NVIDIA.name}
 
+    def _look_again(self) -> None:
+        self._machine.wake()
+
     def _is_ours(self, resource: str) -> bool:
         return self._publisher.loaded.names(resource)
 
@@ -307,6 +310,7 @@ class DevicePlugin:
         log.info("asked to read the files again", signal="SIGHUP")
         if hasattr(self, "_reload"):
             self._reload.request()
+            self._machine.wake()
             self._plugins.retry()
 
     def _on_stop_signal(self, number: signal.Signals) -> None:

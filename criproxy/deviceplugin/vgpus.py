@@ -46,7 +46,9 @@ def vgpus_of(
         found = mig_vgpus(mig_profiles, config.nvidia, remaining, warnings, pins)
         parts, problems, remaining = {**found.offers}, [*found.problems], found.remaining
     if whole_profiles := [each for each in profiles if not each.is_mig]:
-        found = _cut(advertised, whole_profiles, remaining, warnings, pins)
+        with_mig = [size_of(gpu) for gpu in counted_gpus(inventory.gpus) if gpu.mig_enabled]
+        cards = _Cards(advertised, remaining, with_mig if advertised.is_nvidia else [])
+        found = _cut(cards, whole_profiles, warnings, pins)
         parts, problems, remaining = {**parts, **found.offers}, [*problems, *found.problems], found.remaining
     if problems and pins is None:
         raise ResourceError("; ".join(problems))
@@ -55,13 +57,24 @@ def vgpus_of(
     return parts, remaining
 
 
-def _cut(
-    advertised: Advertised, profiles: Sequence[Profile], inventory: Inventory, warnings: WarningList, pins: Pins | None
-) -> Parts:
+@dataclass(frozen=True, slots=True)
+class _Cards:
+    """The cards of a class."""
+
+    advertised: Advertised
+    inventory: Inventory
+    """Those that may be cut."""
+    with_mig: Sequence[CardSize]
+    """Those that have MIG, and therefore cannot be cut."""
+
+
+def _cut(stock: _Cards, profiles: Sequence[Profile], warnings: WarningList, pins: Pins | None) -> Parts:
     """Cut whole cards into the vGPUs of *profiles*."""
+    advertised, inventory = stock.advertised, stock.inventory
     cards = _nvidia_cards(inventory) if advertised.is_nvidia else _class_cards(advertised, inventory)
     sizes = [card.size for card in cards]
-    found = cut(sizes if pins is None else pins.sizes(advertised.kind.name, sizes), profiles)
+    known = sizes if pins is None else pins.sizes(advertised.kind.name, sizes)
+    found = cut(known, profiles, stock.with_mig)
     problems = found.problems
     if advertised.is_nvidia and not inventory.nvml_queried:
         problems = tuple(each for each in problems if each not in found.undecided)

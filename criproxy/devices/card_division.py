@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from criproxy.devices.cards import ids_text
 from criproxy.devices.vgpu_profiles import CardChoice, CardSize, Cut, Profile, Vgpu, vgpu_id
+from criproxy.model.amounts import counted
 
-ALL_CORES_PERCENT = ALL_MEMORY_PERCENT = 100
+ALL_CORES_PERCENT = ALL_MEMORY_PERCENT = ALL_CARDS_PERCENT = 100
 
 
 class _Contradiction(ValueError):
@@ -42,11 +44,21 @@ class _Parts:
         return f"{self.count} x {self.profile.name} ({' and '.join(one)})"
 
 
-def cut(cards: Sequence[CardSize], profiles: Sequence[Profile]) -> Cut:
-    """Divide the *cards* of one class by its *profiles*; the result contains the problems, none is raised."""
-    chosen = {profile.name: [card.id for card in choose(cards, profile.select)] for profile in profiles}
+def cut(cards: Sequence[CardSize], profiles: Sequence[Profile], apart: Sequence[CardSize] = ()) -> Cut:
+    """Divide the *cards* of one class by its *profiles*; the result contains the problems, none is raised.
+
+    Args:
+        cards: the cards, including those that existed before.
+        profiles: the profiles of the class, without those of MIG devices.
+        apart: the cards that cannot be divided because they have MIG; they may also be in *cards*.
+    """
+    ids = {card.id for card in apart}
+    chosen = {
+        profile.name: [card.id for card in choose(cards, profile.select) if card.id not in ids] for profile in profiles
+    }
     vgpus: dict[str, list[Vgpu]] = {profile.name: [] for profile in profiles}
-    problems = [_nothing(profile) for profile in profiles if cards and not chosen[profile.name]]
+    empty = [profile for profile in profiles if (cards or apart) and not chosen[profile.name]]
+    problems = [_nothing(profile, cards, apart) for profile in empty]
     whole: list[str] = []
     undecided: list[str] = []
     for card in cards:
@@ -72,14 +84,31 @@ def cut(cards: Sequence[CardSize], profiles: Sequence[Profile]) -> Cut:
 
 def choose(cards: Sequence[CardSize], choice: CardChoice) -> Sequence[CardSize]:
     """Return those of *cards* that *choice* selects, in order."""
-    found = [
+    found = matching(cards, choice)
+    return found[: _of_share(len(found), choice)]
+
+
+def matching(cards: Sequence[CardSize], choice: CardChoice) -> Sequence[CardSize]:
+    """Return those of *cards* that meet the conditions of *choice*, whatever its share, in order."""
+    return [
         card
         for card in cards
         if (not choice.models or any(fnmatchcase(_word(card.model), _word(pattern)) for pattern in choice.models))
         and (not choice.indexes or card.index in choice.indexes)
         and (not choice.ids or card.id in choice.ids)
     ]
-    return found[: len(found) * choice.share_percent // 100]
+
+
+def lacking_share(cards: Sequence[CardSize], choice: CardChoice) -> str:
+    """Return why the share of *choice* is none of the *cards* that meet its conditions; empty if it is at least one."""
+    count = len(matching(cards, choice))
+    if not count or _of_share(count, choice):
+        return ""
+    return f"share: {choice.share_percent}% of {counted(count, 'card')} is less than one card"
+
+
+def _of_share(count: int, choice: CardChoice) -> int:
+    return count * choice.share_percent // ALL_CARDS_PERCENT
 
 
 def _word(model: str) -> str:
@@ -87,8 +116,15 @@ def _word(model: str) -> str:
     return model.replace(" ", "-")
 
 
-def _nothing(profile: Profile) -> str:
-    return f"profile {profile.name}: select matches no card of class {profile.kind}"
+def _nothing(profile: Profile, cards: Sequence[CardSize], apart: Sequence[CardSize]) -> str:
+    """Return why a profile divides no card."""
+    if text := lacking_share(cards, profile.select):
+        return f"profile {profile.name}: {text}"
+    text = f"profile {profile.name}: select matches no card of class {profile.kind}"
+    if found := matching(apart, profile.select):
+        ids = ids_text([card.id for card in found])
+        text += f" without MIG; with MIG: {ids}, whose MIG devices become vGPUs with enforce: [mig]"
+    return text
 
 
 def _parts_of(card: CardSize, profiles: Sequence[Profile]) -> list[_Parts]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from criproxy.devices.card_division import ALL_MEMORY_PERCENT, choose
+from criproxy.devices.card_division import ALL_MEMORY_PERCENT, choose, lacking_share, matching
 from criproxy.devices.cards import ids_text
 from criproxy.devices.vgpu_profiles import SEPARATOR, CardSize, Profile, Vgpu, vgpu_id
 
@@ -57,17 +57,23 @@ class Assigned:
 
 
 def assign(
-    cards: Sequence[CardSize], instances: Sequence[Instance], profiles: Sequence[Profile], others: Sequence[CardSize]
+    cards: Sequence[CardSize],
+    instances: Sequence[Instance],
+    profiles: Sequence[Profile],
+    others: Sequence[CardSize],
+    shared: Sequence[Instance] = (),
 ) -> Assigned:
     """Assign *instances* to *profiles*; the result contains the problems, none is raised.
 
     Args:
-        cards: the cards that are divided into parts.
+        cards: the cards that are divided into parts, including those that were so before.
         instances: the parts.
         profiles: the profiles of the class that use parts.
         others: the cards that are not divided, which have nothing for these profiles.
+        shared: parts that share their memory with other parts, and are therefore of no profile.
     """
-    chosen = {profile.name: {card.id for card in choose(cards, profile.select)} for profile in profiles}
+    whole = {card.id for card in others}
+    chosen = {profile.name: {card.id for card in choose(cards, profile.select)} - whole for profile in profiles}
     vgpus: dict[str, list[Vgpu]] = {profile.name: [] for profile in profiles}
     unclear, more = dict[str, str](), dict[str, list[str]]()
     for each in instances:
@@ -83,7 +89,10 @@ def assign(
                 more.setdefault(one.name, []).append(best.name)
     problems = [*dict.fromkeys(unclear.values())]  # parts of the same size have the same problem
     empty = [one for one in profiles if (cards or others) and not unclear and not vgpus[one.name]]
-    problems += [_nothing(one, _Found(chosen[one.name], instances, others, more.get(one.name, []))) for one in empty]
+    problems += [
+        _nothing(one, _Found(cards, chosen[one.name], instances, others, shared, more.get(one.name, [])))
+        for one in empty
+    ]
     return Assigned(
         vgpus={name: tuple(found) for name, found in vgpus.items()}, unclear=tuple(unclear), problems=tuple(problems)
     )
@@ -93,11 +102,18 @@ def satisfies(instance: Instance, profile: Profile) -> bool:
     """Whether a part satisfies a profile."""
     memory_mib, cores_percent = _need(instance.card, profile)
     named = not profile.select.mig or any(fnmatchcase(instance.profile, each) for each in profile.select.mig)
-    return named and instance.memory_mib >= memory_mib and instance.cores_percent >= cores_percent
+    if not named or _is_unknown(instance.card, profile):
+        return False
+    return instance.memory_mib >= memory_mib and instance.cores_percent >= cores_percent
 
 
 class _Unclear(ValueError):
     """It is unclear whether the part is a vGPU, or of which profile."""
+
+
+def _is_unknown(card: CardSize, profile: Profile) -> bool:
+    """Whether a profile requires a share of a memory whose size is unknown."""
+    return not card.memory_mib and bool(profile.memory_percent) and not profile.memory_mib
 
 
 def _need(card: CardSize, profile: Profile) -> Need:
@@ -143,9 +159,11 @@ def _asked(card: CardSize | None, profile: Profile) -> str:
 class _Found:
     """The cards and parts for a profile without vGPUs."""
 
+    cards: Sequence[CardSize]
     chosen: set[str]
     instances: Sequence[Instance]
     others: Sequence[CardSize]
+    shared: Sequence[Instance]
     more: Sequence[str]
     """For each part that would satisfy the profile, the more demanding profile that has it."""
 
@@ -156,16 +174,27 @@ def _nothing(profile: Profile, found: _Found) -> str:
 
 
 def _reasons(profile: Profile, found: _Found) -> Iterator[str]:
-    own = Counter(each.size for each in found.instances if each.card.id in found.chosen)
+    own = [each for each in found.instances if each.card.id in found.chosen]
+    shared = Counter(each.profile for each in found.shared if each.card.id in found.chosen)
+    if text := lacking_share(found.cards, profile.select):
+        yield f"only cards with MIG count, and {text}"
     if found.more:
         owners = ", ".join(dict.fromkeys(found.more))
         yield f"{len(found.more)} that would serve it belong to profiles that ask for more: {owners}"
     elif own:
-        yield f"there are {', '.join(f'{count} x {size}' for size, count in own.items())}"
-    elif found.chosen:
+        yield f"there are {_counts(Counter(each.size for each in own))}"
+    elif found.chosen and not shared:
         yield f"the cards that it selects have none: {ids_text(sorted(found.chosen))}"
-    if without := [card.id for card in choose(found.others, profile.select)]:
+    if shared:
+        yield f"compute instances that are smaller than their GPU instance cannot be vGPUs: {_counts(shared)}"
+    if unknown := {each.card.id for each in own if _is_unknown(each.card, profile)}:
+        yield f"the memory of the whole card is unknown: {ids_text(sorted(unknown))}"
+    if without := [card.id for card in matching(found.others, profile.select)]:
         yield f"without MIG: {ids_text(without)}"
+
+
+def _counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {each}" for each, count in found.items())
 
 
 def _vgpu(instance: Instance, profile: Profile) -> Vgpu:

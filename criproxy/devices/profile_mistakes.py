@@ -8,8 +8,9 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.card_division import ALL_CORES_PERCENT
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.enforcement import PLACEHOLDERS, SWITCHES, is_among
+from criproxy.devices.mig_mistakes import mig_mistakes
 from criproxy.devices.plan import PluginPlan
-from criproxy.devices.vgpu_profiles import MIG, CardChoice, Profile
+from criproxy.devices.vgpu_profiles import CardChoice, Profile
 from criproxy.policy.options import Misfit
 
 Path = tuple[str | int, ...]
@@ -33,7 +34,7 @@ def profile_mistakes(plan: PluginPlan, classes: Mapping[str, DeviceClass]) -> It
             yield from _of_memory(path, profile)
         yield from _of_count(path, profile, plan.profiles[:number])
         yield from _of_enforcement(path, profile)
-        yield from _of_mig(path, profile)
+        yield from mig_mistakes(path, profile, plan.profiles[:number])
         yield from _of_env(path, profile, classes.get(profile.kind))
         yield from _of_sharing(path, profile, plan)
 
@@ -98,24 +99,6 @@ def _of_enforcement(path: Path, profile: Profile) -> Iterator[Misfit]:
         yield Misfit(place, f"{other} works only for NVIDIA's cards: use watch")
     elif "nvidia-memory-limit" in profile.enforce and not (profile.memory_mib or profile.memory_percent):
         yield Misfit(place, "nvidia-memory-limit limits nothing without memory: add memory, or leave it out")
-
-
-def _of_mig(path: Path, profile: Profile) -> Iterator[Misfit]:
-    """Check a profile of MIG devices: it has neither a count nor an alternative way of enforcement."""
-    if not profile.is_mig:
-        if profile.select.mig:
-            text = "only a profile with enforce: [mig] takes MIG devices: add it, or leave mig out"
-            yield Misfit((*path, "select", "mig"), text)
-        return
-    if other := next((each for each in profile.enforce if each not in (MIG, "watch")), None):
-        yield Misfit(
-            (*path, "enforce"), f"the hardware limits a MIG device, and not {other}: use mig, or mig and watch"
-        )
-    if profile.count is not None:
-        yield Misfit((*path, "count"), "each MIG device is one vGPU: leave count out")
-    if profile.when_missing == "next":
-        text = "without a MIG device there is no vGPU, and nothing else isolates as much: leave next out"
-        yield Misfit((*path, "ifMissing"), text)
 
 
 def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[Misfit]:

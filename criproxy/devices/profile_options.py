@@ -54,10 +54,11 @@ class SelectOptions(BaseModel):
     """Card IDs, as the kubelet knows them; for NVIDIA cards, these are UUIDs."""
     share: ShareOfCards = "100%"
     """What share of the cards that meet the other conditions is divided, starting with the first card; the number is
-    rounded down."""
+    rounded down. With enforce: [mig], only GPUs with MIG count, and all suitable MIG devices of this share of them are
+    used."""
     mig: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Names of MIG profiles, such as 1g.10gb; * and ? are wildcards. Only MIG devices with these profiles are used.
-    Allowed only with enforce: [mig]."""
+    Allowed only with enforce: [mig]. Compute instances that share a GPU instance (1c.3g.20gb) cannot be vGPUs."""
 
     def choice(self) -> CardChoice:
         """Convert to plain values."""
@@ -84,7 +85,8 @@ class ProfileOptions(BaseModel):
     cores: Percent | None = None
     """What share of the card's compute a container may use, in percent; by default compute is not limited."""
     count: Count = "auto"
-    """How many vGPUs each card has: a number, or as many as both quotas allow (auto)."""
+    """How many vGPUs each card has: a number, or as many as both quotas allow (auto). With enforce: [mig], only auto is
+    possible: each MIG device is one vGPU."""
     select: SelectOptions = SelectOptions()
     """Which cards are cut; by default all of the class."""
     enforce: tuple[Enforcement, ...] = Field(default=("watch",), min_length=1)

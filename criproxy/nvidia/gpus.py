@@ -60,3 +60,8 @@ class Gpu:
     """None if it is not attached to a fabric."""
     is_vgpu: bool = False
     """Whether this machine is a guest, and the GPU is a part of a GPU of the host."""
+
+    @property
+    def is_described(self) -> bool:
+        """Whether its MIG devices are known: without NVML, files only show that there are some."""
+        return self.mig_capable or not self.mig_enabled

@@ -64,11 +64,9 @@ def counted_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:
     return [gpu for gpu in gpus if gpu.name not in DISPLAYS]
 
 
-def empty_parents(gpus: Iterable[Gpu], config: PluginConfig) -> list[Gpu]:
-    """Return GPUs that are not offered, because MIG is on but has no instances: worth a warning."""
-    return [
-        gpu for gpu in counted_gpus(gpus) if config.flags.mig_strategy != "none" and gpu.mig_enabled and not gpu.mig
-    ]
+def empty_parents(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """Return GPUs with MIG that have no MIG device, or none that is known: worth a warning."""
+    return [gpu for gpu in counted_gpus(gpus) if gpu.mig_enabled and not gpu.mig]
 
 
 def matches(pattern: str, name: str) -> bool:

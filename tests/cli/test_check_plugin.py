@@ -206,6 +206,30 @@ def test_profiles_that_contradict_any_gpu_are_mistakes(host: Path, profiles: str
     assert (status, sentence in output) == (1, True), output
 
 
+def test_a_share_with_mig_is_explained(host: Path) -> None:
+    """It is easily taken for one of MIG devices; how many GPUs have MIG, only NVML knows."""
+    profile = "{name: g, class: nvidia, memory: 8Gi, enforce: [mig], select: {share: 50%}}"
+    gpus(host, 2)
+    Host(host.parent).mig(t4(1), part(0))
+
+    for options in ([], ["--no-machine"]):
+        status, output = check(host, PROFILES % profile, "", *options)
+        assert status == 0, output
+        assert "note: profile g: select.share: 50% is a share of the GPUs with MIG, rounded down: " in output
+        assert ("only the driver knows: the device plugin looks for them at startup" in output) is not bool(options)
+
+
+def test_cards_with_mig_are_not_divided_again(host: Path) -> None:
+    """A profile for which there is no other card would have no vGPU; which cards have MIG, is said."""
+    gpus(host, 1)
+    Host(host.parent).mig(t4(0), part(0))
+
+    status, output = check(host, PROFILES % "{name: g, class: nvidia, memory: 8Gi}", "")
+
+    assert status == 1
+    assert "select matches no card of class nvidia without MIG; with MIG: GPU-0, whose MIG devices become" in output
+
+
 def test_vgpus_of_cards_whose_memory_nobody_knows(host: Path) -> None:
     """For another class than NVIDIA's, a quota that depends on it is a mistake."""
     write(host / "dev/npu0", "")

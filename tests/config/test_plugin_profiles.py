@@ -29,6 +29,11 @@ def _profiles(tmp_path: Path, profiles: str) -> tuple[Profile, ...]:
     ("text", "profile"),
     [
         pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, count: auto, enforce: [mig], select: {share: 50%}}",
+            Profile(name="g", kind="nvidia", memory_mib=8192, enforce=("mig",), select=CardChoice(share_percent=50)),
+            id="all-mig-devices-of-half-of-the-cards",
+        ),
+        pytest.param(
             "{name: gpu-8g, class: nvidia, memory: 8192Mi, cores: 25}",
             Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25),
             id="both-quotas",
@@ -91,6 +96,11 @@ def test_a_profile_means_a_quota(tmp_path: Path, text: str, profile: Profile) ->
         pytest.param(
             "{name: g, class: nvidia, cores: 5}, {name: h, class: nvidia, cores: 5, enforce: [mig]}",
             id="of-mig-devices",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, cores: 5, enforce: [mig], select: {indexes: [0]}}, "
+            "{name: h, class: nvidia, cores: 5, enforce: [mig], select: {indexes: [1]}}",
+            id="of-mig-devices-of-different-cards",
         ),
     ],
 )
@@ -227,6 +237,47 @@ def test_vgpus_belong_to_their_class(tmp_path: Path) -> None:
         ),
         pytest.param(
             "{name: g, class: nvidia, enforce: [mig]}", "", "needs memory, cores, or both", id="mig-without-any-size"
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, enforce: [mig], select: {mig: [3g.20gb, 1c.3g.20gb]}}",
+            "",
+            "profiles[0].select.mig[1]: 1c.3g.20gb is a compute instance that shares the memory of its GPU instance, "
+            "so it cannot be a vGPU: name MIG devices that are whole GPU instances, such as 3g.20gb",
+            id="a-part-of-a-gpu-instance",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, enforce: [mig], select: {mig: ['*c.*']}}",
+            "",
+            "profiles[0].select.mig[0]: *c.* is a compute instance that shares",
+            id="parts-of-gpu-instances",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, enforce: [mig], select: {mig: [nvidia.com/mig-1g.10gb.me]}}",
+            "",
+            "profiles[0].select.mig[0]: must be a MIG profile such as 1g.10gb+me, or a pattern, not "
+            "'nvidia.com/mig-1g.10gb.me'; did you mean 1g.10gb+me?",
+            id="no-mig-profile",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 40Gi, enforce: [mig], select: {mig: [3g.71gb, 1g.18gb, '1g.*']}}",
+            "",
+            "profiles[0].select.mig[1]: a MIG device 1g.18gb has less than 18944 MiB, but memory asks for 40960 MiB: "
+            "leave it out, or ask for less memory",
+            id="more-memory-than-the-mig-profile-has",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, enforce: [mig], select: {ids: [MIG-a]}}",
+            "",
+            "profiles[0].select.ids[0]: MIG-a is a MIG device, but ids are those of GPUs: write the id of its GPU, and "
+            "its profile in select.mig",
+            id="the-id-of-a-mig-device",
+        ),
+        pytest.param(
+            "{name: g, class: nvidia, memory: 8Gi, enforce: [mig]}, "
+            "{name: h, class: nvidia, memory: 8192Mi, enforce: [mig, watch]}",
+            "",
+            "profiles[1]: asks for the same MIG devices as g, but each can have only one profile",
+            id="the-same-mig-devices",
         ),
         pytest.param(
             "{name: g, class: nvidia, cores: 5, enforce: [nvidia-memory-limit]}",

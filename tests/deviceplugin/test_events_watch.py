@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -13,6 +14,7 @@ from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.nvml_events import Registered, watch
 from criproxy.nvidia.xids import Event
 from criproxy.observe.backoff import Backoff
+from tests.deviceplugin.hosts import a100, t4
 from tests.deviceplugin.node import Log
 from tests.nvml import Driver
 from tests.nvml import Library as Nvml
@@ -135,3 +137,43 @@ def test_the_program_ends_where_nvml_fails(monkeypatch: pytest.MonkeyPatch) -> N
     watch(pynvml, lambda key, value: told.append((key, value)))
 
     assert told == [("registered", Registered()), ("event", Event(gpu=None, kind="failed"))]
+
+
+async def test_which_gpus_have_mig_is_told() -> None:
+    """At first, and when it changes."""
+    lines = ('{"registered": {}}', '{"mig": {"GPU-0": false}}', '{"mig": {"GPU-0": true}}')
+    watched, told = Watched(program(f"printf '%s\\n' {' '.join(map(repr, lines))}; sleep 1000")), list[object]()
+    seen = asyncio.Event()
+
+    def on_mig(modes: Mapping[str, bool]) -> None:
+        told.append(dict(modes))
+        if len(told) == len(lines) - 1:
+            seen.set()
+
+    watched.watch.on_mig = on_mig
+    async with watching(watched), asyncio.timeout(LIMIT_S):
+        await seen.wait()
+
+    assert told == [{"GPU-0": False}, {"GPU-0": True}]
+
+
+def test_the_program_tells_of_mig_that_is_switched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each change, also of a GPU that fails meanwhile; GPUs that do not know MIG are not named."""
+    on, off = replace(a100(0), mig_enabled=True), a100(0)
+    drivers = [Driver(gpus=(gpu, t4(1)), lost=lost) for gpu, lost in ((off, ()), (off, ()), (on, (0,)), (on, ()))]
+    library = Nvml(lambda: drivers[0])
+
+    def wait() -> int:
+        if len(drivers) == 1:
+            return int(pynvml.NVML_ERROR_UNKNOWN)
+        del drivers[0]
+        library._driver = drivers[0]
+        return int(pynvml.NVML_ERROR_TIMEOUT)
+
+    library.nvmlEventSetWait_v2 = lambda *_: wait()  # type: ignore[method-assign]
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    told: list[tuple[str, object]] = []
+    watch(pynvml, lambda key, value: told.append((key, value)))
+
+    assert [value for key, value in told if key == "mig"] == [{"GPU-0": False}, {"GPU-0": True}]

@@ -193,3 +193,110 @@ def test_devices_that_come_and_go() -> None:
     more = replace(second, index=0, mig=(part(1), part(2)))
     assert ids(build_resources(config, machine(more), pins=pins)) == {RESOURCE: ["MIG-2/small/0", "MIG-3/small/0"]}
     assert ids(build_resources(config, machine(replace(first, index=0)), pins=pins)) == {"nvidia.com/gpu": ["GPU-0"]}
+
+
+def test_mig_that_is_switched_off() -> None:
+    """The GPU is offered as one without MIG, as after a start, and the profile of MIG devices has none."""
+    pins, config = Pins(), of_nvidia(SMALL)
+    assert ids(build_resources(config, machine(divided(part(0))), pins=pins)) == {RESOURCE: ["MIG-1/small/0"]}
+
+    found = build_resources(config, machine(a100(0)), pins=pins)
+
+    assert ids(found) == {"nvidia.com/gpu": ["GPU-0"]}
+    assert found.warnings == ("profile small (4096 MiB) has no MIG device; without MIG: GPU-0",)
+
+
+def test_mig_that_is_switched_on() -> None:
+    """A GPU that was cut is not offered, and it is said why its profile has no vGPU; no start takes such a file."""
+    pins, config = Pins(), of_nvidia(GPU_8G, text=MIXED)
+    assert len(ids(build_resources(config, machine(a100(0)), pins=pins))[GPU_8G.resource]) == 4
+    why = (
+        "profile gpu-8g: select matches no card of class nvidia without MIG; with MIG: GPU-0, whose MIG devices become "
+        "vGPUs with enforce: [mig]"
+    )
+
+    for parts, left in (((), {}), ((part(0),), {"nvidia.com/mig-1g.5gb": ["MIG-1"]})):
+        found = build_resources(config, machine(divided(*parts)), pins=pins)
+        assert ids(found) == left
+        assert found.warnings[0] == why
+        with pytest.raises(ResourceError, match="without MIG; with MIG: GPU-0"):
+            build_resources(config, machine(divided(*parts)), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "offered", "warning"),
+    [
+        pytest.param("version: v1", ["GPU-0"], "GPU-0 is offered whole, but programs cannot use it: ", id="none"),
+        pytest.param(MIXED, [], "GPU-0 is not offered: ", id="mixed"),
+    ],
+)
+def test_mig_without_devices(text: str, offered: list[str], warning: str) -> None:
+    """A GPU with MIG on which nothing was made is offered as NVIDIA's plugin does, and the log says what it lacks."""
+    found = build_resources(of_nvidia(text=text), machine(divided()))
+
+    assert ids(found).get("nvidia.com/gpu", []) == offered
+    assert found.warnings == (f"{warning}MIG is on, but it has no MIG device",)
+
+
+def test_a_profile_whose_gpus_have_no_devices() -> None:
+    """It has no vGPU, and its GPU is not offered whole."""
+    found = build_resources(of_nvidia(SMALL), machine(divided()))
+
+    assert ids(found) == {}
+    assert found.warnings == ("profile small (4096 MiB) has no MIG device; the cards that it selects have none: GPU-0",)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "said"),
+    [
+        pytest.param(SINGLE, (part(1), part(2, "2g.10gb", 9856)), "more than one MIG device type", id="single"),
+        pytest.param(MIXED, (part(1, "1c.3g.20gb", 19968),), "'1c.3g.20gb' does not match", id="mixed"),
+    ],
+)
+def test_what_is_wrong_with_other_devices(text: str, rest: tuple[MigDevice, ...], said: str) -> None:
+    """Devices that NVIDIA's file does not allow are not offered, but vGPUs are; no start takes such a file."""
+    config, cards = of_nvidia(BIG, text=text), machine(divided(part(0, "3g.20gb", 19968), *rest))
+
+    found = build_resources(config, cards)
+
+    assert ids(found) == {BIG.resource: ["MIG-1/big/0"]}
+    (warning,) = found.warnings
+    assert warning.startswith("nvidia: only vGPUs are offered: ")
+    assert said in warning
+    with pytest.raises(ResourceError, match=said):
+        build_resources(config, cards, strict=True)
+
+
+def test_a_share_is_one_of_gpus_with_mig() -> None:
+    """All suitable MIG devices of these are vGPUs; GPUs without MIG do not count."""
+    half = replace(SMALL, select=CardChoice(share_percent=50))
+    gpus = t4(0), divided(part(0), part(1), index=1), divided(part(2), index=2), t4(3)
+
+    assert ids(build_resources(of_nvidia(half, text=MIXED), machine(*gpus))) == {
+        RESOURCE: ["MIG-1/small/0", "MIG-2/small/0"],
+        "nvidia.com/gpu": ["GPU-0", "GPU-3"],
+        "nvidia.com/mig-1g.5gb": ["MIG-3"],
+    }
+    with pytest.raises(ResourceError, match="only cards with MIG count, and share: 50% of 1 card is less than one"):
+        build_resources(of_nvidia(half), machine(*gpus[:2]), strict=True)
+
+
+@pytest.mark.parametrize("text", ["version: v1", MIXED])
+def test_nvml_that_does_not_work(text: str) -> None:
+    """Files show that there are MIG devices, but not which: nothing is wrong with the profile, and NVML is named."""
+    undescribed = replace(divided(), mig_capable=False, memory_mib=0, mig_slices=0)
+    found = build_resources(of_nvidia(SMALL, text=text), machine(undescribed), strict=True)
+
+    assert ids(found) == {}
+    assert found.warnings
+    assert all("only NVML knows the MIG devices, and it does not work" in each for each in found.warnings)
+
+
+def test_a_share_whose_gpus_only_nvml_knows() -> None:
+    """Where NVML is not asked, there may be more GPUs with MIG than files show."""
+    half = replace(SMALL, select=CardChoice(share_percent=50))
+    inventory = replace(machine(divided(), t4(1)), nvml_queried=False)
+
+    found = build_resources(of_nvidia(half), inventory, strict=True)
+
+    assert [text for text in found.warnings if "only the driver" in text]

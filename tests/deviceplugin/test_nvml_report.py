@@ -59,6 +59,17 @@ def test_a_gpu_that_is_lost_does_not_hide_others(tmp_path: Path) -> None:
     assert found.unread == {"0": "GPU is lost"}
 
 
+def test_a_gpu_whose_memory_nvml_does_not_tell(tmp_path: Path) -> None:
+    """It and its MIG devices are reported, as are the others: the name of a profile is made of the device's size."""
+    gpu = replace(a100(0), mig_enabled=True, mig=(part(0),))
+
+    found = report(tmp_path, Driver(gpus=(gpu, t4(1)), unsupported=("memory",)))
+
+    assert found.problem == ""
+    assert [(each.uuid, each.memory_mib) for each in found.gpus] == [("GPU-0", 0), ("GPU-1", 0)]
+    assert [each.profile for each in found.gpus[0].mig] == ["1g.5gb"]
+
+
 def test_nvml_that_does_not_start(tmp_path: Path) -> None:
     """The reason is NVML's, and the program ends well."""
     assert report(tmp_path, Driver(fails=9)) == NvmlReport(problem="NVML: Driver Not Loaded")

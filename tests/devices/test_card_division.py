@@ -121,6 +121,12 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
             "profile g: select matches no card of class nvidia",
             id="chooses-nothing",
         ),
+        pytest.param(
+            A,
+            [Profile(name="g", kind="nvidia", cores_percent=50, select=CardChoice(share_percent=50))],
+            "profile g: share: 50% of 1 card is less than one card",
+            id="half-of-a-card",
+        ),
     ],
 )
 def test_contradictions_are_said_with_the_arithmetic(card: CardSize, profiles: list[Profile], sentence: str) -> None:
@@ -175,3 +181,18 @@ def test_no_card_promises_more_than_it_has(profiles: list[Profile], sizes_mib: l
 def test_the_card_in_an_id(name: str, card: str) -> None:
     """Only the id of a vGPU or a replica is shortened to that of its card."""
     assert card_of(name) == card
+
+
+@pytest.mark.parametrize("cards", [pytest.param([], id="at-first"), pytest.param([A], id="since-then")])
+def test_cards_with_mig_are_not_cut(cards: list[CardSize]) -> None:
+    """A profile that selects no other ones has no vGPU, and it is said why; other cards are cut as before."""
+    found = cut(cards, [Profile(name="g", kind="nvidia", cores_percent=50)], [A])
+    assert found.vgpus == {"g": ()}
+    assert " ".join(found.problems) == (
+        "profile g: select matches no card of class nvidia without MIG; with MIG: GPU-a, whose MIG devices become "
+        "vGPUs with enforce: [mig]"
+    )
+
+    found = cut([*cards, B], [Profile(name="g", kind="nvidia", cores_percent=50)], [A])
+    assert [vgpu.card for vgpu in found.vgpus["g"]] == ["GPU-b", "GPU-b"]
+    assert found.problems == ()

@@ -160,6 +160,53 @@ def test_what_contradicts_each_other(instances: list[str], profiles: list[Profil
     assert assign([GPU], devices(*instances), profiles, [PLAIN]).problems == (sentence,)
 
 
+def test_why_a_share_selects_nothing() -> None:
+    """It is one of the cards with MIG, not of MIG devices, and of one card there is no half."""
+    half = Profile(name="half", kind="nvidia", memory_mib=8192, enforce=("mig",), select=CardChoice(share_percent=50))
+
+    (problem,) = assign([GPU], devices(*["1g.10gb"] * 7), [half], [PLAIN]).problems
+
+    assert problem == (
+        "profile half (8192 MiB) has no MIG device; only cards with MIG count, and share: 50% of 1 card is less than "
+        "one card; without MIG: GPU-b"
+    )
+
+
+def test_compute_instances_are_named() -> None:
+    """They seem to be what the profile asks for."""
+    small = [
+        Instance(id=f"MIG-{number}", card=GPU, profile="1c.3g.40gb", memory_mib=40320, cores_percent=14)
+        for number in range(3)
+    ]
+
+    (problem,) = assign([GPU], [], [SMALL], [], small).problems
+
+    assert problem == (
+        "profile small (8192 MiB) has no MIG device; compute instances that are smaller than their GPU instance cannot "
+        "be vGPUs: 3 x 1c.3g.40gb"
+    )
+
+
+def test_a_card_whose_mig_was_switched_off() -> None:
+    """It keeps its place among the cards, but has nothing to do with MIG any more."""
+    assert assign([GPU], [], [SMALL], [GPU]).problems == (
+        "profile small (8192 MiB) has no MIG device; without MIG: GPU-a",
+    )
+
+
+def test_a_share_of_unknown_memory() -> None:
+    """No device serves a profile of which it is unknown what it asks for."""
+    unknown = CardSize(id="GPU-c", index=2, model=GPU.model, memory_mib=0)
+    half = Profile(name="half", kind="nvidia", memory_percent=50, enforce=("mig",))
+
+    (problem,) = assign([unknown], [device(0, "1g.10gb", unknown)], [half], []).problems
+
+    assert problem == (
+        "profile half (50 % of the memory) has no MIG device; there are 1 x 1g.10gb (9856 MiB and 14 % of the cores); "
+        "the memory of the whole card is unknown: GPU-c"
+    )
+
+
 def test_a_device_of_two_profiles_is_nobodys() -> None:
     """It is no vGPU, and is not to be offered otherwise: its container would have more than a profile says."""
     same = Profile(name="same", kind="nvidia", memory_mib=8192, enforce=("mig",))

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.nvidia.mig import compute_slices, is_whole_instance, mixed_resource, profile_name
+from criproxy.devices.mig_names import is_whole_instance
+from criproxy.nvidia.mig import compute_slices, mixed_resource, profile_name
 from criproxy.nvidia.nodes import mig_minors, mig_paths
 from tests.nvidia.machines import MIG_MINORS, a100, minors
 
@@ -18,6 +19,8 @@ from tests.nvidia.machines import MIG_MINORS, a100, minors
         pytest.param(143771, 71424, (3, 3), "", "3g.71gb", id="a-half-is-rounded-up"),
         pytest.param(183359, 22800, (1, 1), "", "1g.23gb", id="a-half-is-rounded-up-also-after-an-even-number"),
         pytest.param(81559, 80896, (7, 7), "", "7g.80gb", id="memory-of-a-gpu-is-rounded-up"),
+        pytest.param(0, 9856, (1, 1), "", "1g.10gb", id="memory-of-a-gpu-is-unknown"),
+        pytest.param(0, 0, (1, 1), "", "1g.0gb", id="all-memory-is-unknown"),
     ],
 )
 def test_names(device_mib: int, mig_mib: int, slices: tuple[int, int], attribute: str, expected: str) -> None:

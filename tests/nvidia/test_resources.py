@@ -175,11 +175,10 @@ def test_windows_and_tegra() -> None:
 
 
 def test_empty_parents() -> None:
-    """GPUs that are offered in no way are named, except where the strategy offers the parents."""
+    """GPUs with MIG in which a program finds nothing to use are named."""
     gpus = [a100(0, "1g.5gb"), a100(1), t4(2)]
 
-    assert empty_parents(gpus, config(strategy="mixed")) == [gpus[1]]
-    assert empty_parents(gpus, config()) == []
+    assert empty_parents(gpus) == [gpus[1]]
 
 
 @pytest.mark.parametrize(
