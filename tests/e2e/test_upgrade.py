@@ -1,26 +1,22 @@
-"""Version N → N + 1 → N under calls that never cease, with systemd's socket and real containers."""
+"""Version N → N + 1 → N under calls that never cease, with systemd's socket and real containers.
 
-import asyncio
-import compileall
-import itertools
+N + 1 has a newer schema number, the worst case: N cannot read its database. `tests.test_skew` has both cases on the
+embedded runtime, where it also looks at a release, kept CPUs, incidents and the history.
+"""
+
 import json
-import re
-import shutil
 import signal
 import socket
 import sqlite3
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from criproxy import __version__
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import pid_in
 from criproxy.discovery.container_cgroup import find_group
 from criproxy.discovery.machine import discover
@@ -29,12 +25,8 @@ from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import format_cpuset
 from criproxy.store.schema import VERSION
 from tests.daemons import Serve
+from tests.upgrading import LONGEST_FAILURE_S, NEXT_VERSION, PACKAGE, Load, next_version
 
-PACKAGE = Path(__file__).resolve().parents[2] / "criproxy"
-NEXT_VERSION = "99.0.0"
-LONGEST_FAILURE_S = 1.0
-PACE_S = 0.005
-"""Between two calls of a kind: a load, but one that leaves the two versions a machine to run on."""
 ROUNDS_EACH = 6
 """Calls of each kind that a version must have answered before the next one takes over."""
 MIB = 1 << 20
@@ -43,104 +35,6 @@ OWNED = frozenset([min(ALL - {min(ALL)})])
 
 OWNER = PodSpec("owner", (ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 * MIB),))
 SHARER = PodSpec("sharer", (ContainerSpec("main", IMAGE),))
-
-
-def next_version(directory: Path) -> Path:
-    """Copy the package as version N + 1: another number, and a store one migration ahead."""
-    copy = directory / "criproxy"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    init, schema = copy / "__init__.py", copy / "store" / "schema.py"
-    init.write_text(init.read_text().replace(__version__, NEXT_VERSION))
-    migration = '"CREATE TABLE planted (key TEXT PRIMARY KEY) WITHOUT ROWID;",'
-    text, count = re.subn(r"^\)$", f"    {migration}\n)", schema.read_text(), count=1, flags=re.MULTILINE)
-    assert count == 1, "the end of MIGRATIONS"
-    schema.write_text(text)
-    compileall.compile_dir(copy, quiet=1)  # as an installation does: the first start shall be as fast as all others
-    return directory
-
-
-@dataclass
-class Line:
-    """Calls of one kind, one after the other."""
-
-    name: str
-    call: Callable[[], Awaitable[object]]
-    answered: int = 0
-    failing_since_s: float | None = None
-    longest_failure_s: float = 0.0
-    longest_wait_s: float = 0.0
-    errors: list[str] = field(default_factory=list)
-
-    async def run(self, ended: asyncio.Event) -> None:
-        """Call until the end; note how long no call succeeded, from the first that failed."""
-        while not ended.is_set():
-            begin = time.monotonic()
-            try:
-                await self.call()
-            except RuntimeCallError as error:
-                self.errors.append(str(error))
-                self.failing_since_s = self.failing_since_s or begin
-            else:
-                self._note(begin, time.monotonic())
-            await asyncio.sleep(PACE_S)
-
-    def _note(self, begin_s: float, end_s: float) -> None:
-        self.answered += 1
-        self.longest_wait_s = max(self.longest_wait_s, end_s - begin_s)
-        if self.failing_since_s is not None:
-            self.longest_failure_s = max(self.longest_failure_s, end_s - self.failing_since_s)
-            self.failing_since_s = None
-
-
-class Load:
-    """What the kubelet asks all the time, and pods that come and go, through one address."""
-
-    def __init__(self, path: Path, containerd: PrivateContainerd) -> None:
-        self._client = RuntimeClient(f"unix://{path}", timeout_s=20)
-        self._kubelet = MiniKubelet(self._client, containerd.cgroups)
-        self._numbers: Iterator[int] = itertools.count()
-        self._ended = asyncio.Event()
-        self.lines = [
-            Line("Version", self._client.version),
-            Line("ListContainers", self._client.list_containers),
-            Line("create, start, remove", self._pod),
-        ]
-
-    def __str__(self) -> str:
-        return "".join(
-            f"{line.name}: {line.answered} answered, the slowest in {line.longest_wait_s:.2f} s, "
-            f"{len(line.errors)} failed, for {line.longest_failure_s:.2f} s at most\n"
-            for line in self.lines
-        )
-
-    async def _pod(self) -> None:
-        pod = PodSpec(f"guest-{next(self._numbers)}", SHARER.containers)
-        sandbox_id, _ = await self._kubelet.run_pod(pod)
-        await self._kubelet.remove_pod(sandbox_id)
-
-    async def run(self, *pods: PodSpec) -> dict[str, str]:
-        """Run pods that stay; returns name → id of its container."""
-        return {pod.name: (await self._kubelet.run_pod(pod))[1]["main"] for pod in pods}
-
-    async def more(self, count: int) -> None:
-        """Wait until each line has *count* more answers."""
-        wanted = {line.name: line.answered + count for line in self.lines}
-        async with asyncio.timeout(60):
-            while any(line.answered < wanted[line.name] for line in self.lines):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # each line is at its own pace
-
-    async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(line.run(self._ended)) for line in self.lines]
-        return self
-
-    async def end(self) -> None:
-        """Call no more."""
-        self._ended.set()
-        await asyncio.gather(*self._tasks)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.end()
-        await self._client.close()
 
 
 class Node:
@@ -203,11 +97,12 @@ async def node(tmp_path: Path, containerd: PrivateContainerd) -> AsyncIterator[N
 
 async def upgraded(node: Node, containerd: PrivateContainerd, tmp_path: Path) -> Load:
     """Upgrade and downgrade: what runs keeps its processes, groups and CPUs, and owners stay alone."""
-    newer = next_version(tmp_path / "newer")
+    newer = next_version(tmp_path / "newer", newer_number=True)
     this = PACKAGE.parent
     where: list[dict[str, tuple[int, str, str]]] = []
     versions: list[int] = []
-    async with Load(node.path, containerd) as load:
+    client = RuntimeClient(f"unix://{node.path}", timeout_s=20)
+    async with Load(client, MiniKubelet(client, containerd.cgroups), SHARER.containers) as load:
         for tree in (this, newer, this):
             async with node.serving(tree):
                 if not node.ids:
@@ -235,7 +130,7 @@ async def test_upgrade_and_downgrade_under_load(node: Node, containerd: PrivateC
     """What runs is not touched, and calls of each kind that fail are followed by one that succeeds."""
     load = await upgraded(node, containerd, tmp_path)
 
-    assert [line.name for line in load.lines if line.failing_since_s is not None] == []
+    assert load.failing() == []
 
 
 @pytest.mark.thorough  # for a quiet machine
