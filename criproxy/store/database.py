@@ -2,8 +2,8 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import count
 from os.path import samestat
 from pathlib import Path
@@ -55,8 +55,10 @@ class Database:
             try:
                 self._connection = self._open()
             except _UnusableError as error:
+                release = _release_in(self.path)
                 self.set_aside = self._rename_away(str(error))
                 self._connection = self._open()
+                self._go_on_with(release)
             self._file = self.path.stat()
             self._history = History(self._connection)
             self._writer = Writer(self._connection)
@@ -179,6 +181,11 @@ class Database:
         except (ValueError, TypeError) as error:
             raise _UnusableError(f"its table {table.name} cannot be read: {error}") from error
 
+    def _go_on_with(self, release: Mapping[str, str]) -> None:
+        """Write the words of a node that is released: nobody else knows that its containers are not to be placed."""
+        for word, value in release.items():
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, value))
+
     def _rename_away(self, reason: str) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         place = self.path.with_name(f"{NAME}.{stamp}")
@@ -237,6 +244,19 @@ def read_saved_s(connection: sqlite3.Connection) -> float | None:
 
 class _UnusableError(Exception):
     """A database that this program cannot work with; the text says why."""
+
+
+def _release_in(path: Path) -> Mapping[str, str]:
+    """The words of the released node in a database that is about to be set aside; empty if it has none, or is damaged.
+
+    The configuration belongs to it: another one than that of the release would end it.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=1)) as connection:
+            found = dict(connection.execute("SELECT key, value FROM meta WHERE key IN (?, ?)", WORDS))
+    except sqlite3.Error:
+        return {}
+    return found if found.get("released") and all(isinstance(each, str) for each in found.values()) else {}
 
 
 def _ended(before: Node, after: Node, gone: Sequence[str], touched: Sequence[str]) -> set[str]:

@@ -1,7 +1,7 @@
 """The last policy file that was in force, in a file beside the database: a start with a bad one goes on with it."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from criproxy.model.cpuset import parse_cpuset
@@ -35,7 +35,8 @@ def read_good(state_dir: Path) -> GoodFile | None:
             return None
         with (state_dir / NAME).open("rb") as stream:
             values = json.loads(stream.read(MAX_BYTES))
-        good = GoodFile(**{name: str(value) for name, value in values.items()})
+        known = {each.name for each in fields(GoodFile)}  # a newer criproxy may have written others, too
+        good = GoodFile(**{name: str(value) for name, value in values.items() if name in known})
         parse_cpuset(good.available)
     except (OSError, ValueError, TypeError, AttributeError):
         return None

@@ -1,4 +1,10 @@
-"""The tables, and how a database of an older version becomes one of this version. Migrations only go forward."""
+"""The tables, and how a database of an older version becomes one of this version. Migrations only go forward.
+
+Nor should there be any more of them: a criproxy sets aside a database with a newer number than its own, and asks the
+runtime instead. It keeps all places and a release, and loses the rest. What a newer criproxy adds is therefore in
+tables of its own (`BESIDE`), and the older one leaves them alone. docs/decisions/0042-downgrades.md has the rules; they
+bind whoever adds a table, a column, an index, a word of an enumeration or a key of a JSON value.
+"""
 
 import json
 import sqlite3
@@ -81,10 +87,11 @@ MIGRATIONS = (
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 
 VERSION = len(MIGRATIONS)
-BESIDE = "CREATE TABLE IF NOT EXISTS quota_incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID"
-"""A table that came without a newer version: a criproxy that does not know it opens the database and leaves it alone.
+BESIDE = ("CREATE TABLE IF NOT EXISTS quota_incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID",)
+"""Tables that came without a newer version: a criproxy that does not know one opens the database and leaves it alone.
 
-Such a criproxy takes every row of ``incidents`` for an unhealthy card, and would stop all containers that use it.
+Each statement is executed at every start. The first table is there because an older criproxy takes every row of
+``incidents`` for an unhealthy card, and would stop all containers that use it.
 """
 
 
@@ -97,7 +104,8 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the database up to `VERSION`, each step in a transaction of its own."""
     for version in range(version_of(connection), VERSION):
         connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;")
-    connection.execute(BESIDE)
+    for statement in BESIDE:
+        connection.execute(statement)
     _set_quotas_apart(connection)
 
 

@@ -7,7 +7,7 @@ import pytest
 from criproxy.store.last_good import NAME, read_good
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"text": 1, "odd": 2}', '{"available": "x"}', "\0"])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"available": "x"}', "\0"])
 def test_a_damaged_last_good_file_is_none(tmp_path: Path, text: str) -> None:
     """Whatever is there in its place, a start does not fail by it."""
     (tmp_path / NAME).write_text(text)

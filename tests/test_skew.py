@@ -1,0 +1,244 @@
+"""Version N → N + 1 → N on one state directory, as processes, under calls that never cease.
+
+Whether N + 1 has added something beside the tables of N, or has a newer schema number, every container keeps its place.
+`tests.e2e.test_upgrade` does this on containerd, and `tests.packaging.test_installed` with the packages under systemd.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy import __version__
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.emulator.kubelet import MiniKubelet, PodSpec
+from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from criproxy.model.cpuset import format_cpuset
+from criproxy.observe.asking import ask
+from criproxy.store.schema import VERSION
+from tests.control.world import owner, sharer
+from tests.daemons import LIMIT_S, Serve
+from tests.test_daemon import small_machine
+from tests.upgrading import LONGEST_FAILURE_S, NEXT_VERSION, PACKAGE, Load, next_version
+
+ROUNDS_EACH = 6
+"""Calls of each kind that a version must have answered before the next one takes over."""
+POLICY = """
+policy: static
+reservedCpus: '0'
+devices: {classes: [nvidia], podresources: {socket: ''}, checkpoint: ''}
+"""
+SICK = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.0, "reason": "XID 79", "action": "annotate"}
+Facts = dict[str, Any]
+
+
+class Node:
+    """The embedded runtime, systemd's socket, and the state directory that the versions share."""
+
+    def __init__(self, directory: Path, runtime: EmbeddedRuntime, passed: socket.socket) -> None:
+        self.directory = directory
+        self.runtime = runtime
+        self.ids: dict[str, str] = {}
+        """Pod → its container, of those that stay."""
+        self.client = RuntimeClient(f"unix://{directory}/kubelet.sock", timeout_s=20)
+        self.kubelet = MiniKubelet(self.client)
+        self._passed = passed
+        self._control = ""
+        (directory / "policy.yaml").write_text(POLICY)
+
+    @asynccontextmanager
+    async def serving(self, tree: Path) -> AsyncIterator[None]:
+        """Criproxy of the tree *tree*, until it is told to stop."""
+        options = (
+            "--config",
+            str(self.directory / "policy.yaml"),
+            "--host-root",
+            str(self.directory),
+            "--log-format",
+            "json",
+        )
+        async with Serve(
+            self.directory, *options, passed=self._passed, PYTHONPATH=str(tree), PYTHONSAFEPATH="1"
+        ) as serve:
+            self._control = str(serve.control)
+            yield
+            serve.signal(signal.SIGTERM)
+            assert await serve.exit_status() == 0
+
+    async def say(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+        """Ask the daemon."""
+        return await asyncio.to_thread(ask, self._control, command, arguments, LIMIT_S)
+
+    async def ends_with_kept_cpus(self, pod: PodSpec) -> None:
+        """Let an owner run and end; its CPUs are kept for its pod."""
+        _, ids = await self.kubelet.run_pod(pod)
+        self.runtime.exit_container(ids["main"])
+        async with asyncio.timeout(LIMIT_S):
+            while not (await self.say("status"))["kept"]:  # noqa: ASYNC110 (it tells nobody)
+                await asyncio.sleep(0.05)
+
+    async def facts(self) -> Facts:
+        """What must be the same under each version, of what does not come and go."""
+        status, devices = await self.say("status"), await self.say("devices")
+        told = (await self.say("explain", container="default/owner/main"))["events"]
+        keys = ("cpus", "exclusive_cpus", "reservation")
+        stay = [one for one in status["containers"] if one["id"] in self.ids.values()]
+        return {
+            "places": {one["pod"]: [one[key] for key in keys] for one in stay},
+            "cgroups": self.cgroups(),
+            "kept": [(each["pod"], each["cpus"]) for each in status["kept"]],
+            "incidents": [each["card"] for each in devices["incidents"]],
+            "history": [(each["kind"], each["time"]) for each in told[:3]],
+        }
+
+    async def notices(self, kind: str) -> list[str]:
+        """What status says of a release or a try."""
+        return [each["text"] for each in (await self.say("status"))["notices"] if each["kind"] == kind]
+
+    async def settled(self) -> None:
+        """Wait until every container is where it should be."""
+        async with asyncio.timeout(LIMIT_S):
+            while (found := await self.say("status", check=True))["problems"] or found["under_way"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    def cgroups(self) -> dict[str, str]:
+        """Pod → the CPUs in the cgroup of its container."""
+        found = {pod: self.runtime.cpuset(key) for pod, key in self.ids.items()}
+        return {pod: format_cpuset(cpuset.cpus) if cpuset else "does not run" for pod, cpuset in found.items()}
+
+    def served(self) -> list[str]:
+        """The versions that said that they serve, in order."""
+        lines = map(json.loads, (self.directory / "serve.log").read_text().splitlines())
+        return [line["version"] for line in lines if line["event"] == "serving"]
+
+    def on_disk(self, query: str) -> list[tuple[Any, ...]]:
+        """Rows of the database."""
+        with closing(sqlite3.connect(self.directory / "state/criproxy.db")) as connection:
+            return connection.execute(query).fetchall()
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    """A node on which criproxy does not run yet."""
+    small_machine(tmp_path)
+    with socket.socket(socket.AF_UNIX) as passed:
+        passed.bind(str(tmp_path / "kubelet.sock"))
+        passed.listen(128)
+        async with EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)) as runtime:
+            yield Node(tmp_path, runtime, passed)
+
+
+async def there_and_back(node: Node, *, newer_number: bool) -> tuple[Load, list[Facts]]:
+    """Run N, N + 1 and N in turn; what was true under each, and the load that they were under."""
+    newer, this = next_version(node.directory / "newer", newer_number=newer_number), PACKAGE.parent
+    found: list[Facts] = []
+    async with Load(node.client, node.kubelet, sharer("guest").containers) as load:
+        for tree in (this, newer, this):
+            async with node.serving(tree):
+                if not node.ids:
+                    node.ids = await load.run(owner("owner"), sharer("sharer"))
+                    await node.ends_with_kept_cpus(owner("keeper"))
+                    await node.say("device-incident", **SICK)
+                await load.more(ROUNDS_EACH)
+                found.append(await node.facts())
+                if len(found) == 3:
+                    node.ids |= await load.run(owner("late"))
+                    await load.end()
+    assert node.served() == [__version__, NEXT_VERSION, __version__]
+    assert load.failing() == []
+    return load, found
+
+
+async def test_what_is_beside_survives_an_older_version(node: Node) -> None:
+    """Nothing is different under any version: places, kept CPUs, incidents, history; and N leaves alone what is new."""
+    _, found = await there_and_back(node, newer_number=False)
+
+    assert found[0] == found[1] == found[2]
+    assert found[0]["cgroups"] == {"owner": "1", "sharer": "0,3"}
+    assert found[0]["incidents"] == ["GPU-a"]
+    assert [cpus for _, cpus in found[0]["kept"]] == ["2"]
+    assert node.cgroups()["owner"] == "1"
+    assert node.cgroups()["late"] == "3"
+    assert node.on_disk("PRAGMA user_version") == [(VERSION,)]
+    assert (node.ids["owner"], "by N + 1") in node.on_disk("SELECT * FROM planted")
+    assert node.on_disk("SELECT value FROM meta WHERE key = 'planted'") == [("by N + 1",)]
+    assert not list(node.directory.glob("state/criproxy.db.*Z"))
+
+
+async def test_a_newer_number_moves_nobody(node: Node) -> None:
+    """N sets the database aside, and finds all containers where they are; the rest of what it knew is lost."""
+    _, found = await there_and_back(node, newer_number=True)
+
+    assert found[0] == found[1]
+    assert found[2]["places"]["owner"] == found[0]["places"]["owner"]
+    assert found[2]["cgroups"] == {"owner": "1", "sharer": "0,2-3"}, "who shares has the CPU that was kept, too"
+    assert (found[2]["kept"], found[2]["incidents"]) == ([], [])
+    assert found[2]["history"] != found[0]["history"]
+    assert node.cgroups()["owner"] == "1"
+    assert node.cgroups()["late"] in ("2", "3"), "what the older version has rebuilt knows the owner"
+    assert len(list(node.directory.glob("state/criproxy.db.*Z"))) == 1
+
+
+@pytest.mark.parametrize("newer_number", [False, True], ids=["beside", "newer-number"])
+async def test_a_release_goes_on(node: Node, newer_number: bool) -> None:
+    """Whoever has released a node finds it so after an upgrade and after a downgrade."""
+    newer, this = next_version(node.directory / "newer", newer_number=newer_number), PACKAGE.parent
+    said: list[list[str]] = []
+    for tree in (this, newer, this):
+        async with node.serving(tree):
+            name = f"pod-{len(said)}"
+            node.ids[name] = (await node.kubelet.run_pod(owner(name)))[1]["main"]
+            if not said:
+                await node.say("release")
+            said.append(await node.notices("released"))
+    await node.client.close()
+
+    assert [len(each) for each in said] == [1, 1, 1]
+    assert said[0] == said[1] == said[2]
+    assert set(node.cgroups().values()) == {"0-3"}
+
+
+@pytest.mark.parametrize("newer_number", [False, True], ids=["beside", "newer-number"])
+async def test_a_try_goes_on(node: Node, newer_number: bool) -> None:
+    """The configuration that is tried stays in effect, and at its end all containers are where they were before it."""
+    newer, this = next_version(node.directory / "newer", newer_number=newer_number), PACKAGE.parent
+    tried = POLICY.replace("'0'", "'1'") + "apply: all\n"
+    before: dict[str, str] = {}
+    seen: list[tuple[int, dict[str, str]]] = []
+    for tree in (this, newer, this):
+        async with node.serving(tree):
+            if not seen:
+                node.ids["owner"] = (await node.kubelet.run_pod(owner("owner")))[1]["main"]
+                node.ids["sharer"] = (await node.kubelet.run_pod(sharer("sharer")))[1]["main"]
+                before = node.cgroups()
+                await node.say("reload-try", text=tried, source="/tried.yaml", time_s=3600)
+            await node.settled()
+            seen.append((len(await node.notices("try")), node.cgroups()))
+            if len(seen) == 3:
+                await node.say("reload")
+                await node.settled()
+                seen.append((len(await node.notices("try")), node.cgroups()))
+    await node.client.close()
+
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0][0] == 1
+    assert seen[0][1] != before
+    assert seen[3] == (0, before)
+
+
+@pytest.mark.thorough  # for a quiet machine
+@pytest.mark.parametrize("newer_number", [False, True], ids=["beside", "newer-number"])
+async def test_no_call_fails_for_longer_than_a_second(node: Node, newer_number: bool) -> None:
+    """Over an upgrade and a downgrade."""
+    load, _ = await there_and_back(node, newer_number=newer_number)
+
+    print(load)
+    for line in load.lines:
+        assert line.longest_failure_s <= LONGEST_FAILURE_S, line
