@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from criproxy import __version__
 from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import MiniKubelet
@@ -82,7 +83,7 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
 
         assert await say("device-plugin", running=True) == {}
         assert "free_milli" in await say("free-cpus")
-        assert await say("device-inventory", interval_s=20.0) == {"stale_after_s": 60.0}
+        assert await say("device-inventory", interval_s=20.0) == {"stale_after_s": 60.0, "version": __version__}
         lost = {
             "device_class": "nvidia",
             "card": "GPU-a",

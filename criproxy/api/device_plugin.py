@@ -9,16 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from criproxy import __version__
 from criproxy.api.quota_commands import QuotaCommands
+from criproxy.api.unknown_words import with_known_action
 from criproxy.control.controller import Controller
-from criproxy.devices.published import BadReport, read_report
+from criproxy.devices.published import BadReport, Published, read_report
 from criproxy.engine.free import free_milli
 from criproxy.errors import UsageError
 from criproxy.model.bounded import bounded
 from criproxy.model.incident import Action, Incident
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain
+from criproxy.model.version import difference
 from criproxy.observe.control_socket import Command
+from criproxy.observe.logger import Log
 from criproxy.policy.options import options_of
 from criproxy.views.incidents import users
 
@@ -97,7 +101,7 @@ class DevicePluginCommands:
             report = read_report(arguments)
         except BadReport as error:
             raise UsageError(str(error)) from error
-        self.controller.device_plugin.publish(report)
+        self._publish(report)
         healthy = {(card.device_class, card.id) for card in report.cards if card.healthy}
         incidents = self.controller.node.incidents.values()
         about = dict.fromkeys(
@@ -106,7 +110,17 @@ class DevicePluginCommands:
         for device_class, card in about:
             if (device_class, card) in healthy:
                 await self.controller.incidents.end(device_class, card)
-        return {"stale_after_s": report.stale_after_s}
+        return {"stale_after_s": report.stale_after_s, "version": __version__}
+
+    def _publish(self, report: Published) -> None:
+        """Replace the last report; log the version of another device plugin than that of the last one."""
+        plugin = self.controller.device_plugin
+        before = plugin.report.version if plugin.report else ""
+        plugin.publish(report)
+        if report.version != before and (compared := difference(__version__, report.version)):
+            event = "the device plugin and the daemon are of different versions"
+            keys = {"device_plugin": report.version, "own": __version__, "device_plugin_is": compared}
+            self.controller.context.log.warning(event, **keys)
 
     async def incident(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``device-incident``: whether the report is stored, and the containers that use the card.
@@ -115,7 +129,7 @@ class DevicePluginCommands:
             UsageError: an argument is invalid.
             CriproxyError: the report is not stored, and no action is taken; the client should repeat it.
         """
-        report = _read(arguments)
+        report = _read(arguments, self.controller.context.log)
         self.controller.device_plugin.note_command()
         if report.healthy:
             return {"stored": True, "ended": await self.controller.incidents.end(report.device_class, report.card)}
@@ -131,9 +145,10 @@ class DevicePluginCommands:
         return {"stored": True, "containers": users(self.controller.node, incident)}
 
 
-def _read(arguments: Mapping[str, Any]) -> CardReport:
+def _read(arguments: Mapping[str, Any], log: Log) -> CardReport:
     try:
-        report = from_plain(CardReport, bounded(arguments, MOST_CHARACTERS))
+        known = with_known_action(bounded(arguments, MOST_CHARACTERS), Action.NONE, log)
+        report = from_plain(CardReport, known)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not report.device_class or not report.card:

@@ -11,6 +11,7 @@ from enum import Enum
 from math import isfinite
 from typing import Any
 
+from criproxy.api.unknown_words import with_known_action
 from criproxy.control.controller import Controller
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import NOTHING, Holdings
@@ -22,6 +23,7 @@ from criproxy.model.node import Node
 from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.workload import Container
 from criproxy.observe.control_socket import Command
+from criproxy.observe.logger import Log
 from criproxy.usage.card_grants import grants, grants_of
 from criproxy.usage.values import Grant
 from criproxy.views.incidents import quotas_exceeded
@@ -99,7 +101,7 @@ class QuotaCommands:
             UsageError: an argument is invalid, or differs from the container's grant.
             CriproxyError: the report is not stored, and no action is taken; the client should repeat it.
         """
-        report = _read(arguments)
+        report = _read(arguments, self.controller.context.log)
         rules = await self._known()
         container = self.controller.node.containers.get(report.container_id)
         if not report.over:
@@ -187,9 +189,10 @@ def _incident(report: QuotaReport, container: Container, *, only_observed: bool)
     )
 
 
-def _read(arguments: Mapping[str, Any]) -> QuotaReport:
+def _read(arguments: Mapping[str, Any], log: Log) -> QuotaReport:
     try:
-        report = from_plain(QuotaReport, bounded(arguments, MOST_CHARACTERS))
+        known = with_known_action(bounded(arguments, MOST_CHARACTERS), Asked.OBSERVE, log)
+        report = from_plain(QuotaReport, known)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not report.container_id or not report.device_class or not report.card:

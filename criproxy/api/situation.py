@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from criproxy import __version__
 from criproxy.config.fit import Fit
 from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
@@ -16,7 +17,13 @@ from criproxy.model.workload import ContainerState
 from criproxy.policy.options import options_of
 from criproxy.usage.card_grants import grants
 from criproxy.usage.values import Grant
-from criproxy.views.device_plugin import notice_of_silence, notices_of_cards, notices_of_plugin, notices_of_usage
+from criproxy.views.device_plugin import (
+    notice_of_silence,
+    notices_of_cards,
+    notices_of_plugin,
+    notices_of_usage,
+    notices_of_version,
+)
 from criproxy.views.situation import Situation
 
 
@@ -115,6 +122,7 @@ class Situations:
             yield Notice("bypass", text)
         if plugin.runs and plugin.report:
             yield from notices_of_plugin(plugin.report)
+            yield from notices_of_version(plugin.report, __version__)
             silent = min(usage.silent_s, plugin.runs_s) > SHORTEST_STALE_S and not usage.is_current
             if rules:
                 yield from notices_of_usage(rules.watched, rules.without_usage, usage.unknown(), silent=silent)

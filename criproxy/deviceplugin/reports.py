@@ -15,7 +15,9 @@ from criproxy.deviceplugin.sockets import Identity, identity
 from criproxy.devices.offers import Offered
 from criproxy.devices.plan import OnUnhealthy
 from criproxy.devices.published import MOST_CARDS, MOST_RESOURCES, Advertised, Published, PublishedCard
+from criproxy.model.bounded import bounded_text
 from criproxy.model.plain import to_plain
+from criproxy.model.version import difference
 from criproxy.observe.asking import DaemonRefuses, NoDaemon, report
 from criproxy.observe.ending import in_full
 from criproxy.observe.log_once import LogOnce
@@ -29,6 +31,8 @@ SOON_S = 0.05
 """Changes within this time are reported together."""
 MOST_PENDING = 1024
 """Cards whose last change has not been reported yet."""
+MAX_VERSION = 50
+"""Characters of a version in the log."""
 
 
 @dataclass(slots=True, repr=False)
@@ -54,6 +58,10 @@ class Reports:
     _problems: LogOnce = field(init=False)
     _last_socket: Identity | None = None
     """The socket to which the last report went."""
+    _unknown: set[str] = field(default_factory=set)
+    """The commands that the daemon on that socket does not know, because it is older."""
+    _daemon_version: str = __version__
+    """The version in the last answer that had one."""
 
     def __post_init__(self) -> None:
         self._problems = LogOnce(self.log)
@@ -105,7 +113,9 @@ class Reports:
 
     async def _report_all(self) -> None:
         """Send all reports; those that the daemon does not accept now are sent again later."""
-        self._last_socket = await asyncio.to_thread(identity, Path(self.socket))
+        before, self._last_socket = self._last_socket, await asyncio.to_thread(identity, Path(self.socket))
+        if self._last_socket != before:
+            self._unknown.clear()
         for key, change in self._pending.snapshot():
             is_done = await self._report("device-incident", change)
             if is_done:
@@ -117,7 +127,7 @@ class Reports:
     async def _report(self, command: str, arguments: Mapping[str, Any]) -> bool:
         """Send one report; return whether it need not be sent again."""
         try:
-            await in_full(report(self.socket, command, arguments), None)  # none arrives after the goodbye
+            answer = await in_full(report(self.socket, command, arguments), None)  # none arrives after the goodbye
         except NoDaemon as error:
             if self.reachable or (self._pending and not self._problems.reason):
                 self._problems.warning("the daemon does not answer: reports about cards are pending", str(error))
@@ -125,11 +135,31 @@ class Reports:
             return False
         except DaemonRefuses as error:
             self.reachable = True
-            self._problems.warning("the daemon rejects a report about cards", str(error))
+            self._note_refusal(command, error)
             return error.wrong
         self.reachable = True
         self._problems.clear()
+        self._note_version(answer)
         return True
+
+    def _note_refusal(self, command: str, error: DaemonRefuses) -> None:
+        """Log why the daemon does not accept a report: an unknown command once, while other reports are accepted."""
+        if not error.unknown:
+            self._problems.warning("the daemon rejects a report about cards", str(error))
+        elif command not in self._unknown:
+            self._unknown.add(command)
+            event = "the daemon is too old for a report of the device plugin, which waits for a newer one"
+            self.log.warning(event, command=command, reason=str(error))
+
+    def _note_version(self, answer: object) -> None:
+        """Log that the daemon is of another version, once for each version."""
+        version = answer.get("version") if isinstance(answer, dict) else None
+        if not isinstance(version, str) or version == self._daemon_version:
+            return
+        self._daemon_version = version
+        if compared := difference(__version__, version):
+            event = "the daemon and the device plugin are of different versions"
+            self.log.warning(event, daemon=bounded_text(version, MAX_VERSION), own=__version__, daemon_is=compared)
 
 
 def published(

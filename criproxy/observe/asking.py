@@ -25,10 +25,12 @@ class NoDaemon(CriproxyError):
 class DaemonRefuses(CriproxyError):
     """The daemon answers with an error."""
 
-    def __init__(self, text: str, *, wrong: bool) -> None:
+    def __init__(self, text: str, *, wrong: bool, unknown: bool = False) -> None:
         super().__init__(text)
-        self.wrong = wrong
+        self.wrong = wrong and not unknown
         """Whether the request is invalid, so that it must not be repeated."""
+        self.unknown = unknown
+        """Whether the daemon does not know the command: it is older, and the next one may know it."""
 
 
 async def report(path: str, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
@@ -53,7 +55,8 @@ def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float)
         answer = json.loads(_answer(path, request, monotonic() + timeout_s))
         if "result" in answer:
             return answer["result"]
-        raise DaemonRefuses(str(answer["error"]), wrong=answer.get("exit_status") == WRONG_USE)
+        unknown = answer.get("unknown_command") is True
+        raise DaemonRefuses(str(answer["error"]), wrong=answer.get("exit_status") == WRONG_USE, unknown=unknown)
     except TimeoutError as error:
         raise NoDaemon(f"the daemon on {path} did not answer within {timeout_s:g} s") from error
     except OSError as error:

@@ -1,7 +1,8 @@
 """The control socket of the daemon: one JSON object per line, one answer per request.
 
 A request is ``{"command": NAME, "arguments": {…}}``. The answer is ``{"result": …}``, or
-``{"error": SENTENCE, "exit_status": 1 | 2}``. A connection may carry any number of them, one after the other.
+``{"error": SENTENCE, "exit_status": 1 | 2}``; a daemon that does not know the command adds ``"unknown_command": true``.
+A connection may carry any number of requests, one after the other.
 """
 
 import asyncio
@@ -29,6 +30,10 @@ Command = Callable[[Mapping[str, Any]], Awaitable[Any]]
 """Receives the arguments and returns a JSON value or `Encoded`; raises `CriproxyError` with a sentence."""
 
 log = structlog.get_logger("criproxy.control")
+
+
+class UnknownCommand(UsageError):
+    """This daemon does not know the command."""
 
 
 class ControlServer:
@@ -77,7 +82,8 @@ class ControlServer:
             command, arguments = self._parse(line)
             result = await command(arguments)
         except CriproxyError as error:
-            return _line({"error": str(error), "exit_status": error.exit_status})
+            unknown = {"unknown_command": True} if isinstance(error, UnknownCommand) else {}
+            return _line({"error": str(error), "exit_status": error.exit_status, **unknown})
         except Exception:
             log.exception("control command failed")
             return _line({"error": "the daemon failed at this command; its log has the reason", "exit_status": 1})
@@ -94,7 +100,7 @@ class ControlServer:
         command = self._commands.get(name) if isinstance(name, str) else None
         if command is None:
             known = ", ".join(sorted(self._commands))
-            raise UsageError(f"this daemon knows no command {name!r}; it knows {known}")
+            raise UnknownCommand(f"this daemon knows no command {name!r}; it knows {known}")
         return command, arguments
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from criproxy.devices.vgpu_profiles import Quota
 
 Quantity = Literal["memory", "cores"]
+QUANTITIES = frozenset[str](get_args(Quantity))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from criproxy.devices.published import Advertised, Published, PublishedCard
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice, timestamp
+from criproxy.model.version import difference
 
 MAX_NAMED = 3
 
@@ -25,6 +26,14 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
         if not any(card.healthy for card in cards) and any(map(_failed, cards)):
             reasons = ", ".join(bounded_texts(list(dict.fromkeys(card.reason for card in cards)), MAX_NAMED))
             yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so pods get none: {reasons}")
+
+
+def notices_of_version(report: Published, own: str) -> Iterator[Notice]:
+    """Yield a notice if the device plugin and the daemon, whose version is *own*, are of different versions."""
+    if compared := difference(own, report.version):
+        than = f"{compared} than the daemon ({own})" if compared != "different" else f"and the daemon {own}"
+        text = f"the device plugin is version {report.version}, {than}; each ignores what only the other one knows"
+        yield Notice("device-plugin-version", text, wrong=False)
 
 
 def notice_of_silence(reported_s: float | None) -> Notice:

@@ -11,7 +11,7 @@ from criproxy.model.plain import from_plain
 from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
 from criproxy.usage.quota_verdicts import Key
-from criproxy.usage.values import Grant, Process, Quantity
+from criproxy.usage.values import QUANTITIES, Grant, Process, Quantity
 from criproxy.watcher.daemon_client import DaemonClient
 
 REFRESH_S = 10.0
@@ -131,7 +131,8 @@ def parse_granted(answer: Any) -> Granted:  # noqa: ANN401 - JSON
         LookupError, ValueError, TypeError, AttributeError: the answer is invalid.
     """
     grants = [from_plain(Grant, each) for each in answer["containers"]]
-    incidents = [from_plain(OpenIncident, each) for each in answer.get("incidents", [])]
+    reported = [from_plain(OpenIncident, each) for each in answer.get("incidents", [])]
+    incidents = [each for each in reported if each.quantity in QUANTITIES]  # a newer daemon may know others
     by_card: dict[tuple[str, str], list[Grant]] = {}
     for grant in grants:
         for card in grant.cards:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from criproxy import __version__
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.api.measures import measure
 from criproxy.api.queries import Answers
@@ -85,7 +86,7 @@ async def test_inventory(tmp_path: Path) -> None:
     async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
         await world.poll(lambda: world.controller.ready)
         before = await say("devices")
-        assert await say("device-inventory", **REPORT) == {"stale_after_s": 30.0}
+        assert await say("device-inventory", **REPORT) == {"stale_after_s": 30.0, "version": __version__}
         await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1", "GPU-a::3"))
 
         values = await say("devices")

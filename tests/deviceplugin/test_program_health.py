@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
@@ -33,7 +33,9 @@ def folder() -> Iterator[Path]:
 class Daemon:
     """Keeps what the device plugin tells the daemon on its control socket."""
 
-    def __init__(self, socket: Path, **answers: Any) -> None:  # noqa: ANN401
+    def __init__(self, socket: Path, lacks: Collection[str] = (), **answers: Any) -> None:  # noqa: ANN401
+        self.lacks = lacks
+        """The commands that it does not know, because it is older."""
         self.answers = answers
         """By command, with ``_`` for ``-``."""
         self.hangs = False
@@ -45,7 +47,7 @@ class Daemon:
     async def start(self) -> ControlServer:
         """Listen from now on."""
         commands = ("free-cpus", "device-plugin", "device-inventory", "device-incident")
-        server = ControlServer({name: self._command(name) for name in commands})
+        server = ControlServer({name: self._command(name) for name in commands if name not in self.lacks})
         await server.start(listen(str(self._socket), 0o600).sock)
         return server
 

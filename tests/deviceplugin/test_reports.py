@@ -1,13 +1,14 @@
 """What the daemon is told of cards."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from criproxy import __version__
 from criproxy.deviceplugin.cards_health import CardState
 from criproxy.deviceplugin.detected_cards import DetectedCard
 from criproxy.deviceplugin.reports import Reports
@@ -58,3 +59,58 @@ async def test_a_report_that_was_missed_is_repeated_when_the_daemon_is_back(path
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+SICK = CardState(step(new(0.0), 1.0, xid_event(79)), DetectedCard(), frozenset(), unhealthy_since_s=5.0)
+TOO_OLD = "the daemon is too old for a report of the device plugin, which waits for a newer one"
+DIFFERENT = "the daemon and the device plugin are of different versions"
+
+
+@asynccontextmanager
+async def reporting(path: Path, log: Log) -> AsyncIterator[Reports]:
+    """Reports that are sent again and again."""
+    reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=0.05)
+    running = asyncio.create_task(reports.run())
+    yield reports
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_a_report_that_an_older_daemon_does_not_know_waits_for_a_newer_one(path: Path) -> None:
+    """It is not lost: the log says once why it waits, and the daemon that comes next gets it."""
+    log, older = Log(), Daemon(path, lacks=("device-incident",))
+    server = await older.start()
+    async with reporting(path, log) as reports:
+        reports.enqueue(("npu", "npu0"), SICK)
+        await log.until(lambda: TOO_OLD in log.events())
+        await older.until_asked("device-inventory", 3)
+        assert (reports.pending, log.events().count(TOO_OLD)) == (1, 1)
+
+        newer = Daemon(beside := path.with_name("newer.sock"))
+        other = await newer.start()
+        await server.stop()
+        move(beside, path)
+        (incident,) = await newer.until_incidents(1)
+        assert incident["card"] == "npu0"
+        await newer.until_asked("device-inventory", 1)
+        assert reports.pending == 0
+        await other.stop()
+
+
+@pytest.mark.parametrize(("version", "compared"), [("99.0.0", "newer"), ("0.0.1", "older")])
+async def test_a_daemon_of_another_version_is_logged_once(path: Path, version: str, compared: str) -> None:
+    """As long as its version stays; a daemon that says nothing of its version is not judged."""
+    log, daemon = Log(), Daemon(path, device_inventory={"version": version})
+    server = await daemon.start()
+    async with reporting(path, log):
+        await daemon.until_asked("device-inventory", 3)
+        daemon.answers["device_inventory"] = {}
+        await daemon.until_asked("device-inventory", 5)
+        daemon.answers["device_inventory"] = {"version": __version__}
+        await daemon.until_asked("device-inventory", 7)
+        await server.stop()
+
+    assert [keys for event, keys in log.lines if event == DIFFERENT] == [
+        {"daemon": version, "own": __version__, "daemon_is": compared}
+    ]

@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 
 from criproxy.errors import CriproxyError, UsageError
-from criproxy.observe.control_socket import ControlServer
+from criproxy.observe.control_socket import ControlServer, UnknownCommand
 from criproxy.usage.quota_verdicts import Key, Over, Within
 from criproxy.usage.values import Process
 from criproxy.watcher.daemon_client import DaemonClient
@@ -99,6 +99,19 @@ async def test_what_the_daemon_cannot_store_is_told_again(folder: Path) -> None:
     assert first == second
     assert (first["used"], first["allowed"], first["over"]) == (9000.4, 8192, True)
     assert told.asked.empty()
+
+
+async def test_what_an_older_daemon_does_not_know_is_told_again(folder: Path) -> None:
+    """Until there is a newer one; the log has it."""
+    async with asyncio.timeout(60), Told(folder) as told:
+        told.answers.put_nowait(UnknownCommand("this daemon knows no command 'quota-incident'"))
+        told.answers.put_nowait({"stored": True, "act": False})
+        told.incidents.over(OVER)
+        first, second = await told.asked.get(), await told.asked.get()
+        await told.until_taken()
+
+    assert first == second
+    assert told.has_said("this daemon knows no command")
 
 
 async def test_a_lost_answer_is_asked_for_again(folder: Path, sleeping: subprocess.Popen[bytes]) -> None:
