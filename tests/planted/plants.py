@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
+from criproxy.api import device_plugin
 from criproxy.cli.render import explain as explain_text
 from criproxy.control.calls import create as creating
 from criproxy.control.calls.start import Locked, Starts
@@ -30,6 +31,7 @@ from criproxy.discovery.patience import Patience
 from criproxy.engine import log_line, step
 from criproxy.engine.decision import Step
 from criproxy.observe import log
+from criproxy.observe.asking import DaemonRefuses
 from criproxy.observe.tasks import Tasks
 from criproxy.policy import unheeded
 from criproxy.store import database, reader, writing
@@ -238,3 +240,23 @@ def the_image_shows_all_beside_cdi(patch: pytest.MonkeyPatch) -> None:
 def mps_serves_any_number(patch: pytest.MonkeyPatch) -> None:
     """Cards are shared by more clients of MPS than they can serve, and no control daemon starts."""
     plant(patch, resource_builder, "overloaded", lambda offers, gpus, config: {})
+
+
+def a_release_goes_with_the_database(patch: pytest.MonkeyPatch) -> None:
+    """A database that is set aside takes the release of the node with it, and containers are placed again."""
+    plant(patch, database, "_release_in", lambda path: {})
+
+
+def an_unknown_action_is_refused(patch: pytest.MonkeyPatch) -> None:
+    """A report of a newer device plugin is lost for a word that the daemon does not know."""
+    plant(patch, device_plugin, "with_known_action", lambda arguments, weakest, log: arguments)
+
+
+def an_unknown_command_is_a_mistake(patch: pytest.MonkeyPatch) -> None:
+    """The device plugin does not repeat a report whose command only a newer daemon knows."""
+    begin = DaemonRefuses.__init__
+
+    def broken(self: DaemonRefuses, text: str, *, wrong: bool, unknown: bool = False) -> None:
+        begin(self, text, wrong=wrong or unknown)
+
+    plant(patch, DaemonRefuses, "__init__", broken)

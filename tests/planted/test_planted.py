@@ -17,6 +17,7 @@ from criproxy.control.settings import OnError
 from criproxy.model.node import Node
 from criproxy.store import Store
 from criproxy.wire.calls import OutcomeKind
+from tests.api import test_skew as skew
 from tests.cli import test_changes_nothing as changes_nothing
 from tests.cli import test_hostile_text as hostile_text
 from tests.control import test_supervision as supervision
@@ -39,6 +40,8 @@ from tests.discovery import test_patience as patience
 from tests.planted import plants
 from tests.rigs.tenant import test_tenant as tenant
 from tests.rigs.tenant.hostile import Attempt
+from tests.store import test_downgrade as downgrade
+from tests.store import test_quota_incidents as quota_incidents
 from tests.sysfs import write_sysfs
 
 SOON_S = 2.0
@@ -94,6 +97,13 @@ async def a_look_changes_nothing(path: Path, _: pytest.MonkeyPatch) -> None:
     changes_nothing.test_a_look_at_the_state_changes_no_file(path / "state")
 
 
+def a_release_is_not_forgotten(path: Path, _: pytest.MonkeyPatch) -> None:
+    """Though the database is set aside."""
+    quota_incidents.saved(path, quota_incidents.EMPTY.replace(released="criproxy release", configuration="c"))
+    downgrade.execute(path, "PRAGMA user_version = 99")
+    assert downgrade.loaded_anew(path).released == "criproxy release", "containers are placed again"
+
+
 async def it_is_waited_for_once(_: Path, __: pytest.MonkeyPatch) -> None:
     """What hangs; who is told so at once does not wait."""
     gate = Event()
@@ -111,6 +121,7 @@ async def a_trace(name: str, policy: str, path: Path) -> None:
     await traces.test_what_a_real_kubelet_says_is_answered_as_there(name, policy, path)
 
 
+UNKNOWN_ACTION = "device-incident", skew.SICK, "none"
 VOID_BESIDE = (beside_cdi.GPU,), {beside_cdi.GPU: False}, (), ["NVIDIA_VISIBLE_DEVICES=void"]
 
 PLANTS = [
@@ -215,6 +226,21 @@ PLANTS = [
         plants.mps_serves_any_number,
         lambda _, __: offered.test_more_clients_of_mps_than_a_card_serves(),
         "DID NOT RAISE",
+    ),
+    Plant(0, plants.a_release_goes_with_the_database, a_release_is_not_forgotten, "placed again"),
+    Plant(
+        0,
+        plants.an_unknown_action_is_refused,
+        lambda path, _: skew.test_an_unknown_action_is_stored_as_the_weakest(
+            path, "device-incident", skew.SICK, "none"
+        ),
+        "action must be one of",
+    ),
+    Plant(
+        0,
+        plants.an_unknown_command_is_a_mistake,
+        lambda path, _: skew.test_an_unknown_command_says_that_the_daemon_is_older(path),
+        "assert \\(False, True\\) == \\(True, False\\)",
     ),
 ]
 

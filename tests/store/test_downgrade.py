@@ -118,6 +118,15 @@ def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
+def loaded_anew(folder: Path) -> Node:
+    """What a daemon that sets the database aside finds in the new one."""
+    database = Database(folder)
+    node = database.load(MACHINE)
+    database.close()
+    assert database.set_aside
+    return node
+
+
 def test_everything_is_as_before(newer: Path, node: Node) -> None:
     """Places, release, kept CPUs, refused resizes, incidents and the history are what N had written."""
     assert loaded(newer) == node
@@ -158,11 +167,8 @@ def test_an_incident_that_changes_stays_one(newer: Path, node: Node) -> None:
 def test_a_database_that_is_set_aside_leaves_the_release(newer: Path, node: Node, spoil: str) -> None:
     """The runtime is asked for all else, but nobody else knows that containers are not to be placed."""
     execute(newer, spoil)
-    database = Database(newer)
-    found = database.load(MACHINE)
-    database.close()
+    found = loaded_anew(newer)
 
-    assert database.set_aside
     assert found == EMPTY.replace(released=node.released, configuration=node.configuration)
     assert loaded(newer) == found
 
@@ -171,11 +177,8 @@ def test_a_database_that_is_set_aside_is_no_release(newer: Path, node: Node) -> 
     """Without one, nothing is taken over: the configuration alone would say that containers are known."""
     saved(newer, node.replace(released=""), node)
     execute(newer, "PRAGMA user_version = 99")
-    database = Database(newer)
-    found = database.load(MACHINE)
-    database.close()
+    found = loaded_anew(newer)
 
-    assert database.set_aside
     assert found == EMPTY
 
 
