@@ -28,7 +28,7 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     return value
 
 
-@click.command(short_help="Check a policy file, also against this machine.")
+@click.command(short_help="Check a policy file by itself and against this machine.")
 @click.argument("paths", nargs=-1, required=True, type=PathOption(), metavar="FILE|DIR...")
 @click.option(
     "--host-root",
@@ -37,7 +37,7 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     show_default=True,
     help="Directory that contains /sys, /proc and the cgroup tree of the machine to check against.",
 )
-@click.option("--no-machine", is_flag=True, help="Check only the files, not against this machine.")
+@click.option("--no-machine", is_flag=True, help="Check the files by themselves, not against this machine.")
 @click.option(
     "--hostname",
     metavar="NAME",

@@ -95,7 +95,7 @@ def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
     default=DEFAULT_CONTROL_SOCKET,
     show_default=True,
     metavar="PATH",
-    help="Control socket of the daemon, to report unhealthy cards. The daemon does not have to run.",
+    help="Control socket of the daemon, for reports about cards. The daemon need not be running.",
 )
 @log_options
 @_nvidia_flags

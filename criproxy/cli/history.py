@@ -29,9 +29,9 @@ HOW = {
 def command(what: str, number: int | None, state_dir: Path, output: str) -> None:
     """List the last ten configurations that were in effect on this node, newest last, or print configuration NUMBER.
 
-    The list says when each of them came into effect and how, and its hash, which is the beginning of the file's SHA-256
-    digest. With NUMBER, the command prints exactly that policy file, so that you can write it to a file and bring it
-    back. It reads the state directory, and does not need the daemon.
+    The list shows when and how each of them came into effect, and its hash, which is the beginning of the file's
+    SHA-256 digest. With NUMBER, the command prints exactly that policy file, so that you can write it to a file and
+    bring it back. It reads the state directory, and does not need the daemon.
     """
     found = read_all(state_dir)
     if number is not None:

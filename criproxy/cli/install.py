@@ -14,7 +14,7 @@ from criproxy.cli.unit_types import Duration
 KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
 
 
-@click.command(short_help="Install criproxy on this node, and let the kubelet call it.")
+@click.command(short_help="Install criproxy on this node, and point the kubelet at it.")
 @host_options
 @click.option(
     "--node-kind",

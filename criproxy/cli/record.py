@@ -34,8 +34,8 @@ def command(*, file: Path, duration_s: float | None, max_size: int, force: bool,
 
     If FILE is -, the command writes to standard output. A trace contains what placement depends on: names, QoS class,
     sizes, labels, and annotations for policies. It contains no commands, environments, mounts or images, and no values
-    of labels or annotations whose keys look secret. docs/simulate.md explains the format. Without --for, the command
-    records until Ctrl-C.
+    of labels or annotations whose keys suggest a secret. docs/simulate.md explains the format. Without --for, the
+    command records until Ctrl-C.
 
     Exit status: 0 recorded, 1 there is nothing to record or the daemon ended the recording, 2 a usage error.
     """

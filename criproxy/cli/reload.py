@@ -38,7 +38,7 @@ Values = dict[str, Any]
 def command(
     *, file: Path | None, dry_run: bool, time_s: float | None, keep: bool, output: str, control_socket: str
 ) -> None:
-    """Let the daemon read its policy file again, or show, try or keep another policy file.
+    """Make the daemon read its policy file again; or preview, try or keep another one.
 
     Without an option, the daemon reads its policy file immediately, as with 'systemctl reload'. This also ends a try.
 
@@ -48,7 +48,7 @@ def command(
     restarted in the meantime. The policy file itself is never changed.
 
     Exit status: 0 success (--dry-run: every container would have a place), 1 the daemon rejects the file or cannot do
-    it (--dry-run: or a container would have no place), 2 a usage error.
+    what was asked (with --dry-run also: a container would have no place), 2 a usage error.
     """
     named = [name for name, given in (("--dry-run", dry_run), ("--try", time_s is not None), ("--keep", keep)) if given]
     if len(named) > 1:

@@ -10,7 +10,7 @@ from criproxy.cli.daemon_queries import DaemonQueries, places_options
 from criproxy.cli.repeated_output import a_number
 
 
-@click.command(short_help="Show the load of CPUs, containers and devices on a screen.")
+@click.command(short_help="Show a live full-screen view of CPUs, containers and devices.")
 @click.option(
     "--interval",
     "interval_s",
@@ -31,7 +31,7 @@ def command(*, interval_s: float, once: bool, text: str, **places: Any) -> None:
 
     The command asks the daemon which container runs where, and reads the load from /proc/stat and from the containers'
     cgroups below --host-root. It changes nothing, and has at most one request to the daemon outstanding. If the daemon
-    does not answer, the screen says so and continues.
+    does not answer, the command says so on the screen and continues.
 
     Keys: 1 to 5 or Tab selects what fills the screen; c, m, n and x sort the containers by CPU use, memory, name and
     number of exclusive CPUs; / filters them; h shows all keys; q quits.

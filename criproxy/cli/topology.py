@@ -21,7 +21,7 @@ from criproxy.model.topology import Topology
 )
 @click.option("--format", "output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True)
 def command(host_root: Path, output: str) -> None:
-    """Show what criproxy knows about the machine, and which of its CPUs and memory pods may use.
+    """Show what criproxy knows about the machine, and which of its CPUs and NUMA nodes are available to pods.
 
     The table is an overview, the JSON output contains every list of CPUs in full, and the SVG output is a picture of
     the node for a browser: criproxy topology --format svg > node.svg

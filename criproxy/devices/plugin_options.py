@@ -212,8 +212,8 @@ class PluginOptions(BaseModel):
     quota: QuotaOptions = QuotaOptions()
     """Containers that exceed the quota of their vGPU."""
     usage: tuple[UsageOptions, ...] | None = None
-    """Where criproxy learns how much of each card of a class each process uses. If profiles divide NVIDIA's cards, NVML
-    is used for them, unless an entry says otherwise; an empty list turns this off."""
+    """Where criproxy gets its data about how much each process uses of each card, by class. If profiles divide NVIDIA's
+    cards, NVML is used for them, unless an entry says otherwise; an empty list turns this off."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """Return the class with its own resources, and those of its shared cards and vGPUs."""

@@ -54,8 +54,8 @@ class SelectOptions(BaseModel):
     """Card IDs, as the kubelet knows them; for NVIDIA cards, these are UUIDs."""
     share: ShareOfCards = "100%"
     """What share of the cards that meet the other conditions is divided, starting with the first card; the number is
-    rounded down. With enforce: [mig], only GPUs with MIG count, and all suitable MIG devices of this share of them are
-    used."""
+    rounded down. With enforce: [mig], this is a share of the GPUs with MIG, and all suitable MIG devices on these GPUs
+    are used."""
     mig: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Names of MIG profiles, such as 1g.10gb; * and ? are wildcards. Only MIG devices with these profiles are used.
     Allowed only with enforce: [mig]. Compute instances that share a GPU instance (1c.3g.20gb) cannot be vGPUs."""
@@ -90,9 +90,9 @@ class ProfileOptions(BaseModel):
     select: SelectOptions = SelectOptions()
     """Which cards are cut; by default all of the class."""
     enforce: tuple[Enforcement, ...] = Field(default=("watch",), min_length=1)
-    """One or more methods that enforce the quota: criproxy monitors usage and acts afterwards (watch), NVIDIA's MPS
-    (mps), the library HAMi-core (hami-core), the driver's own limit (nvidia-memory-limit), or MIG devices that exist,
-    each of which is one vGPU (mig)."""
+    """One or more methods that enforce the quota: criproxy monitors usage and acts after the quota is exceeded (watch),
+    NVIDIA's MPS (mps), the library HAMi-core (hami-core), the driver's own limit (nvidia-memory-limit), or MIG devices
+    that exist, each of which is one vGPU (mig)."""
     env: Mapping[NeededEnvName, str] = {}
     """Variables that containers get, such as the name of a vendor's template. {memory_mib}, {cores_percent} and {card}
     are replaced with the vGPU's values."""

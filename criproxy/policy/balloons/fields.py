@@ -189,8 +189,8 @@ class BalloonType(_Group):
     """The priority of the type: high, normal, low, none, or 0 to 3. Types with a higher priority get the CPUs of their
     minBalloons first."""
     share_idle_cpus_in_same: LevelOption | None = Field(None, alias="shareIdleCPUsInSame")
-    """The part of the machine around a balloon of this type in which its containers may also run on idle CPUs (those in
-    no balloon)."""
+    """Containers of this type may also run on idle CPUs (those in no balloon) in the same part of the machine as their
+    balloon; this option says which part, such as numa, its NUMA node."""
     hide_hyperthreads: bool = False
     """Whether the type's containers run on only one thread of each core."""
     memory_types: tuple[MemoryKindOption, ...] = ()
@@ -240,7 +240,8 @@ class BalloonsFields(Options):
     pin_memory: bool = True
     """Whether the memory of containers may be restricted to the NUMA nodes of their balloon."""
     allocator_topology_balancing: bool = False
-    """Whether new balloons are spread over the machine, to where the most CPUs are free; otherwise, they are packed."""
+    """Whether new balloons are spread over the machine, each where the most CPUs are free. Otherwise, they are
+    packed."""
     prefer_spread_on_physical_cores: bool = False
     """Whether a balloon takes one thread from each of many cores; otherwise, it takes whole cores."""
     load_classes: tuple[LoadClass, ...] = ()

@@ -123,7 +123,7 @@ def cost(report: Report) -> str:
     keys = {
         "pods_at_once_s": f"{found['pods_at_once']} pods that start at once, s",
         "create_added_ms": "added to a CreateContainer, ms",
-        "cpu_per_pod_ms": "CPU of the process behind the socket for each pod, ms",
+        "cpu_per_pod_ms": "CPU time per pod of the process that serves the socket, ms",
         "memory_mib": "its memory, MiB",
     }
     rows = [
