@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
@@ -23,7 +23,7 @@ def measure(controller: Controller) -> "Placing":
     """Return the values of all metrics in `observe.placing_metrics`."""
     from criproxy.observe.placing_metrics import Placing
 
-    loaded = controller.context.in_force.loaded
+    loaded, trial = controller.context.in_force.loaded, controller.context.in_force.trial
     context, devices, now_s = controller.context, controller.devices, monotonic()
     plugin = controller.device_plugin
     state, counters, node = context.state, context.counters, context.state.node
@@ -56,6 +56,7 @@ def measure(controller: Controller) -> "Placing":
         ready=controller.ready,
         policy_file=(context.settings.policy_name, loaded.file, loaded.hash),
         config_loaded_s=loaded.at_s,
+        try_remaining_s=trial.until_s - time() if trial and trial.until_s else 0.0,
     )
 
 

@@ -124,7 +124,7 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
     else:
         until = "No container is placed until 'criproxy release --undo' or a changed policy file."
         if values["source"] == "daemon" and not values.get("places", True):
-            until = "The policy file has 'policy: none', so no container is placed until it names another policy."
+            until = _of_none(values.get("configuration", {}))
         if values["not_remembered"] and values["source"] == "store":  # there is no daemon that could store it later
             until = "The next start of criproxy places containers again."
         text = f"{total} released, {left} left. {until}"
@@ -142,6 +142,20 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
     if values["not_remembered"]:
         text += f"\n{_lost(values, undo=undo)}: {values['not_remembered']}"
     return text
+
+
+def _of_none(said: Values) -> str:
+    """Return why no container is placed under the policy none, and until when; *said*: the configuration in effect."""
+    if not said.get("file"):
+        return "There is no policy file, so no container is placed until there is one."
+    if not (said["until"] or said["kept"]):
+        return "The policy file has 'policy: none', so no container is placed until it names another policy."
+    how = "which was kept," if said["kept"] else f"which is being tried until {said['until'][:19]}Z,"
+    text = f"{said['file']}, {how} has 'policy: none', so no container is placed."
+    if said["kept"]:
+        return f"{text} Run 'criproxy reload' to go back to the policy file."
+    after = "After the try, the release continues until 'criproxy release --undo'."
+    return f"{text}\n{after} Run 'criproxy reload' to end the try now."
 
 
 def _lost(values: Values, *, undo: bool) -> str:

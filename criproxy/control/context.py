@@ -45,3 +45,11 @@ class Context:
     def settings(self) -> Settings:
         """Limits and switches in force now."""
         return self.in_force.settings
+
+    @property
+    def is_before_change(self) -> bool:
+        """Whether the configuration has changed since the last run, and the node does not have it yet.
+
+        If the last one is unknown, the state is new or was lost, which is no change.
+        """
+        return self.state.node.configuration not in ("", self.settings.configuration)

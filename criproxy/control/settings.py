@@ -5,6 +5,7 @@ from enum import Enum
 from pathlib import Path
 
 from criproxy.devices.device_rules import DeviceRules
+from criproxy.model.notices import Values, timestamp
 
 
 class OnError(Enum):
@@ -161,3 +162,12 @@ class InForce:
     trial_problem: str = ""
     """Why the former configuration could not come back in time, or what else is wrong with the trial; empty if nothing
     is."""
+
+    def said(self) -> Values:
+        """Return which file is in effect, and whether it is tried or kept, for the answers of commands.
+
+        ``until`` is when the former configuration comes back; None if the file is not tried.
+        """
+        trial = self.trial
+        until = timestamp(trial.until_s) if trial and trial.until_s else None
+        return {"file": self.loaded.file, "until": until, "kept": trial is not None and until is None}

@@ -25,7 +25,7 @@ from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.topology import Topology
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
-from criproxy.store.last_good import is_new, read_good
+from criproxy.store.last_good import GoodFile, is_new, read_good
 from criproxy.store.store import Store
 from criproxy.store.tried import read_tried
 
@@ -96,6 +96,8 @@ async def _with_tries(reload: Reload, options: Options, controller: Controller, 
     reload.know(in_place, begun.configuration.said, past.note)
     past.note(begun.configuration.said, context.settings.policy_name, context.in_force.loaded, _how(begun))
     context.tasks.forever("keep past configurations", past.run)
+    if begun.ended:
+        context.counters.tries_ended[begun.ended] += 1
     try_out = TryOut(context, reload, in_place)
     await try_out.resume(begun.tried)
     context.tasks.forever("end tries", try_out.run)
@@ -133,8 +135,13 @@ def _chosen(options: Options, topology: Topology, found: Configuration | BadFile
     if tried is None and not isinstance(found, BadFile):
         return AtStart(found)
     before = LastConfiguration.parse(store.load(topology).configuration)
-    base, good = Settings(host_root=options.host_root, configuration=before.digest), read_good(options.state_dir)
-    chosen = at_start(found, tried, topology, base, lambda bad: configuration_instead(bad, good, topology, base), log)
-    if tried is None or before.digest == tried.good.configuration:
+    base, last = Settings(host_root=options.host_root, configuration=before.digest), read_good(options.state_dir)
+    has_begun = tried is not None and before.digest == tried.good.configuration
+
+    def instead(bad: BadFile, good: GoodFile | None) -> Configuration:
+        return configuration_instead(bad, (good if has_begun else None) or last, topology, base)
+
+    chosen = at_start(found, tried, topology, base, instead, log)
+    if tried is None or has_begun:
         return chosen
-    return replace(chosen, back=None)  # the try had not begun, or had ended already
+    return replace(chosen, back=None, ended="")  # the try had not begun, or had ended already

@@ -62,7 +62,7 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
     adopted = [_adopted(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
     after = after.replace(applied={**after.applied, **{p.container.key: p.has or _anywhere(node) for p in watched}})
     placed = [one for one in adopted if one]
-    after, reasons = _placed(after, placed, policy)
+    after, reasons = _placed(after, placed, policy, is_before_change=event.is_before_change)
     summary = f"found {len(news)} containers: {len(placed)} are placed and {len(watched)} watched"
     return Decision(after, updates_between(node, after), (Reason(None, summary), *reasons))
 
@@ -147,10 +147,12 @@ def _has_given_way(node: Node, present: Present) -> bool:
     )
 
 
-def _placed(node: Node, adopted: Sequence[_Adopted], policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
+def _placed(
+    node: Node, adopted: Sequence[_Adopted], policy: Policy, *, is_before_change: bool
+) -> tuple[Node, tuple[Reason, ...]]:
     """Place the adopted containers, exclusive ones first: shared ones leave CPUs for them."""
     others = _Others(node, adopted)
-    exclusive = [one for one in adopted if _may_be_exclusive(one, others)]
+    exclusive = [one for one in adopted if _may_be_exclusive(one, others, is_before_change=is_before_change)]
     reasons = list[Reason]()
     unplaced = list[_Adopted]()
     for one in exclusive:
@@ -198,10 +200,13 @@ class _Others:
         return NO_CPUS.union(*(cpus for cpus, count in self._sets.items() if cpus != own or count > 1))
 
 
-def _may_be_exclusive(one: _Adopted, others: _Others) -> bool:
-    """Whether it gets exclusive CPUs: if criproxy placed it, as the policy decides; others only if they have them."""
+def _may_be_exclusive(one: _Adopted, others: _Others, *, is_before_change: bool) -> bool:
+    """Whether it gets exclusive CPUs: if criproxy placed it, as the policy decides; others only if they have them.
+
+    Before a change of the policy, it is another policy that placed it: then it has what it got from that one.
+    """
     wish = one.wish
-    if not wish.exclusive or one.container.reservation:
+    if not wish.exclusive or (one.container.reservation and not is_before_change):
         return bool(wish.exclusive)
     alone = one.has.isdisjoint(others.besides(one))
     return alone and len(one.has) == len(wish.exclusive) == len(wish.cpus)

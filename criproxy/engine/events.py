@@ -203,6 +203,9 @@ class Found:
     containers: tuple[Present, ...] = ()
     watch: bool = False
     """Whether containers that criproxy did not place stay unplaced; their CPUs are then `Node.watched_cpus`."""
+    is_before_change: bool = False
+    """Whether the configuration has changed, and its `PolicyChanged` follows, as at a start. Then a container that the
+    store has lost is as the former one has placed it: nobody gets exclusive CPUs but who has them alone already."""
 
 
 @dataclass(frozen=True, slots=True)

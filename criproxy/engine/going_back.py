@@ -39,25 +39,52 @@ def as_before_try(
         if each.life in places and _is_free(places[each.life], node.topology, barred)
     }
     owned = _owned(back.values())
-    in_the_way = [each.key for each in movable if each.key not in back and _owns(node.grants.get(each.key)) & owned]
+    needed, others = owned | _grouped(node, back, policy), [each for each in movable if each.key not in back]
+    in_the_way = [each.key for each in others if _owns(node.grants.get(each.key)) & needed]
     after = node.replace(grants=with_entries(without(node.grants, in_the_way), back))
     if after.grants == node.grants:
         return node, ()
     after = after.replace(kept={}) if after.kept else after
     resized = [each for each in movable if each.key in back and places[each.life].cpu_milli != each.cpu_milli]
     here = [
-        each for each in movable if each.key not in back and (now := node.grants.get(each.key)) and now.cpus & owned
+        each for each in others if (now := node.grants.get(each.key)) and (each.key in in_the_way or now.cpus & owned)
     ]
     placed = [*resized, *here]
     after, refused = _placed(after, placed, policy, {**node.grants, **back})
     then = _owned(place.grant for place in places.values())
     had, has = node.exclusive_cpus, after.exclusive_cpus
-    return policy.reshared(after, (had ^ has) | (then ^ has)), refused
+    after = policy.reshared(after, (had ^ has) | (then ^ has))
+    alone, more = _parted(after, back, others, policy)
+    return alone, (*refused, *more)
+
+
+def _grouped(node: Node, back: Mapping[str, Grant], policy: Keeping) -> CpuSet:
+    """Return the CPUs of groups, such as balloons, of those who come *back*: whoever else owns one leaves it."""
+    together = NO_CPUS.union(*(grant.cpus for grant in back.values()))
+    return together & policy.options.held(node.replace(grants=back))
+
+
+def _parted(
+    node: Node, back: Mapping[str, Grant], others: Iterable[Container], policy: Keeping
+) -> tuple[Node, tuple[Unfit, ...]]:
+    """Return the node in which none of the *others* owns CPUs on which those who came *back* still run.
+
+    The policy could not move these, because there is no other shared CPU.
+    """
+    shared = NO_CPUS.union(*(now.cpus - now.exclusive for key in back if (now := node.grants.get(key))))
+    late = [each for each in others if _owns(node.grants.get(each.key)) & shared]
+    if not late:
+        return node, ()
+    gone = _owned(node.grants[each.key] for each in late)
+    left = node.replace(grants=without(node.grants, [each.key for each in late]))
+    after, refused = _placed(left, late, policy, node.grants)
+    return policy.reshared(after, gone), refused
 
 
 def with_former_places(node: Node, places: Places) -> Node:
     """Return a released node whose containers have their *places* from before a try when the release ends."""
-    back = {key: places[c.life].grant for key in node.former if (c := node.containers.get(key)) and c.life in places}
+    there = ((key, each) for key, each in node.containers.items() if each.life in places and _may_move(node, each))
+    back = {key: places[each.life].grant for key, each in there}
     owned = _owned(back.values())
     others = {key: _shared(grant, owned) for key, grant in node.former.items() if key not in back}
     return node.replace(former={**others, **back})

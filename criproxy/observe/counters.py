@@ -74,6 +74,9 @@ class Counters:
     reloads_ok: int = 0
     reloads_failed: int = 0
     """Configurations that could not be used: the former one stays in force."""
+    tries_ended: Counter[str] = field(default_factory=Counter)
+    """Ended tries of a configuration, by what ended them: ``kept``, ``time`` (the former one came back), ``file`` (the
+    policy file came into force)."""
     devices: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Creates by device class (empty: all classes) and finding: ``hidden``, ``allocated``, …"""
     device_allocations: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -63,6 +63,8 @@ class Placing:
     """Policy, file and hash that are in effect."""
     config_loaded_s: float
     """When they came into effect, in seconds since the epoch."""
+    try_remaining_s: float
+    """How long until the former configuration comes back; 0: none is being tried; below 0: it cannot come back."""
 
 
 _COUNTS = {
@@ -96,6 +98,10 @@ _NOW = {
     "config_loaded_s": (
         "config_loaded_timestamp_seconds",
         "When the configuration in effect was loaded, in seconds since the epoch.",
+    ),
+    "try_remaining_s": (
+        "config_try_remaining_seconds",
+        "Time until the former configuration comes back; 0 if none is tried, negative if it cannot come back in time.",
     ),
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
     "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
@@ -161,6 +167,8 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
     yield "resyncs", "outcome", "Comparisons with the containers that the runtime lists.", resyncs
     text = "Reloads of the configuration: ok, or failed, in which case the old one stays."
     yield "config_reloads", "outcome", text, {"ok": count.reloads_ok, "failed": count.reloads_failed}
+    ends = {"kept": 0, "time": 0, "file": 0, **count.tries_ended}
+    yield "config_tries_ended", "how", "Tries of a configuration that have ended, by what ended them.", ends
 
 
 def _configuration(placing: Placing) -> Metric:

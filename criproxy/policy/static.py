@@ -266,9 +266,9 @@ class _Taken:
 
 
 def _own(node: Node, container: Container) -> CpuSet:
-    """The exclusive CPUs that the container has already, if it is placed anew."""
+    """The available exclusive CPUs that the container has already, if it is placed anew."""
     grant = node.grants.get(container.key)
-    return grant.exclusive if grant else NO_CPUS
+    return grant.exclusive & node.topology.cpus if grant else NO_CPUS
 
 
 def _near(node: Node, container: Container) -> CpuSet:

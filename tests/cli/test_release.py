@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import structlog
 
+from criproxy.control.settings import Loaded, Trial
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.model.record import Kind
 from criproxy.observe.control_socket import ControlServer
@@ -119,13 +120,44 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
         assert (await call(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
 
 
-async def test_with_the_policy_none_nothing_is_to_be_undone(tmp_path: Path) -> None:
-    """Containers are placed again only by another policy."""
+@pytest.mark.parametrize(
+    ("loaded", "trial", "until"),
+    [
+        pytest.param(
+            Loaded(), None, "There is no policy file, so no container is placed until there is one.", id="no-file"
+        ),
+        pytest.param(
+            Loaded("/p.yaml", "0"),
+            None,
+            "The policy file has 'policy: none', so no container is placed until it names another policy.",
+            id="policy-file",
+        ),
+        pytest.param(
+            Loaded("/new.yaml", "1"),
+            Trial("/p.yaml", "0", until_s=1_800_000_000.0),
+            "/new.yaml, which is being tried until 2027-01-15T08:00:00Z, has 'policy: none', "
+            "so no container is placed.\nAfter the try, the release continues until 'criproxy release --undo'. "
+            "Run 'criproxy reload' to end the try now.",
+            id="try",
+        ),
+        pytest.param(
+            Loaded("/new.yaml", "1"),
+            Trial("/p.yaml", "0"),
+            "/new.yaml, which was kept, has 'policy: none', so no container is placed. "
+            "Run 'criproxy reload' to go back to the policy file.",
+            id="kept",
+        ),
+    ],
+)
+async def test_with_the_policy_none_nothing_is_to_be_undone(
+    tmp_path: Path, loaded: Loaded, trial: Trial | None, until: str
+) -> None:
+    """Containers are placed again only by another policy; the sentence says where it is to come from."""
     write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
     async with World(tmp_path, policy=NonePolicy(Options())) as world, answering(world, tmp_path):
+        world.controller.context.in_force.loaded, world.controller.context.in_force.trial = loaded, trial
         result = await call(tmp_path)
 
-    until = "The policy file has 'policy: none', so no container is placed until it names another policy."
     assert result.stdout == f"0 containers released, 0 left. {until}\n"
 
 

@@ -116,6 +116,17 @@ def test_who_loses_all_of_its_cpus_to_an_owner_gets_available_ones() -> None:
     assert places(decision) == {"owner": "1-2*", "together": "0,3", "before": "0,3", "next": "4*"}
 
 
+def test_before_a_change_of_the_policy_nobody_gets_cpus_that_are_not_its_own() -> None:
+    """Another policy has placed them: who has CPUs alone keeps them, and who shares goes on to share."""
+    everybody = (present("alone", "1-2", 2), present("shares", "0,3-7", 1), present("also", "0,3-7"))
+
+    decision = step(EMPTY, Found((), everybody, is_before_change=True), POLICY)
+
+    assert places(decision) == {"alone": "1-2*", "shares": "0,3-7", "also": "0,3-7"}
+    assert decision.updates == ()
+    assert places(step(EMPTY, Found((), everybody), POLICY)) == {"alone": "1-2*", "shares": "3*", "also": "0,4-7"}
+
+
 def test_two_owners_of_one_cpu_are_parted() -> None:
     """The first keeps its place; the second keeps what is left of its own and gets a substitute."""
     decision = step(EMPTY, Found((), (present("a", "1-2", 2), present("b", "2-3", 2))), POLICY)

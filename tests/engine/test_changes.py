@@ -23,6 +23,7 @@ from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
@@ -46,7 +47,7 @@ def sizes(cpus: float, memory_bytes: int = GIB) -> Sizes:
     return Sizes(cpu_milli=int(cpus * 1000), memory_limit_bytes=memory_bytes)
 
 
-def running(*containers: Container, topology: Topology = MACHINE, policy: StaticPolicy | None = None) -> Node:
+def running(*containers: Container, topology: Topology = MACHINE, policy: Policy | None = None) -> Node:
     """A node on which these run, under their names."""
     node = Node(topology)
     for container in containers:

@@ -159,6 +159,44 @@ def test_a_release_in_the_middle_outlives_the_try() -> None:
     assert cpus(undone) == cpus(BEFORE)
 
 
+def test_a_release_while_none_is_tried_outlives_it() -> None:
+    """The tried configuration has released everybody already: its places are those from before the try, too."""
+    during = step(tried(BEFORE, NONE), Released("somebody"), NONE).node
+    event = PolicyChanged(configuration="before", keeps_release=True, back=places_of(BEFORE))
+
+    released = step(during, event, static()).node
+    undone = step(released, PolicyChanged(apply_all=True, configuration="before"), static()).node
+
+    assert dict(released.former) == dict(BEFORE.grants)
+    assert cpus(undone) == cpus(BEFORE)
+
+
+def test_who_came_meanwhile_leaves_cpus_that_others_share_again() -> None:
+    """A balloon returns with all of its CPUs, also with one that somebody got exclusively during the try."""
+    before = running(asking("a", 2), asking("c", 0.5), policy=BALLOONS)
+    during = came(tried(before, static()), static(), "d", 1)
+    assert during.grants["d"].exclusive <= before.grants["a"].cpus
+
+    after = back(during, before, BALLOONS)
+
+    assert violations(after) == []
+    assert all(after.grants[key].cpus >= before.grants[key].cpus for key in ("a", "c")), "it may grow for who joins it"
+    assert not after.grants["d"].exclusive
+
+
+def test_who_came_meanwhile_leaves_the_last_cpus_to_share() -> None:
+    """Where an owner returns, and those who came own all other CPUs, the former policy places these anew."""
+    before = running(asking("a", 5), asking("c", 0.5))
+    during = came(tried(before, static("1-5")), static("1-5"), "d", 3)
+    assert cpus(during) == {"a": "1-5", "c": "1-5", "d": "[0,6-7]"}
+
+    after = back(during, before, static())
+
+    assert violations(after) == []
+    assert {key: cpus(after)[key] for key in ("a", "c")} == cpus(before)
+    assert not after.grants["d"].exclusive
+
+
 def test_back_to_none_releases_all() -> None:
     """Before the try nobody had a place."""
     before = step(Node(MACHINE), ContainerCreating(replace(asking("a", 2), qos=QosClass.GUARANTEED)), NONE).node

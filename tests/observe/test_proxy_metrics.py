@@ -79,6 +79,7 @@ PLACING = Placing(
     ready=True,
     policy_file=("static", "/etc/p.yaml", "0123456789ab"),
     config_loaded_s=1_795_000_000.0,
+    try_remaining_s=590.5,
 )
 
 
@@ -215,6 +216,8 @@ def test_placing_has_its_metrics() -> None:
     labels = (("file", "/etc/p.yaml"), ("hash", "0123456789ab"), ("policy", "static"))
     assert found["criproxy_config_info", labels] == 1
     assert found["criproxy_config_loaded_timestamp_seconds", ()] == 1_795_000_000
+    assert found["criproxy_config_try_remaining_seconds", ()] == 590.5
+    assert found["criproxy_config_tries_ended_total", (("how", "time"),)] == 0
     assert found["criproxy_exits_total", (("seen", "lists"),)] == 0
     assert found["criproxy_device_evidence_total", (("outcome", "late"), ("source", "podresources"))] == 0
     assert found["criproxy_device_creates_total", (("device_class", "all"), ("finding", "exempt"))] == 1

@@ -17,6 +17,8 @@ from criproxy.control.calls.start import Locked, Starts
 from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
 from criproxy.control.configuration import load as configuration
+from criproxy.control.configuration import reload as reloading
+from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard, GuardResult
 from criproxy.control.node import history as journal
 from criproxy.control.node.outbox import Outbox
@@ -33,7 +35,7 @@ from criproxy.engine.decision import Step
 from criproxy.observe import log
 from criproxy.observe.asking import DaemonRefuses
 from criproxy.observe.tasks import Tasks
-from criproxy.policy import unheeded
+from criproxy.policy import static, unheeded
 from criproxy.store import database, reader, writing
 from criproxy.views import status_check as report
 from criproxy.wire.calls import Call, Outcome
@@ -260,3 +262,23 @@ def an_unknown_command_is_a_mistake(patch: pytest.MonkeyPatch) -> None:
         begin(self, text, wrong=wrong or unknown)
 
     plant(patch, DaemonRefuses, "__init__", broken)
+
+
+def who_is_found_has_what_the_next_policy_says(patch: pytest.MonkeyPatch) -> None:
+    """A container that the state has lost is placed by a policy that is not in force yet."""
+    patch.setattr(Context, "is_before_change", False)
+
+
+def the_previous_one_stays(patch: pytest.MonkeyPatch) -> None:
+    """Beside a bad policy file nobody says what is tried."""
+    plant(patch, reloading, "in_effect", lambda tried: "the previous one stays in effect")
+
+
+def what_was_available_is_kept(patch: pytest.MonkeyPatch) -> None:
+    """An owner keeps CPUs that are not available any more."""
+
+    def broken(node: Any, container: Any) -> Any:  # noqa: ANN401 (passed on)
+        grant = node.grants.get(container.key)
+        return grant.exclusive if grant else frozenset()
+
+    plant(patch, static, "_own", broken)

@@ -24,6 +24,9 @@ from tests.control import test_supervision as supervision
 from tests.control import test_traces as traces
 from tests.control import test_true_words as true_words
 from tests.control.configuration import test_reload as reload
+from tests.control.configuration import test_try_meets as try_meets
+from tests.control.configuration.tried_node import Node as TriedNode
+from tests.control.configuration.tried_node import static_node
 from tests.control.containers import test_kept as kept
 from tests.control.containers import test_refused_resizes as refused_resizes
 from tests.control.devices import test_guard_faults as guard_faults
@@ -38,6 +41,7 @@ from tests.devices import test_beside_cdi as beside_cdi
 from tests.devices import test_boundary as boundary
 from tests.discovery import test_patience as patience
 from tests.planted import plants
+from tests.policy import test_fewer_available as fewer_available
 from tests.rigs.tenant import test_tenant as tenant
 from tests.rigs.tenant.hostile import Attempt
 from tests.store import test_downgrade as downgrade
@@ -70,6 +74,14 @@ async def in_world(path: Path, catcher: Callable[[World], Awaitable[None]]) -> N
     """A test that takes a world has one in which a pod keeps the CPUs of its containers."""
     async with World(path, policy=KEEPING) as world:
         await catcher(world)
+
+
+async def with_tries(path: Path, catcher: Callable[[TriedNode], Awaitable[None]]) -> None:
+    """A test that takes a node whose configurations are tried."""
+    node = static_node(path)
+    async with node.world:
+        await node.begun()
+        await catcher(node)
 
 
 async def a_file_that_does_not_fit_is_told(path: Path, _: pytest.MonkeyPatch) -> None:
@@ -220,6 +232,26 @@ PLANTS = [
         plants.the_image_shows_all_beside_cdi,
         lambda _, __: beside_cdi.test_void_beside_cdi(*VOID_BESIDE),
         "NVIDIA_VISIBLE_DEVICES=void",
+    ),
+    Plant(
+        0,
+        plants.who_is_found_has_what_the_next_policy_says,
+        lambda path, _: with_tries(
+            path, lambda node: try_meets.test_who_came_under_none_shares_after_a_kill(node, True)
+        ),
+        "0,2-3",
+    ),
+    Plant(
+        0,
+        plants.the_previous_one_stays,
+        lambda path, _: with_tries(path, try_meets.test_a_mistake_in_the_policy_file),
+        "which is being tried",
+    ),
+    Plant(
+        0,
+        plants.what_was_available_is_kept,
+        lambda _, __: fewer_available.test_with_apply_all_nobody_stays_on_it("static", 1),
+        "frozenset",
     ),
     Plant(
         0,

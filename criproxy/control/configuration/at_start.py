@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from criproxy.control.configuration.in_place import in_effect
 from criproxy.control.configuration.load import BadFile, Configuration, rebuilt
 from criproxy.control.settings import Settings
 from criproxy.model.place import Places
 from criproxy.model.topology import Topology
 from criproxy.observe.logger import Log
+from criproxy.store.last_good import GoodFile
 from criproxy.store.tried import Tried
 
-Instead = Callable[[BadFile], Configuration]
-"""Returns the configuration that is in force in place of a bad policy file."""
+Instead = Callable[[BadFile, GoodFile | None], Configuration]
+"""Returns the configuration that is in force in place of a bad policy file: the given one, which was good, or else the
+last good one that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class AtStart:
     """If it is not the policy file that is in force: what is in its place."""
     back: Places | None = None
     """If a try has ended: where containers return to."""
+    ended: str = ""
+    """What has ended a try since the last run, as in `Counters.tries_ended`; empty: nothing."""
 
 
 def at_start(
@@ -43,12 +48,13 @@ def at_start(
         log: receives a line about what becomes of *tried*.
     """
     if tried is None:
-        return AtStart(_usable(found, instead))
+        return AtStart(_usable(found, None, instead))
     if isinstance(found, Configuration) and found.file_hash != tried.file_hash:
         log.warning(
             "the policy file has changed: it is in effect, and no longer what was tried", file=str(found.source)
         )
-        return AtStart(found, back=tried.places_under(found.settings.configuration))
+        back = tried.places_under(found.settings.configuration)
+        return AtStart(found, back=back, ended="" if tried.is_kept else "file")
     if tried.is_kept or tried.until_s > time.time():
         try:
             return AtStart(_in_place(tried, found, topology, base), tried)
@@ -66,15 +72,16 @@ def _ended(
     """Return what was in force before *tried*."""
     if former := tried.former():
         try:
-            return AtStart(_in_place(former, found, topology, base), former, tried.places)
+            return AtStart(_in_place(former, found, topology, base), former, tried.places, ended="time")
         except BadFile:
             pass  # then the policy file
-    usable = _usable(found, instead)
-    return AtStart(usable, back=tried.places_under(usable.settings.configuration))
+    usable = _usable(found, None if tried.before_kept or not tried.before.text else tried.before, instead)
+    back = tried.places_under(usable.settings.configuration)
+    return AtStart(usable, back=back, ended="" if tried.is_kept else "time")
 
 
-def _usable(found: Configuration | BadFile, instead: Instead) -> Configuration:
-    return instead(found) if isinstance(found, BadFile) else found
+def _usable(found: Configuration | BadFile, before: GoodFile | None, instead: Instead) -> Configuration:
+    return instead(found, before) if isinstance(found, BadFile) else found
 
 
 def _in_place(tried: Tried, found: Configuration | BadFile, topology: Topology, base: Settings) -> Configuration:
@@ -82,5 +89,4 @@ def _in_place(tried: Tried, found: Configuration | BadFile, topology: Topology, 
     new = rebuilt(tried.good, topology, base)
     if not isinstance(found, BadFile):
         return new
-    how = "was kept" if tried.is_kept else "is being tried"
-    return replace(new, problem=str(found), instead=f"{tried.good.source}, which {how}, is in effect")
+    return replace(new, problem=str(found), instead=in_effect(tried))

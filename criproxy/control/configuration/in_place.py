@@ -7,16 +7,19 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from criproxy.control.configuration.load import Configuration, hash_of
+from criproxy.control.configuration.load import Configuration, hash_of, last_good
 from criproxy.control.context import Context
 from criproxy.control.settings import Trial
 from criproxy.errors import StoreError
 from criproxy.model.last_configuration import LastConfiguration
+from criproxy.model.notices import timestamp
 from criproxy.model.place import Places
 from criproxy.store.tried import NAME, Tried, write_tried
 
 RETRY_S = 10.0
 """Pause before the removal of the file is retried."""
+PREVIOUS = "the previous one stays in effect"
+"""What is in effect while the policy file cannot be used, if nothing more is known."""
 
 
 @dataclass(slots=True, repr=False)
@@ -53,16 +56,33 @@ class InPlaceOfFile:
 
     def use(self, tried: Tried | None) -> None:
         """Take *tried*, which is on disk, for what is in force."""
-        self.tried = tried
+        was_tried, self.tried = self.tried is not None, tried
         self.context.in_force.trial = _shown(tried) if tried else None
+        self._say_instead(was_tried=was_tried)
         self.context.in_force.trial_problem = ""
         self.context.state.notify()
+
+    def _say_instead(self, *, was_tried: bool) -> None:
+        """Say what is in effect now, if the policy file cannot be used; at a start, that is said already."""
+        in_force = self.context.in_force
+        if in_force.problem is None:
+            return
+        if self.tried:
+            in_force.instead = in_effect(self.tried)
+        elif was_tried:
+            in_force.instead = last_good(in_force.loaded.file) if in_force.loaded.file else PREVIOUS
 
     def clear(self) -> None:
         """Forget it: the policy file, or what was before, is in force. Its file goes when that is on disk."""
         if self.tried is not None:
             self.use(None)
             self.forget_soon()
+
+    def give_way(self) -> None:
+        """The policy file has come into force: that ends a try."""
+        if self.tried is not None and not self.tried.is_kept:
+            self.context.counters.tries_ended["file"] += 1
+        self.clear()
 
     def forget_soon(self) -> None:
         """Remove the file from the disk as soon as the node has the configuration that is in force now."""
@@ -99,6 +119,19 @@ class InPlaceOfFile:
             return False
         self.context.in_force.trial_problem = ""
         return True
+
+
+def in_effect(tried: Tried) -> str:
+    """Return a sentence about what is in effect while *tried* is in place of a policy file that cannot be used."""
+    if tried.is_kept:
+        return f"{tried.good.source}, which was kept, is in effect"
+    until = (
+        f"{tried.good.source}, which is being tried, is in effect until {timestamp(tried.until_s)} unless it is kept"
+    )
+    if tried.before_kept:
+        return f"{until}; then {tried.before.source}, which was kept, comes back"
+    back = f"the last good one, read from {tried.before.source}," if tried.before.text else "no policy file"
+    return f"{until}; then {back} is in effect again"
 
 
 def _shown(tried: Tried) -> Trial:

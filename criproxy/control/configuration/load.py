@@ -166,14 +166,18 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
         except BadFile as error:
             why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
         else:
-            instead = f"the last good one, read from {good.source}, is in effect"
-            return replace(last, problem=str(bad), instead=instead, good=good)
+            return replace(last, problem=str(bad), instead=last_good(good.source), good=good)
     from criproxy.config.alone import devices_alone
 
     devices = devices_alone(bad.report.text if bad.report else None)
     settings = replace(base, policy_name=FALLBACK, devices=devices.rules() if devices is not None else None)
     text = f"{why}: placed containers keep their places, and new containers share the CPUs that are not exclusive"
     return Configuration(Fallback(), settings, None, problem=str(bad), instead=text)
+
+
+def last_good(source: str) -> str:
+    """Return the sentence that the last good file, read from *source*, is in effect."""
+    return f"the last good one, read from {source}, is in effect"
 
 
 def rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:

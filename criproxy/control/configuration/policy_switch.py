@@ -14,7 +14,7 @@ from typing import Any
 from criproxy.control.context import Context
 from criproxy.control.reconcile.lifted_quotas import LiftedQuotas
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.settings import Settings
+from criproxy.control.settings import InForce, Settings
 from criproxy.control.sync.resync import NotReady, Resync
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged, Released
@@ -166,7 +166,7 @@ class PolicySwitch:
             UsageError: the policy is none.
         """
         if not self.places:
-            raise UsageError("the policy is none: there is nothing to go back to; name another one in the policy file")
+            raise UsageError(_nothing_to_undo(self.context.in_force))
         async with self._one:
             before = self._node
             if not before.released:
@@ -295,6 +295,7 @@ class PolicySwitch:
             "was_released": before.released,
             "released": node.released,
             "places": self.places,
+            "configuration": self.context.in_force.said(),
             "containers": [outcome_of(container, before, node, outcome, troubles) for container in placed],
             "not_remembered": str(self.context.persister.error or ""),
             "not_seen": "",
@@ -311,6 +312,15 @@ class PolicySwitch:
 def reason_now() -> str:
     """Return the reason of a release that is requested now."""
     return f"criproxy release, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
+
+
+def _nothing_to_undo(in_force: InForce) -> str:
+    """Return why a release under the policy none cannot be undone, and what to do about it."""
+    said = in_force.said()
+    if said["until"] or said["kept"]:
+        how = "which was kept" if said["kept"] else f"which is being tried until {said['until']}"
+        return f"{said['file']}, {how}, has policy none: go back to the policy file first, with 'criproxy reload'"
+    return "the policy is none: there is nothing to go back to; name another one in the policy file"
 
 
 def _has_unplaced(node: Node) -> bool:

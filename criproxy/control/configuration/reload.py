@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from criproxy.control.configuration.in_place import InPlaceOfFile
+from criproxy.control.configuration.in_place import PREVIOUS, InPlaceOfFile, in_effect
 from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
 from criproxy.control.settings import Loaded
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
-from criproxy.model.notices import Values, timestamp
+from criproxy.model.notices import Values
 from criproxy.model.place import Places
 from criproxy.observe.systemd import Notifier
 from criproxy.store.last_good import GoodFile
@@ -105,10 +105,8 @@ class Reload:
 
     def answer(self) -> Values:
         """Return what is in force, for the answers of ``criproxy reload``."""
-        loaded, trial = self.context.in_force.loaded, self.context.in_force.trial
-        until = timestamp(trial.until_s) if trial and trial.until_s else None
-        values = {"policy": self.context.settings.policy_name, "file": loaded.file, "hash": loaded.hash}
-        return {**values, "until": until, "kept": trial is not None and until is None}
+        in_force = self.context.in_force
+        return {"policy": in_force.settings.policy_name, "hash": in_force.loaded.hash, **in_force.said()}
 
     async def bring(self, new: Configuration, *, how: str, back: Places | None = None) -> int:
         """Bring *new*, which is not the policy file, into force, and return the number of containers that move.
@@ -183,7 +181,7 @@ class Reload:
             self._is_well_again()
             self.keep(new.good)
             if self.in_place:
-                self.in_place.clear()
+                self.in_place.give_way()
 
     def _is_well_again(self) -> bool:
         """Forget that the policy file could not be used; return whether it could not."""
@@ -197,10 +195,15 @@ class Reload:
         problem, in_force = first_of(error), self.context.in_force
         if not asked and problem == in_force.problem:
             return False
-        in_force.problem, in_force.instead = problem, in_force.instead or "the previous one stays in effect"
+        in_force.problem, in_force.instead = problem, self._instead()
         self.context.counters.reloads_failed += 1
         log_mistakes(self.context.log, error, in_force.instead)
         return True
+
+    def _instead(self) -> str:
+        """Return what is in effect while the policy file cannot be used, and what comes back when a try ends."""
+        tried = self.in_place.tried if self.in_place else None
+        return in_effect(tried) if tried else self.context.in_force.instead or PREVIOUS
 
     def _load(self) -> Configuration:
         node, settings = self.context.state.node, self.context.settings

@@ -108,6 +108,7 @@ class TryOut:
                 raise CriproxyError(self._ended if tried is None else "the configuration in effect is already kept")
             await self.in_place.put(tried.kept())
             self._ended = NOTHING
+            self.context.counters.tries_ended["kept"] += 1
             self._news.set()
             loaded = self.context.in_force.loaded
             self.reload.keep(tried.good)
@@ -170,6 +171,7 @@ class TryOut:
             await self.in_place.put(before)
         else:
             self.in_place.clear()
+        self.context.counters.tries_ended["time"] += 1
         self._ended = f"nothing is being tried: the last try ended at {timestamp(tried.until_s)}, and was not kept"
         keys = {"file": str(former.source or ""), "hash": former.file_hash}
         self.context.log.warning("the time of the try is over: the former configuration is back", **keys)

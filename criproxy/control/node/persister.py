@@ -34,6 +34,9 @@ FLUSH_S = 0.1
 """How long a change waits for further changes, to be written together with them, if no caller waits for it."""
 MAX_RECORDS = 2_000
 """Records that wait for the disk; if there are more, the oldest are lost, which is counted. Each has a bounded size."""
+MANY_RECORDS = 100
+"""With so many, the next write has them, too, though a caller waits for the node alone: calls that follow each other
+without a pause would otherwise keep the history from the disk until entries are lost. They take milliseconds."""
 
 
 class CannotBeStored(CriproxyError):
@@ -206,7 +209,7 @@ class Persister:
 
     async def _write(self) -> None:
         """Write the newest state. A write that takes too long is a failure, but is awaited: there is one thread."""
-        version, whole = self._version, all(records for _, records, _ in self._waiting)
+        version, whole = self._version, self._is_whole()
         records, self._records = (self._records, []) if whole else ([], self._records)
         try:
             write = self._write_in_flight = asyncio.ensure_future(self._store.save(self._stored, self._node, records))
@@ -220,6 +223,10 @@ class Persister:
             await asyncio.wait([write])
         write.result()
         self._succeeded(version, whole=whole)
+
+    def _is_whole(self) -> bool:
+        """Whether the next write has the records, too."""
+        return len(self._records) >= MANY_RECORDS or all(records for _, records, _ in self._waiting)
 
     def _ended(self, node: Node, version: int, records: list[Record], write: "asyncio.Future[None]") -> None:
         """Remember what is on disk, even if no caller waits for this write any more."""

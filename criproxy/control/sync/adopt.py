@@ -189,8 +189,8 @@ class Adoption:
         return read_missed(item.annotations)
 
     async def _apply(self, presents: Sequence[Present], pods: Sequence[Pod]) -> None:
-        watch = self.context.settings.adopt is Adopt.WATCH
-        await self.context.state.apply(Found(tuple(pods), tuple(presents), watch=watch))
+        watch, changes = self.context.settings.adopt is Adopt.WATCH, self.context.is_before_change
+        await self.context.state.apply(Found(tuple(pods), tuple(presents), watch, changes))
 
     def _note_stays(self, container: Container) -> None:
         self.context.state.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)

@@ -3,164 +3,19 @@
 import asyncio
 import stat
 import time
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration import try_out as module
-from criproxy.control.configuration.last_good import PolicyFileKeeper
-from criproxy.control.configuration.load import BadFile, Configuration, load_configuration
-from criproxy.control.configuration.reload import Reload
-from criproxy.control.configuration.try_out import TryOut
-from criproxy.control.controller import Controller
 from criproxy.control.settings import OnError
-from criproxy.daemon.options import Options
-from criproxy.daemon.start import _chosen, _with_tries
 from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.notices import Values
 from criproxy.observe.bypass import BypassMode
-from criproxy.observe.systemd import Notifier
-from criproxy.simulate.machines import machine
 from criproxy.store import tried as tried_file
 from criproxy.store.configurations import read_all
 from criproxy.store.last_good import read_good
-from criproxy.store.store import Store
 from criproxy.store.tried import read_tried
-from tests.control.world import FAST, World, owner, sharer, situation
-
-LIMIT_S = 60.0
-FOUR = machine(nodes=1, cores=4, threads=1)
-STATIC = 'policy: static\nreservedCpus: "0"\n'
-MOVES = 'policy: static\nreservedCpus: "0-1"\napply: all\n'
-LONG_S = 3600.0
-SHORT_S = 0.05
-
-
-class Node:
-    """A criproxy that starts, stops and tries configurations as the daemon does."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.file = directory, directory / "policy.yaml"
-        self.file.write_text(STATIC)
-        self.world = World(directory)
-        self.world.make_store = self._store
-        self.world.prepare = self._prepare
-        socket = f"unix://{directory}/not-used.sock"
-        self._options = Options(
-            config=self.file,
-            listen=socket,
-            runtime_endpoint=socket,
-            image_listen=None,
-            image_endpoint=None,
-            state_dir=self.state,
-            host_root=directory,
-            http=None,
-            control_socket=socket,
-            trace_calls=(),
-        )
-        self.reload: Reload
-        self.try_out: TryOut
-
-    @property
-    def state(self) -> Path:
-        """The state directory."""
-        return self.directory / "state"
-
-    def _found(self) -> Configuration | BadFile:
-        try:
-            return load_configuration(self.file, FOUR, replace(FAST, host_root=self.directory), required=True)
-        except BadFile as error:
-            return error
-
-    def _store(self) -> Store:
-        store = Store(self.state, may_fail=True)
-        self._begun = _chosen(self._options, FOUR, self._found(), store)
-        self.world._policy = self._begun.configuration.policy
-        self.world._settings = replace(
-            FAST,
-            **{
-                name: getattr(self._begun.configuration.settings, name)
-                for name in ("policy_name", "on_error", "adopt", "apply_all", "devices", "configuration")
-            },
-            host_root=self.directory,
-        )
-        return store
-
-    def _prepare(self, controller: Controller) -> None:
-        controller.context.in_force.loaded = self._begun.configuration.loaded()
-        controller.policy_switch.going_back = self._begun.back
-
-    async def begun(self) -> None:
-        """Begin what the daemon begins beside the controller."""
-        controller = self.world.controller
-        keeping = PolicyFileKeeper(self.state, self.world.log)
-        controller.context.tasks.forever("keep the policy file", keeping.run)
-        keeping.keep(self._begun.configuration.good)
-        switch = controller.policy_switch
-        self.reload = Reload(self.file, True, controller.context, switch, Notifier({}), str, keeping.keep)
-        self.try_out = await _with_tries(self.reload, self._options, controller, self._begun)
-        controller.context.tasks.forever("reload", self.reload.run)
-        async with asyncio.timeout(LIMIT_S):
-            await self.world.until(
-                lambda: self.world.controller.node.configuration == controller.context.settings.configuration
-            )
-
-    async def restart(self, between: str = "") -> None:
-        """Stop and start criproxy; *between*: what the policy file says meanwhile."""
-        await self.world.stop_criproxy()
-        if between:
-            self.file.write_text(between)
-        await self.world.start_criproxy()
-        await self.begun()
-
-    async def tries(self, text: str, time_s: float = LONG_S) -> Values:
-        """Try a configuration."""
-        return await self.try_out.begin({"text": text, "source": "/root/new.yaml", "time_s": time_s})
-
-    async def is_back(self) -> None:
-        """Wait until the former configuration is in force and the disk knows it."""
-        async with asyncio.timeout(LIMIT_S):
-            await self.world.poll(lambda: self.trial is None and not (self.state / tried_file.NAME).exists())
-
-    async def at(self, container: str, cpus: str) -> None:
-        """Wait until a container runs on these CPUs."""
-        async with asyncio.timeout(LIMIT_S):
-            await self.world.poll(lambda: self.world.cpus(container) == cpus)
-
-    @property
-    def trial(self) -> object:
-        """What is in place of the policy file."""
-        return self.world.controller.context.in_force.trial
-
-    @property
-    def hash(self) -> str:
-        """The hash of what is in force."""
-        return self.world.controller.context.in_force.loaded.hash
-
-    def kinds(self) -> list[str]:
-        """The kinds of notices."""
-        return [notice.kind for notice in situation(self.world.controller).notices]
-
-
-@pytest.fixture
-async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
-    """One with the static policy."""
-    monkeypatch.setattr(module, "SHORTEST_S", 0.01)
-    made = Node(tmp_path)
-    async with made.world:
-        await made.begun()
-        yield made
-        failures = made.world.controller.context.failures
-        assert failures.counts["watcher"] == failures.counts["background"] == 0
-
-
-async def two(node: Node) -> tuple[str, str]:
-    """An owner on CPU 1, and a container that shares the others."""
-    first, web = await node.world.run(owner("first")), await node.world.run(sharer("web"))
-    assert (node.world.cpus(first), node.world.cpus(web)) == ("1", "0,2-3")
-    return first, web
+from tests.control.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
+from tests.control.world import owner, sharer
 
 
 async def test_it_goes_back_in_time(node: Node) -> None:

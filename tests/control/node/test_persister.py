@@ -253,6 +253,24 @@ async def test_a_late_write_is_not_repeated() -> None:
     assert disk.reasons == ["reason 1"]
 
 
+async def test_calls_without_a_pause_do_not_keep_the_history_from_the_disk() -> None:
+    """There is always a caller that waits for the node alone, and no entry is lost."""
+    disk = Disk()
+    keeper, _ = new(disk)
+    await keeper.check()
+    numbers = range(MAX_RECORDS + 500)
+    for number in numbers:
+        decided(keeper, number)
+        if number % 50 == 49:
+            await keeper.durable()
+
+    await keeper.flush()
+
+    assert keeper._failures.counts["telling"] == 0
+    assert disk.reasons == [f"reason {number}" for number in numbers]
+    await keeper.close()
+
+
 async def test_memory_is_bounded_while_the_disk_is_away() -> None:
     """A day without a disk keeps the latest state and the latest history, and says how much of it is lost."""
     disk = Disk(StoreError("read-only"))
