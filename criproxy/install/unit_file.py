@@ -93,17 +93,34 @@ def _values(words: list[str], option: str) -> Iterator[str]:
 def _settings(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for text in texts:
         section = ""
-        for line in map(str.strip, _logical(text)):
+        for line in _unit_lines(text):
             if line.startswith("["):
                 section = line
-            elif section == "[Service]" and "=" in line and not line.startswith(("#", ";")):
+            elif section == "[Service]" and "=" in line:
                 key, _, value = line.partition("=")
                 yield key.strip(), value.strip()
 
 
+def _unit_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a unit file without comments, which may also be between lines that a backslash joins.
+
+    An empty line ends what a backslash continues.
+    """
+    begun = ""
+    for line in text.splitlines():
+        if line.lstrip().startswith(("#", ";")):
+            continue
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        begun = f"{begun} {(line[:-1] if is_continued else line).strip()}".strip()
+        if not is_continued:
+            yield begun
+            begun = ""
+    yield begun
+
+
 def _logical(text: str) -> list[str]:
-    """Return the lines of *text*, those that end with a backslash joined with the next one."""
-    return re.sub(r"\s*\\\n\s*", " ", text).splitlines()
+    """Return the lines of the environment file *text*, those that end with a backslash joined with the next one."""
+    return re.sub(r"[ \t]*\\\n[ \t]*", " ", text).splitlines()
 
 
 def _split(text: str) -> list[str]:

@@ -92,6 +92,25 @@ def test_a_yaml_file_of_another_kind(text: str) -> None:
         with_key(text, "key", URL)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("ExecStart=/bin/k \\\n  server \\\n\nRestart=always\n", "/bin/k server", id="empty-line"),
+        pytest.param("ExecStart=/bin/k \\\n# why\n  ; more\n  server\n", "/bin/k server", id="comments-between"),
+        pytest.param("# old \\\nExecStart=/bin/k\n", "/bin/k", id="comment-with-a-backslash"),
+        pytest.param("ExecStart=/bin/k \\\n", "/bin/k", id="end-of-file"),
+    ],
+)
+def test_lines_that_a_backslash_joins(text: str, words: str) -> None:
+    """They are those that systemd joins."""
+    assert service_of("k.service", [f"[Service]\n{text}"]).words({}) == words.split()
+
+
+def test_an_empty_line_ends_a_variable() -> None:
+    """The next variable is one of its own."""
+    assert environment_of("A=1 \\\n\nB=2\n") == {"A": "1", "B": "2"}
+
+
 def test_a_unit_with_drop_ins() -> None:
     """Later files add environment files and replace the command; an empty value resets; variables become words."""
     unit = "[Unit]\nExecStart=no\n[Service]\nEnvironment=A=1 'B=2 3'\n"
