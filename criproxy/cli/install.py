@@ -10,8 +10,10 @@ from criproxy.cli.leaving import leaving_on
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.unit_types import Duration
+from criproxy.errors import UsageError
 
 KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
+_NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
 
 
 @click.command(short_help="Install criproxy on this node, and point the kubelet at it.")
@@ -35,6 +37,19 @@ KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
     help="The container runtime's socket.  [default: the one that the kubelet uses now]",
 )
 @click.option(
+    "--http",
+    metavar="ADDRESS",
+    help="Where criproxy is to serve its page, metrics and health checks, as in `criproxy serve --http`; off: nowhere, "
+    "if an earlier `criproxy install` has set an address.  [default: as it is; on a new node nowhere]",
+)
+@click.option(
+    "--http-token-file",
+    type=PathOption(),
+    metavar="FILE",
+    help="With --http: the file with the token that clients of the page need. Its content is kept in "
+    "/etc/criproxy/page-token on the node.",
+)
+@click.option(
     "--kubeconfig",
     type=PathOption(),
     metavar="FILE",
@@ -49,13 +64,15 @@ KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
     metavar="DURATION",
     help="How long each check may take.",
 )
-def command(
+def command(  # noqa: PLR0913 (one for each option)
     *,
     dry_run: bool,
     host_root: Path,
     node_kind: str,
     policy: Path | None,
     runtime_endpoint: str | None,
+    http: str | None,
+    http_token_file: Path | None,
     kubeconfig: Path | None,
     timeout_s: float,
 ) -> None:
@@ -78,7 +95,33 @@ def command(
 
     runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
     text = policy_text(policy, host_root) if policy else None
-    wishes = Wishes(paths.socket_of(runtime), text, str(kubeconfig.absolute()) if kubeconfig else "")
+    token = _token(http_token_file) if http_token_file else ""
+    ready_by = str(kubeconfig.absolute()) if kubeconfig else ""
+    wishes = Wishes(paths.socket_of(runtime), text, ready_by, None if http is None else _address(http), token)
+    if token and not wishes.http:
+        raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
     with leaving_on(signal.SIGTERM, signal.SIGHUP):
         Operator(Host(host_root), print_lines, kind, timeout_s).install(wishes, dry_run=dry_run)
+
+
+def _address(text: str) -> str:
+    """Return the value of ``--http``; empty if it is off."""
+    from criproxy.observe.address import Address
+
+    if text == "off":
+        return ""
+    Address.parse(text)
+    if set(text) & _NOT_IN_UNITS:
+        raise UsageError(f"--http: {text!r} has a character that a unit's environment file cannot have there")
+    return text
+
+
+def _token(file: Path) -> str:
+    """Return the line with the token in *file*."""
+    from criproxy.api.page.access import read_token
+
+    token, problem = read_token(file)
+    if problem:
+        raise UsageError(f"--http-token-file: {problem}")
+    return f"{token}\n"

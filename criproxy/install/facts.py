@@ -50,6 +50,10 @@ class Facts:
     """criproxy's unit files as the node has them, by name."""
     configs: Sequence[str] = ()
     """The kubelet's or k3s's configuration files, in the order in which they are read; not all need to exist."""
+    linked: frozenset[str] = frozenset()
+    """Those of `texts` that have several names (hard links)."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Setting → the text with which the last installation wrote it, whatever the file has now."""
     sockets: frozenset[str] = frozenset()
     """The sockets that exist, of those that are asked for."""
     active: frozenset[str] = frozenset()
@@ -115,12 +119,20 @@ class Facts:
     @property
     def configured_runtime(self) -> str:
         """The socket that criproxy's own options name, or its default one; of a node that already has criproxy."""
-        options = Service("$O", {"O": _options(self.texts.get(paths.DEFAULTS, ""))})
-        return paths.socket_of(flag(options.words({}), "runtime-endpoint") or paths.CONTAINERD)
+        return paths.socket_of(self.option("runtime-endpoint") or paths.CONTAINERD)
+
+    def option(self, name: str) -> str | None:
+        """Return the value of the option ``--name`` of criproxy's unit; None without it."""
+        return _option(self.texts.get(paths.DEFAULTS, ""), name)
+
+    def has_written(self, name: str) -> bool:
+        """Whether an installation has set the option ``--name`` of criproxy's unit, and none has removed it since."""
+        return _option(self.written.get(paths.setting_of(name), ""), name) is not None
 
 
-def _options(text: str) -> str:
-    return environment_of(text).get("CRIPROXY_OPTIONS", "")
+def _option(text: str, name: str) -> str | None:
+    options = Service("$O", {"O": environment_of(text).get(paths.OPTIONS, "")})
+    return flag(options.words({}), name)
 
 
 def _listed(value: Any) -> list[str]:  # noqa: ANN401 - YAML

@@ -62,6 +62,10 @@ class Host:
         found = self.path(name).stat()
         return Node(found.st_mode & 0o7777, found.st_uid, found.st_gid, found.st_mtime_ns)
 
+    def has_other_names(self, name: str) -> bool:
+        """Whether a file that exists has several names (hard links), of which a `write` would change one."""
+        return self.path(name).stat().st_nlink > 1
+
     def exists(self, name: str) -> bool:
         """Whether there is anything at *name*."""
         return os.path.lexists(self.path(name))
@@ -78,12 +82,19 @@ class Host:
         parents = [str(parent) for parent in Path(name).parents]
         return [parent for parent in reversed(parents) if not self.exists(parent)]
 
-    def write(self, name: str, content: bytes, node: Node | None = None) -> None:
-        """Write a file so that it has the former or the new content whenever this process is killed."""
+    def write(self, name: str, content: bytes, node: Node | None = None, *, mode: int = 0o644) -> None:
+        """Write a file so that it has the former or the new content whenever this process is killed.
+
+        Args:
+            name: its path on the node.
+            content: the new content.
+            node: attributes for the file; None: it keeps those that it has.
+            mode: of a file that does not exist yet.
+        """
         place = self.path(name)
         _make_parents(place)
         temporary = _temporary(place)
-        wanted = node or (self.attributes(name) if place.exists() else Node(uid=os.geteuid(), gid=os.getegid()))
+        wanted = node or (self.attributes(name) if place.exists() else Node(mode, os.geteuid(), os.getegid()))
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor has no path
             file.write(content)

@@ -10,7 +10,7 @@ from typing import Any
 from criproxy.errors import CriproxyError
 from criproxy.install import paths
 from criproxy.install.host import Host, Node
-from criproxy.install.steps import Step, from_json, to_json
+from criproxy.install.steps import Step, Write, from_json, to_json
 
 _VERSION = 1
 
@@ -51,6 +51,12 @@ class Journal:
     def is_open(self) -> bool:
         """Whether an installation or uninstallation has begun and not ended."""
         return self.removing or len(self.entries) > self.completed
+
+    @property
+    def written(self) -> dict[str, str]:
+        """Setting → the text with which a completed installation wrote it last."""
+        steps = (entry.step for entry in self.entries[: self.completed])
+        return {step.setting: step.text for step in steps if isinstance(step, Write) and step.setting}
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,13 +43,14 @@ def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "")
         kind = NodeKind.KUBEADM
     configs = _configs(host, kind, service, texts)
     own = {name: text for name in (*paths.UNITS, *paths.OPTIONAL_UNITS) if (text := _unit_text(host, name)) is not None}
-    others = (paths.POLICY, paths.DEFAULTS, paths.CRIO_DROP_IN, "/etc/containerd/config.toml")
+    others = (paths.POLICY, paths.DEFAULTS, paths.PAGE_TOKEN, paths.CRIO_DROP_IN, "/etc/containerd/config.toml")
     texts |= dict(_texts(host, [*configs, *others, *(f"{paths.UNIT_FOLDER}/{name}" for name in own)]))
     facts = Facts(kind=kind, kubelet=unit, service=service, texts=texts, configs=configs)
     sockets = {runtime, *paths.RUNTIMES, facts.configured_runtime, paths.socket_of(facts.endpoint)} - {""}
     return replace(
         facts,
         unit_texts=own,
+        linked=frozenset(path for path in texts if host.has_other_names(path)),
         sockets=frozenset(path for path in sockets if host.path(path).is_socket()),
         active=_active(host) if own else frozenset(),
         rivals=tuple(_rivals(host, facts.endpoint)),

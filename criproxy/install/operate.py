@@ -1,7 +1,7 @@
 """`criproxy install` and `criproxy uninstall`, from the look at the node to the last line that people read."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -93,7 +93,7 @@ class Operator:
         Raises:
             CriproxyError: something stands against an installation.
         """
-        facts = self._facts(wishes.runtime)
+        facts = replace(self._facts(wishes.runtime), written=self._file.load().written)
         planned = plan(facts, wishes)
         for line in (*planned.about, *(f"note: {note}" for note in planned.notes)):
             self.tell(line)

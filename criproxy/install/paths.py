@@ -14,6 +14,9 @@ PACKAGE_LIST = "/var/lib/dpkg/info/criproxy.list"
 """Exists if dpkg has installed criproxy."""
 POLICY = "/etc/criproxy/policy.yaml"
 DEFAULTS = "/etc/default/criproxy"
+OPTIONS = "CRIPROXY_OPTIONS"
+"""The variable in that file."""
+PAGE_TOKEN = "/etc/criproxy/page-token"  # noqa: S105 (its path)
 STATE_DIR = "/var/lib/criproxy"
 RUN_DIR = "/run/criproxy"
 JOURNAL = "/var/lib/criproxy-install.json"
@@ -46,6 +49,11 @@ After=criproxy.socket criproxy.service
 """
 COMMAND_DROP_IN = "21-criproxy-command.conf"
 """For a kubelet whose unit has the endpoint on its command line."""
+
+
+def setting_of(option: str) -> str:
+    """Return the name of a setting in the file with criproxy's options."""
+    return f"{OPTIONS} --{option}"
 
 
 def socket_of(endpoint: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from criproxy.install import edits, endpoint, paths, problems
 from criproxy.install.facts import Facts
-from criproxy.install.steps import Check, Copy, Made, Run, Step, Write
+from criproxy.install.steps import Check, Copy, Made, Remove, Run, Step, Write
 
 SYSTEMCTL = "systemctl"
 RELOAD = (SYSTEMCTL, "daemon-reload")
@@ -22,6 +22,10 @@ class Wishes:
     """The policy file's content; None: the node's file stays, or gets the default."""
     kubeconfig: str = ""
     """A file with which the node's state can be read."""
+    http: str | None = None
+    """Where criproxy serves its page and metrics; empty: nowhere, if an installation has set it; None: as it is."""
+    page_token: str = ""
+    """What clients of the page need; empty: an installation's former one is removed, unless `http` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ def plan(facts: Facts, wishes: Wishes) -> Plan:
         steps = tuple(_Steps(facts, wishes, runtime, socket).all())
     except edits.CannotEdit as error:
         against, steps = (*against, str(error)), ()
+    against += tuple(problems.of_links(facts, dict.fromkeys(step.path for step in steps if isinstance(step, Write))))
     return Plan(about, against, tuple(problems.notes(facts)), steps)
 
 
@@ -88,7 +93,7 @@ class _Steps:
         """Yield all steps in order; those that only take something back precede what they need to have taken back."""
         program, units, settings = [*self._program()], [*self._units()], [*self._settings()]
         is_running = facts_active(self.facts)
-        restarts = is_running and bool(program or units or [step for step in settings if step.path != paths.POLICY])
+        restarts = is_running and bool(program or units or [step for step in settings if step.path == paths.DEFAULTS])
         if restarts:
             yield Run("leave criproxy restarted", undo=((SYSTEMCTL, "restart", "criproxy.service"),), undo_if=RESTART)
         yield from program
@@ -121,15 +126,37 @@ class _Steps:
         if self.socket == paths.CRIO_SOCKET and paths.CRIO_DROP_IN not in self.facts.texts:
             yield Write(paths.CRIO_DROP_IN, paths.CRIO_DROP_IN_TEXT, "the path by which the kubelet recognises CRI-O")
 
-    def _settings(self) -> Iterator[Write]:
+    def _settings(self) -> Iterator[Write | Remove]:
         has = self.facts.texts.get(paths.POLICY)
         wanted = self.wishes.policy if self.wishes.policy is not None else has or self.facts.brought.policy
         if wanted is not None and wanted != has:
             yield Write(paths.POLICY, wanted, "the policy", keep=True)
+        yield from self._token()
+        text = self.facts.texts.get(paths.DEFAULTS, "")
+        for name, value, why in self._options():
+            if value != self.facts.option(name):
+                text = edits.with_flag(text, paths.OPTIONS, name, value)
+                yield Write(paths.DEFAULTS, text, why, paths.setting_of(name))
+
+    def _options(self) -> Iterator[tuple[str, str | None, str]]:
+        """Yield the options of criproxy's unit that are to have a value, or none; others stay as they are."""
         if self.runtime != self.facts.configured_runtime:
-            has = self.facts.texts.get(paths.DEFAULTS, "")
-            text = edits.with_flag(has, "CRIPROXY_OPTIONS", "runtime-endpoint", f"unix://{self.runtime}")
-            yield Write(paths.DEFAULTS, text, "the runtime's socket", "CRIPROXY_OPTIONS --runtime-endpoint")
+            yield "runtime-endpoint", f"unix://{self.runtime}", "the runtime's socket"
+        if self.wishes.http is None:
+            return
+        wanted = {"http": self.wishes.http, "http-token-file": paths.PAGE_TOKEN if self.wishes.page_token else ""}
+        for name, value in wanted.items():
+            if value:
+                yield name, value, f"the option --{name}"
+            elif self.facts.has_written(name):
+                yield name, None, f"without the option --{name}"
+
+    def _token(self) -> Iterator[Write | Remove]:
+        wanted, has = self.wishes.page_token, self.facts.texts.get(paths.PAGE_TOKEN)
+        if wanted and wanted != has:
+            yield Write(paths.PAGE_TOKEN, wanted, "the token of the page", mode=0o600)
+        elif not wanted and self.wishes.http is not None and has and self.facts.has_written("http-token-file"):
+            yield Remove(paths.PAGE_TOKEN, "the page needs no token any more")
 
     def _start(self) -> Iterator[Step]:
         yield Made(paths.STATE_DIR)

@@ -1,7 +1,7 @@
 """Pure: what on a node stands against an installation, and what its administrators should know."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from criproxy.install import paths
 from criproxy.install.facts import Facts
@@ -27,6 +27,16 @@ def problems(facts: Facts, runtime: str) -> Iterator[str]:
     if runtime not in facts.sockets:
         yield f"no runtime listens on {runtime}: start it, or name its socket with --runtime-endpoint"
     yield from _missing(facts)
+
+
+def of_links(facts: Facts, names: Iterable[str]) -> Iterator[str]:
+    """Yield the files among *names* that cannot be changed, since the node would not be as before."""
+    for path in names:
+        if path in facts.linked:
+            yield (
+                f"{path} has several names (hard links), and only this one would change: make it a file of its own, as "
+                f"by 'cp --preserve {path} {path}.new' and 'mv {path}.new {path}'"
+            )
 
 
 def _missing(facts: Facts) -> Iterator[str]:

@@ -44,7 +44,10 @@ class Runner:
         except BaseException as error:
             self._go_back(journal, error)
             raise
-        self.clean()
+        try:
+            self.clean()
+        except OSError as error:
+            self.tell(f"note: a copy of the former version stays until the next run of this command: {error}")
 
     def remove(self, steps: Sequence[Step]) -> None:
         """Take *steps* that are not to be taken back, since they can be repeated."""
@@ -122,7 +125,7 @@ class Runner:
     def _do(self, step: Step, since_s: float) -> None:
         match step:
             case Write():
-                self.host.write(step.path, _bytes(step.text))
+                self.host.write(step.path, _bytes(step.text), mode=step.mode)
             case Remove():
                 self.host.remove(step.path)
                 self.host.remove_folders([step.path.rpartition("/")[0]] if step.path.count(".d/") else [])
@@ -146,6 +149,8 @@ class Runner:
         match step:
             case Write():
                 self._undo_write(step, before, force=force)
+            case Remove() if before.content is not None and not self.host.exists(step.path):
+                self.host.write(step.path, before.content, before.node)
             case Copy():
                 self._undo_copy(step, before)
             case Made() if not before.existed:
@@ -199,6 +204,8 @@ def undo_title(entry: Entry) -> str:
     match entry.step:
         case Write(path=path):
             return f"remove {path}" if entry.before.content is None else f"restore {path}"
+        case Remove(path=path):
+            return f"restore {path}" if entry.before.existed else ""
         case Copy(path=path) | Made(path=path):
             return "" if entry.before.existed else f"remove {path}"
         case Run(undo=undo, may_fail=False):

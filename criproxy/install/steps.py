@@ -18,6 +18,8 @@ class Write:
     """What of the file is ours: `edits` removes only that if others have changed the file since; empty: all of it."""
     keep: bool = False
     """Whether an uninstallation leaves the file if others have changed it since."""
+    mode: int = 0o644
+    """Of a file that does not exist yet."""
 
     @property
     def title(self) -> str:

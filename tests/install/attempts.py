@@ -37,13 +37,15 @@ class Attempt:
     kind: str
     action: str = "install"
     fault: str = ""
-    """``kill`` or ``error``."""
+    """``kill``, ``error`` of the disk, or ``interrupt`` as by Ctrl-C."""
     at: int = NEVER
     """The number of the change at which the fault happens, from 1 on."""
     timeout_s: float = 5.0
     kubeconfig: str = ""
     runtime: str = ""
     policy: str | None = None
+    http: str | None = None
+    page_token: str = ""
     dry_run: bool = False
     force: bool = False
     brings: bool = True
@@ -104,7 +106,7 @@ def _carry_out(attempt: Attempt, tell: Callable[[str], None]) -> None:
     brought = node.brought if attempt.brings else None
     operator = Operator(Host(node.root), tell, timeout_s=attempt.timeout_s, brought=brought)
     if attempt.action == "install":
-        wishes = Wishes(attempt.runtime, attempt.policy, attempt.kubeconfig)
+        wishes = Wishes(attempt.runtime, attempt.policy, attempt.kubeconfig, attempt.http, attempt.page_token)
         operator.install(wishes, dry_run=attempt.dry_run)
     else:
         operator.uninstall(dry_run=attempt.dry_run, force=attempt.force)
@@ -121,7 +123,9 @@ def _plan_fault(root: str, attempt: Attempt) -> None:
         if count == attempt.at:
             if attempt.fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise (
+                KeyboardInterrupt if attempt.fault == "interrupt" else OSError(errno.ENOSPC, "No space left on device")
+            )
 
     sys.addaudithook(hook)
 

@@ -16,12 +16,30 @@ from criproxy.install import paths
 from criproxy.install.facts import Brought
 from tests.conftest import ROOT
 
-_UNIT = "[Unit]\nDescription=Node agent\n\n[Service]\n{}\nRestart=always\n\n[Install]\nWantedBy=multi-user.target\n"
-_KUBEADM = """[Service]
-Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=/etc/kubernetes/kubelet.conf"
+_KUBELET = """[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Documentation=https://kubernetes.io/docs/
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart={}
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+"""
+_KUBEADM = """# Note: This dropin only works with kubeadm and kubelet v1.11+
+[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
+--kubeconfig=/etc/kubernetes/kubelet.conf"
 Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+# This is a file that "kubeadm init" and "kubeadm join" generates at runtime
 EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-EnvironmentFile=-/etc/default/kubelet
+# This is a file that the user can use for overrides of the kubelet args as a last resort.
+EnvironmentFile=-{}
 ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 """
@@ -30,63 +48,123 @@ cgroupDriver: systemd
 clusterDNS:
 - 10.96.0.10
 containerRuntimeEndpoint: "{}"
+cpuManagerReconcilePeriod: 0s
 kind: KubeletConfiguration
+memorySwap: {{}}
 rotateCertificates: true
+staticPodPath: /etc/kubernetes/manifests
 """
-_RANCHER = """EnvironmentFile=-/etc/default/%N
-EnvironmentFile=-/etc/sysconfig/%N
-EnvironmentFile=-{folder}/%N.env
+_RANCHER = """[Unit]
+Description=Kubernetes
+Wants=network-online.target
+After=network-online.target
+
+[Install]
+WantedBy=multi-user.target
+
+[Service]
+Type=notify
+EnvironmentFile=-/etc/default/{unit}
+EnvironmentFile=-/etc/sysconfig/{unit}
+EnvironmentFile=-{env}
 KillMode=process
+Delegate=yes
+TimeoutStartSec=0
+Restart=always
+RestartSec=5s
+ExecStartPre=-/sbin/modprobe br_netfilter
 ExecStartPre=-/sbin/modprobe overlay
-ExecStart=/usr/local/bin/{program} \\
-    {role} \\
-"""
+ExecStart=/usr/local/bin/{command}
+{more}"""
 _CONTAINERD = """version = 2
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
 SystemdCgroup = true
 """
 _LOCAL_UNITS = "/usr/local/lib/systemd/system"
+_RUNTIME = "unix:///var/run/containerd/containerd.sock"
+
+
+def _k3s(unit: str, command: str) -> str:
+    """The unit that the installer of k3s writes: each word of *command* on a line, and an empty line at the end."""
+    lines = "".join(f"    {word} \\\n" for word in command.split())
+    return _RANCHER.format(unit="%N", env=f"/etc/systemd/system/{unit}.env", command=f"k3s \\\n{lines}\n", more="")
+
+
+def _rke2(role: str) -> str:
+    """A unit of the archive of RKE2."""
+    stop = "ExecStopPost=-/bin/sh -c \"systemd-cgls /system.slice/%n | grep -Eo '[0-9]+ (containerd|kubelet)'\"\n"
+    env = f"{_LOCAL_UNITS}/rke2-{role}.env"
+    return _RANCHER.format(unit=f"rke2-{role}", env=env, command=f"rke2 {role}", more=stop)
+
 
 FILES: dict[str, dict[str, str]] = {
     "kubeadm": {
-        "/usr/lib/systemd/system/kubelet.service": _UNIT.format("ExecStart=/usr/bin/kubelet"),
-        "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf": _KUBEADM,
-        "/var/lib/kubelet/kubeadm-flags.env": 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint='
-        'unix:///var/run/containerd/containerd.sock --pod-infra-container-image=registry.k8s.io/pause:3.9"\n',
+        "/usr/lib/systemd/system/kubelet.service": _KUBELET.format("/usr/bin/kubelet"),
+        "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf": _KUBEADM.format("/etc/default/kubelet"),
+        "/var/lib/kubelet/kubeadm-flags.env": f'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint={_RUNTIME} '
+        '--pod-infra-container-image=registry.k8s.io/pause:3.9"\n',
         "/var/lib/kubelet/config.yaml": _CONFIGURATION.format(""),
         "/etc/default/kubelet": "# For administrators.\nKUBELET_EXTRA_ARGS=--node-ip=10.0.0.5\n",
         "/etc/containerd/config.toml": _CONTAINERD,
     },
+    "kubeadm-rpm": {
+        "/usr/lib/systemd/system/kubelet.service": _KUBELET.format("/usr/bin/kubelet"),
+        "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf": _KUBEADM.format("/etc/sysconfig/kubelet"),
+        "/var/lib/kubelet/kubeadm-flags.env": 'KUBELET_KUBEADM_ARGS=""\n',
+        "/var/lib/kubelet/instance-config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\n"
+        f"containerRuntimeEndpoint: {_RUNTIME}\nkind: KubeletConfiguration\n",
+        "/var/lib/kubelet/config.yaml": _CONFIGURATION.format(_RUNTIME),
+        "/etc/sysconfig/kubelet": "KUBELET_EXTRA_ARGS=\n",
+        "/etc/containerd/config.toml": _CONTAINERD,
+    },
     "k3s": {
-        "/etc/systemd/system/k3s.service": _UNIT.format(
-            _RANCHER.format(folder="/etc/systemd/system", program="k3s", role="server")
-        ),
+        "/etc/systemd/system/k3s.service": _k3s("k3s.service", "server '--write-kubeconfig-mode' '644'"),
         "/etc/systemd/system/k3s.service.env": "",
         "/etc/rancher/k3s/config.yaml": "token: secret\nkubelet-arg:\n  - max-pods=200\n",
     },
+    "k3s-agent": {
+        "/etc/systemd/system/k3s-agent.service": _k3s("k3s-agent.service", "agent"),
+        "/etc/systemd/system/k3s-agent.service.env": "K3S_TOKEN='secret'\nK3S_URL='https://10.0.0.1:6443'\n",
+        "/etc/rancher/node/password": "secret\n",
+    },
     "rke2": {
-        **{
-            f"{_LOCAL_UNITS}/rke2-{role}.service": _UNIT.format(
-                _RANCHER.format(folder=_LOCAL_UNITS, program="rke2", role=role)
-            )
-            for role in ("server", "agent")
-        },
-        f"{_LOCAL_UNITS}/rke2-agent.env": "HOME=/root\n",
+        **{f"{_LOCAL_UNITS}/rke2-{role}.service": _rke2(role) for role in ("server", "agent")},
+        **{f"{_LOCAL_UNITS}/rke2-{role}.env": "HOME=/root\n" for role in ("server", "agent")},
         "/etc/rancher/rke2/config.yaml": "server: https://10.0.0.1:9345\ntoken: secret\n",
     },
     "plain": {
-        "/etc/systemd/system/kubelet.service": _UNIT.format(
-            "ExecStart=/usr/local/bin/kubelet \\\n  --config=/var/lib/kubelet/kubelet-config.yaml \\\n  --v=2"
+        "/etc/systemd/system/kubelet.service": _KUBELET.format(
+            "/usr/local/bin/kubelet \\\n  --config=/var/lib/kubelet/kubelet-config.yaml \\\n  --v=2"
         ),
-        "/var/lib/kubelet/kubelet-config.yaml": _CONFIGURATION.format("unix:///var/run/containerd/containerd.sock"),
+        "/var/lib/kubelet/kubelet-config.yaml": _CONFIGURATION.format(_RUNTIME),
         "/etc/containerd/config.toml": _CONTAINERD,
     },
 }
-"""Of each kind of node."""
-KUBELET = {"kubeadm": "kubelet", "k3s": "k3s", "rke2": "rke2-agent", "plain": "kubelet"}
+"""Of each kind of node: kubeadm as of Kubernetes 1.29 with a deb, and as of 1.35 with an rpm; a server and an agent of
+k3s; an agent of RKE2; a kubelet that somebody has installed by hand."""
+KUBELET = {
+    "kubeadm": "kubelet",
+    "kubeadm-rpm": "kubelet",
+    "k3s": "k3s",
+    "k3s-agent": "k3s-agent",
+    "rke2": "rke2-agent",
+    "plain": "kubelet",
+}
 """The active unit."""
-RUNTIME = {"k3s": paths.K3S_CONTAINERD, "rke2": paths.K3S_CONTAINERD}
-_KUBELET_FILES = "etc/default/kubelet etc/rancher etc/systemd/system/kubelet.service.d var/lib/kubelet"
+RUNTIME = dict.fromkeys(("k3s", "k3s-agent", "rke2"), paths.K3S_CONTAINERD)
+KINDS = tuple(FILES)
+_SECRET = frozenset(
+    (
+        "/etc/systemd/system/k3s.service.env",
+        "/etc/systemd/system/k3s-agent.service.env",
+        "/etc/rancher/node/password",
+        "/etc/rancher/rke2/config.yaml",
+    )
+)
+"""Files that only root can read."""
+_KUBELET_FILES = (
+    "etc/default/kubelet etc/sysconfig/kubelet etc/rancher etc/systemd/system/kubelet.service.d var/lib/kubelet"
+)
 
 _NSENTER = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -163,6 +241,7 @@ class MadeUpNode:
         """Write all files; *runtime*: the socket of a runtime that answers."""
         for name, text in FILES[self.kind].items():
             self.write(name, text)
+            self.at(name).chmod(0o600 if name in _SECRET else 0o644)
         socket = RUNTIME.get(self.kind, paths.CONTAINERD)
         for folder in ("/proc", "/opt", "/var/lib", "/etc", str(Path(socket).parent)):
             self.at(folder).mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,12 @@
 """`criproxy install` and `criproxy uninstall` on made-up nodes."""
 
 import json
+import re
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,20 +17,23 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.install import paths
+from criproxy.install.unit_file import environment_of
 from tests.conftest import ROOT
 from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode
-from tests.install.nodes import KUBELET, MadeUpNode
+from tests.install.nodes import KINDS, KUBELET, MadeUpNode
 
-KINDS = ("kubeadm", "k3s", "rke2", "plain")
 CHANGED = {
     "kubeadm": "/etc/default/kubelet",
+    "kubeadm-rpm": "/etc/sysconfig/kubelet",
     "k3s": "/etc/rancher/k3s/config.yaml.d/99-criproxy.yaml",
+    "k3s-agent": "/etc/rancher/k3s/config.yaml.d/99-criproxy.yaml",
     "rke2": "/etc/rancher/rke2/config.yaml.d/99-criproxy.yaml",
     "plain": "/var/lib/kubelet/kubelet-config.yaml",
 }
 """The file that names the kubelet's endpoint."""
 PROXY = "unix:///run/criproxy/criproxy.sock"
+TOKEN = "a-secret-of-22-letters\n"  # noqa: S105 (of these tests)
 
 
 def of(node: MadeUpNode, **values: object) -> Attempt:
@@ -153,6 +159,62 @@ def test_a_new_version(attempts: Attempts, make_node: MakeNode) -> None:
     assert node.snapshot() == before
 
 
+def options(node: MadeUpNode) -> str:
+    """Return the options of the unit."""
+    return environment_of(node.read(paths.DEFAULTS))[paths.OPTIONS]
+
+
+def test_the_page(attempts: Attempts, make_node: MakeNode) -> None:
+    """The address and the token get to the node, can be changed and taken back, and go with an uninstallation."""
+    node = make_node("k3s")
+    before = node.snapshot()
+    attempts.run(of(node, http="0.0.0.0:9820", page_token=TOKEN))
+    runtime = f"--runtime-endpoint=unix://{paths.K3S_CONTAINERD}"
+    assert options(node) == f"{runtime} --http=0.0.0.0:9820 --http-token-file={paths.PAGE_TOKEN}"
+    assert node.read(paths.PAGE_TOKEN) == TOKEN
+    assert node.at(paths.PAGE_TOKEN).stat().st_mode & 0o777 == 0o600
+    count = len(node.log)
+
+    _, told = attempts.run(of(node))
+    assert "Nothing to do" in told
+    attempts.run(of(node, http="0.0.0.0:9820", page_token=f"2{TOKEN}"))
+    assert node.log[count:] == [], "criproxy reads another token by itself"
+    attempts.run(of(node, http=":9820"))
+    assert options(node) == f"{runtime} --http=:9820"
+    assert not node.at(paths.PAGE_TOKEN).exists()
+    assert node.log[count:] == ["systemctl restart criproxy.service"]
+    attempts.run(of(node, http=""))
+    assert options(node) == runtime
+    _, told = attempts.run(of(node, http=""))
+    assert "Nothing to do" in told
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert (status, node.snapshot() == before) == (0, True), told
+
+
+def test_the_page_of_administrators(attempts: Attempts, make_node: MakeNode) -> None:
+    """What they have set stays when the page is off for us, and comes back after another address."""
+    node = make_node("kubeadm")
+    node.write(paths.DEFAULTS, "# Ours.\nCRIPROXY_OPTIONS=--http=:9999\n")
+    before = node.snapshot()
+
+    attempts.run(of(node, http=""))
+    assert options(node) == "--http=:9999"
+    attempts.run(of(node, http=":9820"))
+    assert options(node) == "--http=:9820"
+    attempts.run(of(node, action="uninstall"))
+    assert node.snapshot() == before
+
+
+def test_a_secret_of_the_page_is_not_told(attempts: Attempts, make_node: MakeNode) -> None:
+    """Neither by a dry run nor by an installation, nor does the journal show it to others."""
+    node = make_node("plain")
+    for is_dry in (True, False):
+        _, told = attempts.run(of(node, http=":9820", page_token=TOKEN, dry_run=is_dry))
+        assert f"write {paths.PAGE_TOKEN}: the token of the page" in told
+        assert "secret" not in told
+    assert node.at(paths.JOURNAL).stat().st_mode & 0o777 == 0o600
+
+
 def test_no_release_no_uninstallation(attempts: Attempts, make_node: MakeNode) -> None:
     """While containers may be pinned, nothing is changed; with --force, it is."""
     node = make_node("kubeadm")
@@ -274,6 +336,44 @@ def test_cri_o_gets_a_socket_that_the_kubelet_recognises(
     assert status == 0, told
     assert f"unix://{paths.CRIO_SOCKET}" in node.read("/etc/default/kubelet")
     assert f"--runtime-endpoint=unix://{paths.CRIO}" in node.read(paths.DEFAULTS)
+
+
+def test_a_runtime_that_does_not_answer(attempts: Attempts, make_node: MakeNode) -> None:
+    """If no call comes back through criproxy, the kubelet is not touched."""
+    node = make_node("plain")
+    runtime = node.at(paths.CONTAINERD)
+    runtime.unlink()
+    with socket.socket(socket.AF_UNIX) as nobody, chdir(runtime.parent):  # the whole path may be too long
+        nobody.bind(runtime.name)
+    before = node.snapshot()
+
+    status, told = attempts.run(of(node, timeout_s=0.5))
+    assert (status, "going back" in told) == (1, True), told
+    assert node.snapshot() == before
+    assert "systemctl restart kubelet.service" not in node.log
+
+
+@pytest.mark.parametrize("kind", ["kubeadm", "kubeadm-rpm", "plain"])
+def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind: str) -> None:
+    """The names would lead to two files afterwards, so that the installation does not begin; what it says helps."""
+    node = make_node(kind)
+    file = node.at(CHANGED[kind])
+    told = ""
+    node.at("/etc/of-another").hardlink_to(file)
+    before = node.snapshot()
+
+    for is_dry in (True, False):
+        status, told = attempts.run(of(node, dry_run=is_dry))
+        assert (status, f"{CHANGED[kind]} has several names (hard links)" in told) == (1, True), told
+        assert (node.snapshot(), node.log) == (before, [])
+    assert file.stat().st_nlink == 2
+    commands = re.findall("'((?:cp|mv) [^']*)'", told)
+    subprocess.run(["sh", "-ec", "; ".join(commands).replace(" /", f" {node.root}/")], check=True)
+    before = node.snapshot()
+    attempts.run(of(node))
+    status, told = attempts.run(of(node, action="uninstall"))
+    assert (status, node.snapshot() == before) == (0, True), told
+    assert node.read("/etc/of-another") == node.read(CHANGED[kind])
 
 
 OBSTACLES = [

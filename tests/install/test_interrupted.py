@@ -1,57 +1,76 @@
 """An installation that fails or is killed at any of its changes leaves the node as it was."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from criproxy.install import paths
 from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode
-from tests.install.nodes import MadeUpNode
+from tests.install.nodes import KINDS, KUBELET, MadeUpNode
 
 KILLED = -9
+STATUS = {"kill": KILLED, "error": 1, "interrupt": 3}
 CHANGES_MAX = 400
-KINDS = ("kubeadm", "k3s", "rke2", "plain")
 NODES = [
     pytest.param("kubeadm", True, 2, id="kubeadm-package"),
     pytest.param("k3s", False, 2, id="k3s-container"),
-    pytest.param("rke2", True, 3, id="rke2-package"),
-    pytest.param("plain", False, 3, id="plain-container"),
+    pytest.param("rke2", True, 2, id="rke2-package"),
+    pytest.param("plain", False, 2, id="plain-container"),
     *(
         pytest.param(kind, has_package, 1, id=f"{kind}-{has_package}-all", marks=pytest.mark.thorough)
         for kind in KINDS
         for has_package in (True, False)
     ),
 ]
-"""With a package, only configuration changes; from a container, the program and the units come to the node as well."""
+"""With a package, only configuration changes; from a container, the program and the units come to the node as well.
+
+A step has at least two changes, since each is written to the journal, which is a new file that gets its name: with a
+fault at every second one, each step has one."""
 
 
-def faults(attempts: Attempts, node: MadeUpNode, fault: str, stride: int) -> Iterator[tuple[int, str]]:
+def faults(
+    attempts: Attempts, node: MadeUpNode, fault: str, stride: int, change: dict[str, Any] | None = None
+) -> Iterator[tuple[int, str]]:
     """Install with a fault at every *stride*-th change, until the installation has fewer changes; yield what was told.
 
-    The last one is complete, and is not yielded.
+    The last one is complete, and is not yielded. Each step was the one with the fault before.
     """
+    failed = set[str]()
     for number in range(1, CHANGES_MAX, stride):
-        attempt = Attempt(folder=str(node.folder), kind=node.kind, fault=fault, at=number)
+        attempt = Attempt(folder=str(node.folder), kind=node.kind, fault=fault, at=number, **(change or {}))
         status, told = attempts.run(attempt)
+        steps = steps_in(told)
         if status == 0:
-            assert number > 20 // stride
+            assert set(steps) == failed
+            assert len(failed) > 2
             return
-        assert status == (KILLED if fault == "kill" else 1), told
+        assert status == STATUS[fault], told
+        failed |= {*steps[-1:]}
         yield number, told
     raise AssertionError("no end")
 
 
+def steps_in(told: str) -> list[str]:
+    """Return the steps that were begun."""
+    lines = told.splitlines()
+    planned = {line.partition(". ")[2] for line in lines if line.lstrip()[:1].isdigit()}
+    return [line for line in lines if line in planned]
+
+
+@pytest.mark.parametrize("fault", ["error", pytest.param("interrupt", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("kind", "has_package", "stride"), NODES)
 def test_an_error_at_any_change(
-    attempts: Attempts, make_node: MakeNode, kind: str, has_package: bool, stride: int
+    attempts: Attempts, make_node: MakeNode, kind: str, has_package: bool, stride: int, fault: str
 ) -> None:
-    """A full disk or a program that cannot run, at any change: all is taken back, and no journal stays."""
+    """A full disk, a program that cannot run, or Ctrl-C, at any change: all is taken back, and no journal stays."""
     node = make_node(kind, has_package=has_package)
     before = node.snapshot()
 
-    for number, told in faults(attempts, node, "error", stride):
+    for number, told in faults(attempts, node, fault, stride):
         assert node.snapshot() == before, (number, told)
-        assert "No space left" in told
+        assert ("No space left" if fault == "error" else "KeyboardInterrupt") in told
 
 
 @pytest.mark.parametrize(("kind", "has_package", "stride"), NODES)
@@ -104,6 +123,53 @@ def test_an_uninstallation_that_is_killed(attempts: Attempts, make_node: MakeNod
     raise AssertionError("no end")
 
 
+TOKEN = "a-secret-of-22-letters\n"  # noqa: S105 (of these tests)
+CHANGE: dict[str, Any] = {"policy": "policy: balloons\n", "http": "0.0.0.0:9820", "page_token": TOKEN}
+
+
+def aged(attempts: Attempts, node: MadeUpNode) -> None:
+    """Install an older version, with a page that needs a token."""
+    attempts.run(Attempt(folder=str(node.folder), kind=node.kind, http=":9", page_token=f"1{TOKEN}"))
+    (module,) = node.at(paths.HOME).glob("lib/*/site-packages/criproxy/__init__.py")
+    module.write_text('__version__ = "0.0.1"\n')
+
+
+@pytest.mark.parametrize("change", [CHANGE, {"http": ""}], ids=["other-page", "no-page"])
+@pytest.mark.parametrize("stride", [2, pytest.param(1, marks=pytest.mark.thorough)])
+def test_an_error_in_an_upgrade(attempts: Attempts, make_node: MakeNode, stride: int, change: dict[str, Any]) -> None:
+    """The former version runs with its former settings, and can be upgraded again."""
+    node = make_node("k3s")
+    aged(attempts, node)
+    before = node.snapshot()
+
+    for number, told in faults(attempts, node, "error", stride, change):
+        assert node.snapshot() == before, (number, told)
+
+
+@pytest.mark.parametrize("change", [CHANGE, {"http": ""}], ids=["other-page", "no-page"])
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_kill_in_an_upgrade(attempts: Attempts, make_node: MakeNode, stride: int, change: dict[str, Any]) -> None:
+    """The next one does the rest, and an uninstallation leaves the node as it was before the first version."""
+    node = make_node("plain")
+    bare = node.snapshot()
+    aged(attempts, node)
+    attempts.run(Attempt(folder=str(node.folder), kind=node.kind, **change))
+    whole = comparable(node)
+
+    for number in range(1, CHANGES_MAX, stride):
+        attempts.run(Attempt(folder=str(node.folder), kind=node.kind, action="uninstall"))
+        assert node.snapshot() == bare, number
+        aged(attempts, node)
+        attempt = Attempt(folder=str(node.folder), kind=node.kind, fault="kill", at=number, **change)
+        if attempts.run(attempt)[0] == 0:
+            return
+        if number % 2:
+            status, told = attempts.run(Attempt(folder=str(node.folder), kind=node.kind, **change))
+            assert status == 0, told
+            assert comparable(node) == whole, (number, told)
+    raise AssertionError("no end")
+
+
 def comparable(node: MadeUpNode) -> dict[str, object]:
     """Return a snapshot without the journal, which has the times of files."""
     return {name: value for name, value in node.snapshot().items() if "criproxy-install.json" not in name}
@@ -114,7 +180,7 @@ def test_a_command_that_fails(attempts: Attempts, make_node: MakeNode, kind: str
     """Each command that an installation runs fails once: all is taken back, and the message names the command."""
     node = make_node(kind)
     before = node.snapshot()
-    for words in ("daemon-reload", "enable --now", f"restart {'kubelet' if kind in ('kubeadm', 'plain') else kind}"):
+    for words in ("daemon-reload", "enable --now", f"restart {KUBELET[kind]}"):
         node.fail_on(words)
         status, told = attempts.run(Attempt(folder=str(node.folder), kind=kind, timeout_s=1))
         assert (status, words in told) == (1, True), told
