@@ -26,6 +26,7 @@ FIRST, NEXT = "/run/shared/first.deb", "/run/shared/next.deb"
 UNITS = ("criproxy.socket", SERVICE, "criproxy-image.socket", "criproxy-device-plugin.service")
 POLICY, OPTIONS = Path("/etc/criproxy/policy.yaml"), Path("/etc/default/criproxy")
 KUBELET = Path("/etc/default/kubelet")
+JOURNAL = Path("/var/lib/criproxy-install.json")
 CONFIGURED = {
     str(KUBELET): f'KUBELET_EXTRA_ARGS="--container-runtime-endpoint={SOCKET}"\n',
     "/var/lib/kubelet/config.yaml": f"containerRuntimeEndpoint: {SOCKET}\n",
@@ -165,6 +166,9 @@ class Node:
             self.facts["removal while connected"] = await asyncio.to_thread(dpkg, "--remove", "criproxy")
         await self._disconnected()
         self.facts["removal while configured"] = await asyncio.to_thread(configured)
+        await asyncio.to_thread(write, JOURNAL, "{}")
+        self.facts["removal of an installation"] = await asyncio.to_thread(dpkg, "--remove", "criproxy")
+        await asyncio.to_thread(JOURNAL.unlink)
         self.facts["after refusals"] = {"units": units(), "cpus": await self._cpus()}
         await asyncio.to_thread(write, KUBELET, f"# KUBELET_EXTRA_ARGS=--container-runtime-endpoint={SOCKET}\n")
 

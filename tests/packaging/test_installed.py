@@ -96,6 +96,13 @@ def test_it_is_not_removed_under_a_kubelet_that_shall_use_it(node: dict[str, Any
     assert f"the kubelet is configured to use criproxy's socket in {file}\n" in refusal["said"]
 
 
+def test_it_is_not_removed_while_it_is_installed_by_its_command(node: dict[str, Any]) -> None:
+    """The kubelet may have its configuration at a place that only `criproxy uninstall` knows."""
+    refusal = node["removal of an installation"]
+    assert refusal["status"] == 1, refusal["said"]
+    assert "run 'criproxy uninstall'" in refusal["said"]
+
+
 def test_a_refused_removal_changes_nothing(node: dict[str, Any]) -> None:
     """The service runs, and containers are where they were."""
     after = node["after refusals"]
