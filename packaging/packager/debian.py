@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -48,10 +49,23 @@ def unpack(target: Path, *names: str) -> None:
             run("dpkg-deb", "--extract", deb, target)
 
 
+def packages() -> dict[str, Path]:
+    """The name of each package of the image → its file."""
+    fetch()
+    return {name: deb for name, deb in sorted(_files().items()) if name not in TOOLS}
+
+
 def described() -> dict[str, str]:
     """The name of each package of the image → its control file."""
-    fetch()
-    return {name: _printed("dpkg-deb", "--field", deb) for name, deb in _files().items() if name not in TOOLS}
+    return {name: _printed("dpkg-deb", "--field", deb) for name, deb in packages().items()}
+
+
+def release() -> dict[str, str]:
+    """What os-release says of the distribution that has the packages, such as ID and VERSION_ID."""
+    with tempfile.TemporaryDirectory() as scratch:
+        unpack(Path(scratch), "base-files")
+        text = (Path(scratch) / "usr/lib/os-release").read_text()
+    return dict(re.findall(r"(?m)^(\w+)=\"?(.*?)\"?$", text))
 
 
 def architecture() -> str:

@@ -38,10 +38,12 @@ class Image:
 class _Blob:
     data: bytes
     kind: str
+    digest: str
+    """Of *data*, in hexadecimal digits."""
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
+    @classmethod
+    def of(cls, data: bytes, kind: str) -> "_Blob":
+        return cls(data, kind, _sha256(data))
 
     def described(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
         return {"mediaType": self.kind, "digest": f"sha256:{self.digest}", "size": len(self.data), **more}
@@ -52,8 +54,8 @@ def write(archive: Path, image: Image, root: Path, layers: Sequence[Iterable[Pat
     pressed, diff_ids = [], []
     for paths in layers:
         layer = _layer(root, paths)
-        diff_ids.append(f"sha256:{hashlib.sha256(layer).hexdigest()}")
-        pressed.append(_Blob(gzip.compress(layer, _COMPRESSION, mtime=0), f"{_TYPE}.layer.v1.tar+gzip"))
+        diff_ids.append(f"sha256:{_sha256(layer)}")
+        pressed.append(_Blob.of(gzip.compress(layer, _COMPRESSION, mtime=0), f"{_TYPE}.layer.v1.tar+gzip"))
     config = _json(_config(image, diff_ids), f"{_TYPE}.config.v1+json")
     manifest = _manifest(image, config, pressed)
     index = _index(image, manifest)
@@ -129,7 +131,11 @@ def _created() -> str:
 
 
 def _json(content: dict[str, Any], kind: str) -> _Blob:
-    return _Blob(_bytes(content), kind)
+    return _Blob.of(_bytes(content), kind)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _bytes(content: dict[str, Any]) -> bytes:

@@ -1,17 +1,21 @@
-"""The software bill of materials (CycloneDX, JSON): criproxy and the libraries in its packages, with licences."""
+"""The software bill of materials (CycloneDX, JSON): what the packages contain besides criproxy.
+
+That is the libraries, with their licences, and Debian's packages, which only the image contains.
+"""
 
 import hashlib
 import json
 import tempfile
 import uuid
 import zipfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
 from cyclonedx.factory.license import LicenseFactory
-from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
@@ -19,10 +23,12 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from packager import python, wheels
+from packager import debian, python, wheels
 from packager.source import LOCK, date_s, version
 
 _NAMESPACE = uuid.UUID("a5b1b0e6-6d4c-4f0e-9f1b-3a9a3c1f7d52")
+_OF_IMAGE = Property(name="criproxy:package", value="image")
+"""Marks what only the image contains."""
 
 
 def build(target: Path) -> Path:
@@ -40,7 +46,9 @@ def _bill(files: tuple[Path, ...]) -> Bom:
     found = {file: _metadata(file) for file in files}
     components = {_name(about): _component(wheel, about) for wheel, about in found.items()}
     root = components["criproxy"]
-    bom = Bom(components=(each for each in components.values() if each is not root), serial_number=_serial(files[0]))
+    libraries = [each for each in components.values() if each is not root]
+    serial = _serial(files[0], LOCK, *debian.packages().values())
+    bom = Bom(components=[*libraries, *_of_debian()], serial_number=serial)
     bom.metadata = BomMetaData(timestamp=datetime.fromtimestamp(date_s(), UTC), component=root)
     for about in found.values():
         needed = (components[name] for name in _needs(about) & set(components))
@@ -61,6 +69,25 @@ def _component(wheel: Path, about: Message) -> Component:
         licenses=[LicenseFactory().make_from_string(_licence(about))],
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=_sum(wheel))],
     )
+
+
+def _of_debian() -> Iterator[Component]:
+    """The packages of which the image is made."""
+    release, controls = debian.release(), debian.described()
+    for name, deb in debian.packages().items():
+        about = Parser().parsestr(controls[name])
+        where = {"arch": about["Architecture"], "distro": f"{release['ID']}-{release['VERSION_ID']}"}
+        url = PackageURL("deb", release["ID"], name, about["Version"], where)
+        yield Component(
+            name=name,
+            version=about["Version"],
+            type=ComponentType.LIBRARY,
+            bom_ref=str(url),
+            purl=url,
+            description=about["Description"].partition("\n")[0],
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=_sum(deb))],
+            properties=[_OF_IMAGE],
+        )
 
 
 def _licence(about: Message) -> str:
@@ -86,8 +113,8 @@ def _needs(about: Message) -> set[str]:
     return {canonicalize_name(each.name) for each in requirements if each.marker is None or each.marker.evaluate(here)}
 
 
-def _serial(own: Path) -> uuid.UUID:
-    return uuid.uuid5(_NAMESPACE, f"{_sum(own)} {_sum(LOCK)}")
+def _serial(*files: Path) -> uuid.UUID:
+    return uuid.uuid5(_NAMESPACE, " ".join(map(_sum, files)))
 
 
 def _sum(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import tarfile
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -164,6 +166,35 @@ def test_scanners_find_the_packages_of_debian(bundle: Path) -> None:
         assert f"Package: {name}\n" in control
         assert "\nVersion: " in control
         assert (root / "opt/criproxy/runtime/share/doc" / name / "copyright").exists()
+
+
+def test_the_sbom_names_the_packages_of_debian(
+    layout: Path, manifest: dict[str, Any], packages: dict[str, Path]
+) -> None:
+    """Those that the image has, in its first layer, each with its version and its address for scanners."""
+    with tarfile.open(layout / "blobs/sha256" / manifest["layers"][0]["digest"].removeprefix("sha256:")) as files:
+        controls = [files.extractfile(each) for each in files if each.isfile() and "dpkg/status.d/" in each.name]
+        texts = [control.read().decode() for control in controls if control is not None]
+        release = files.extractfile("etc/os-release")
+        assert release is not None
+        (number,) = re.findall(r'VERSION_ID="(\d+)"', release.read().decode())
+    inside = {field(text, "Package"): (field(text, "Version"), field(text, "Architecture")) for text in texts}
+    bill = json.loads(packages["sbom"].read_text())["components"]
+    of_debian = [each for each in bill if each["purl"].startswith("pkg:deb/")]
+
+    assert len(inside) > 10
+    assert {each["name"]: each["version"] for each in of_debian} == {name: about[0] for name, about in inside.items()}
+    for each in of_debian:
+        version, architecture = inside[each["name"]]
+        named = f"pkg:deb/debian/{each['name']}@{version}?arch={architecture}&distro=debian-{number}"
+        assert unquote(each["purl"]) == named
+        assert each["properties"] == [{"name": "criproxy:package", "value": "image"}]
+
+
+def field(control: str, name: str) -> str:
+    """Return a field of a control file."""
+    (value,) = re.findall(rf"(?m)^{name}: (.*)$", control)
+    return str(value)
 
 
 @pytest.mark.e2e
