@@ -8,8 +8,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from criproxy import __version__
+from criproxy.cli import main
 from packager import chart
 from packager.source import ROOT
 from tests.packaging import helm
@@ -35,6 +37,12 @@ EVERYTHING: dict[str, Any] = {
     "runtimeEndpoint": "unix:///run/k3s/containerd/containerd.sock",
     "policy": {"policy": "static", "reservedCpus": "0-1"},
     "maxUnavailable": "10%",
+    "http": {"address": "0.0.0.0:9820", "tokenSecret": {"name": "page", "key": "word"}},
+    "checkTimeout": "10m",
+    "serviceAccount": {"name": "installer", "annotations": {"owner": "node"}},
+    "priorityClassName": "",
+    "resources": {},
+    "initResources": {"limits": {"memory": "1Gi"}},
     "nodeSelector": {"pool": "latency"},
     "affinity": {"nodeAffinity": {}},
     "tolerations": [],
@@ -46,6 +54,7 @@ VALUES = [
     pytest.param(GPU, id="device plugin"),
     pytest.param(EVERYTHING, id="everything"),
     pytest.param({"action": "uninstall"}, id="uninstall"),
+    pytest.param({**EVERYTHING, "action": "uninstall", "updateStrategy": "OnDelete"}, id="uninstall everything"),
 ]
 
 
@@ -70,9 +79,9 @@ def test_helm_finds_nothing_wrong(archive: Path) -> None:
 
 @pytest.mark.parametrize("values", VALUES)
 def test_kubernetes_takes_what_the_chart_makes(archive: Path, values: dict[str, Any]) -> None:
-    """A ConfigMap and a DaemonSet of the API's own schema, in which nothing else may stand."""
+    """A ConfigMap, a ServiceAccount and a DaemonSet of the API's own schema, in which nothing else may stand."""
     resources, _ = helm.render(archive, values)
-    assert set(resources) == {"ConfigMap", "DaemonSet"}
+    assert set(resources) == {"ConfigMap", "DaemonSet", "ServiceAccount"}
     for resource, version in product(resources.values(), VERSIONS):
         kubernetes_validate.validate(resource, version, strict=True)
 
@@ -81,7 +90,13 @@ def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
     """By the command that people use; the pod's own container only shows the state, and has no rights."""
     found = containers(helm.render(archive, {})[0])
     assert list(found) == ["install", "device-plugin", "status"]
-    assert found["install"]["args"] == ["install", "--host-root=/host", "--node-kind=auto"]
+    assert found["install"]["args"] == [
+        "install",
+        "--host-root=/host",
+        "--node-kind=auto",
+        "--timeout=2m",
+        "--http=off",
+    ]
     assert found["device-plugin"]["command"] == ["criproxy-device-plugin-unit", "off", "/host", "/files"]
     assert found["status"]["args"] == ["status", "--watch", "--interval=60"]
     assert found["status"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
@@ -95,6 +110,9 @@ def test_the_values_reach_the_node(archive: Path) -> None:
     found, files = containers(resources), resources["ConfigMap"]["data"]
     assert found["install"]["args"][2:] == [
         "--node-kind=k3s",
+        "--timeout=10m",
+        "--http=0.0.0.0:9820",
+        "--http-token-file=/token/word",
         "--policy=/files/policy.yaml",
         "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
     ]
@@ -108,6 +126,69 @@ def test_the_values_reach_the_node(archive: Path) -> None:
     ]
     assert found["device-plugin"]["command"][1] == "on"
     assert {each["image"] for each in found.values()} == {"registry.example.com/criproxy:1.2.3"}
+
+
+def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
+    """Only the container that installs gets it; without a name there is none, and an uninstallation needs none."""
+    resources, notes = helm.render(archive, EVERYTHING)
+    volumes = {each["name"]: each for each in resources["DaemonSet"]["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["token"]["secret"] == {
+        "secretName": "page",
+        "defaultMode": 0o400,
+        "items": [{"key": "word", "path": "word"}],
+    }
+    having = {
+        name: [mount["mountPath"] for mount in each["volumeMounts"] if mount["name"] == "token"]
+        for name, each in containers(resources).items()
+    }
+    assert having == {"install": ["/token"], "device-plugin": [], "status": []}
+    assert "0.0.0.0:9820" in notes
+    for values in ({}, {**EVERYTHING, "action": "uninstall"}):
+        resources, _ = helm.render(archive, values)
+        volumes = resources["DaemonSet"]["spec"]["template"]["spec"]["volumes"]
+        assert "token" not in {each["name"] for each in volumes}
+
+
+def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path) -> None:
+    """Each option exists: the command goes on to look for a kubelet."""
+    for values in ({}, {**EVERYTHING, "http": {"address": "[::1]:9820"}}, {"http": {"address": "unix:///run/a.sock"}}):
+        arguments = containers(helm.render(archive, values)[0])["install"]["args"]
+        taken = [each for each in arguments if not each.startswith(("--host-root", "--policy"))]
+        result = CliRunner().invoke(main, [*taken, "--dry-run", "--host-root=/var/empty"])
+        assert (result.exit_code, "there is no kubelet on this node" in result.stderr) == (1, True), result.output
+
+
+def test_the_pods_have_an_account_without_rights(archive: Path) -> None:
+    """Of their own, by whose name an administrator can allow privileged pods; or one that exists."""
+
+    def of_pods(values: dict[str, Any]) -> Any:  # noqa: ANN401 (of the manifest)
+        return helm.render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]["serviceAccountName"]
+
+    account = helm.render(archive, {})[0]["ServiceAccount"]
+    assert (account["metadata"]["name"], account["automountServiceAccountToken"]) == ("criproxy-node", False)
+    assert of_pods({}) == "criproxy-node"
+    assert of_pods(EVERYTHING) == "installer"
+    assert of_pods({"serviceAccount": {"create": False}}) == "default"
+    assert of_pods({"serviceAccount": {"create": False, "name": "mine"}}) == "mine"
+    assert "ServiceAccount" not in helm.render(archive, {"serviceAccount": {"create": False}})[0]
+
+
+def test_how_nodes_change(archive: Path) -> None:
+    """One after the other by themselves, or when an administrator deletes their pods; the notes say which."""
+    resources, notes = helm.render(archive, {})
+    assert resources["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1}
+    assert "on the nodes, 1 at a time:" in notes
+    resources, notes = helm.render(archive, {"updateStrategy": "OnDelete"})
+    assert resources["DaemonSet"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert "on the nodes whose pods are deleted:" in notes
+
+
+def test_all_containers_say_what_they_need(archive: Path) -> None:
+    """A quota of the namespace may want it."""
+    found = containers(helm.render(archive, {})[0])
+    assert [name for name, each in found.items() if not each["resources"]["requests"]] == []
+    found = containers(helm.render(archive, EVERYTHING)[0])
+    assert found["install"]["resources"]["limits"] == {"memory": "1Gi"}
 
 
 def test_an_image_can_be_named_by_its_digest(archive: Path) -> None:
@@ -148,6 +229,11 @@ def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
         pytest.param({"policy": {"policy": "statik"}}, "/policy", id="a policy that does not exist"),
         pytest.param({"policy": {"policy": "static", "reserved": "0"}}, "/policy", id="an option that does not exist"),
         pytest.param({"runtimeEndpoint": "/run/crio/crio.sock"}, "/runtimeEndpoint", id="an endpoint without scheme"),
+        pytest.param({"http": {"address": "9820"}}, "/http", id="an address without a port"),
+        pytest.param({"http": {"address": ":1 --a"}}, "/http", id="an option in an address"),
+        pytest.param({"http": {"tokenSecret": {"name": "a"}}}, "/http", id="a token without a page"),
+        pytest.param({"updateStrategy": "Recreate"}, "/updateStrategy", id="a strategy that does not exist"),
+        pytest.param({"checkTimeout": "2"}, "/checkTimeout", id="a time without a unit"),
         pytest.param({"maxUnavailable": 0}, "/maxUnavailable", id="a rollout that never moves"),
         pytest.param({"devicePlugin": {"options": ["--a; rm"]}}, "/devicePlugin", id="two options in one"),
         pytest.param({"devicePlugin": {"env": {"A": 'x"\nB=y'}}}, "/devicePlugin", id="two variables in one"),

@@ -15,6 +15,15 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{ .Release.Name | trunc 50 | trimSuffix "-" }}-node
 {{- end }}
 
+{{- /* How many nodes change at a time, for people. */}}
+{{- define "criproxy.pace" -}}
+{{- if eq .Values.updateStrategy "RollingUpdate" }}, {{ .Values.maxUnavailable }} at a time{{ else }} whose pods are deleted{{ end }}
+{{- end }}
+
+{{- define "criproxy.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (ternary (include "criproxy.name" .) "default" .Values.serviceAccount.create) }}
+{{- end }}
+
 {{- /* A container that changes the node: its root directory is at /host, and its processes are visible. */}}
 {{- define "criproxy.onNode" -}}
 image: {{ include "criproxy.image" . | quote }}
@@ -22,6 +31,10 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   privileged: true
   readOnlyRootFilesystem: true
+{{- with .Values.initResources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 volumeMounts:
   - {name: host, mountPath: /host, mountPropagation: HostToContainer}
   - {name: files, mountPath: /files, readOnly: true}
