@@ -23,6 +23,7 @@ JOURNAL = "/var/lib/criproxy-install.json"
 
 UNIT_FOLDERS = (
     "/etc/systemd/system",
+    "/run/systemd/system",
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",

@@ -451,6 +451,17 @@ def test_what_stands_against_it(
     assert (node.snapshot(), node.log) == (before, [])
 
 
+def test_a_drop_in_until_the_next_boot(attempts: Attempts, make_node: MakeNode) -> None:
+    """`systemctl edit --runtime` puts it into /run: what it says is in effect."""
+    node = make_node("plain")
+    node.write(
+        "/run/systemd/system/kubelet.service.d/override.conf",
+        "[Service]\nExecStart=\nExecStart=/bin/kubelet --container-runtime-endpoint=unix:///run/other.sock\n",
+    )
+    status, told = attempts.run(of(node))
+    assert (status, "no runtime listens on /run/other.sock" in told) == (1, True), told
+
+
 def test_nothing_to_install(attempts: Attempts, make_node: MakeNode) -> None:
     """Without a package, the node's own program and a container's, the message says what to install."""
     node = make_node("plain")

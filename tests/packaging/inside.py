@@ -60,6 +60,12 @@ def dpkg(*arguments: str, **env: str) -> Facts:
     return typed("dpkg", "--log=/run/dpkg.log", "--no-triggers", "--force-confold", *arguments, **env)
 
 
+def keep_opt() -> None:
+    """Let another package have /opt, too: else dpkg removes it with criproxy, but the node's root is read-only."""
+    with Path("/var/lib/dpkg/info/base-files.list").open("a") as of_another:
+        of_another.write("/opt\n")
+
+
 def left() -> list[str]:
     """The files of criproxy on the node."""
     found = typed("find", *(place for place in PLACES if Path(place).exists()), "-xdev", "-path", "*criproxy*")
@@ -124,8 +130,7 @@ class Node:
 
     def installed(self) -> None:
         """The package is installed; nothing else is done."""
-        with Path("/var/lib/dpkg/info/base-files.list").open("a") as of_another:
-            of_another.write("/opt\n")  # else dpkg removes that folder with criproxy, but the node's root is read-only
+        keep_opt()
         self.facts["before"] = left()
         self.facts["install"] = dpkg("--install", FIRST)
         self.facts["units of an installed package"] = units()
