@@ -2,13 +2,16 @@
 
     python -m tests.packaging.inside_command FILE
 
-The node has the Debian package, and a kubelet with the files of kubeadm, which calls its runtime. The judge is
-`tests.packaging.test_command`.
+The node has a kubelet with the files of kubeadm, which calls its runtime, and criproxy first as the Debian package, and
+then from the image. The judge is `tests.packaging.test_command`.
 """
 
 import asyncio
 import os
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ HTTP = "127.0.0.1:9820"
 TOKEN = "a-secret-of-22-letters"  # noqa: S105 (of this node)
 PLACES = ("/etc", "/var/lib/kubelet", "/var/lib", "/opt", "/run/criproxy")
 """Where an installation may leave files."""
+IMAGE_ROOT = "/run/shared/bundle/rootfs"
+_PATH = "/opt/criproxy/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SECRET = "/run/secret"  # noqa: S105 (its path)
 _KUBELET = f"""[Service]
 WorkingDirectory={Path.cwd()}
@@ -61,8 +66,59 @@ def fetched(path: str, token: str = "") -> str:
     return str(typed(*asked, *(("--header", f"Authorization: Bearer {token}") if token else ()))["said"])
 
 
+class Way:
+    """A way to install: what people type, and the facts of one life of the node with it."""
+
+    def __init__(self, program: Sequence[str], token_file: str, *options: str) -> None:
+        self.facts: Facts = {}
+        self._program, self._options = program, options
+        self._page = ("--http", HTTP, "--http-token-file", token_file)
+
+    def live(self) -> None:
+        """Install and uninstall, and an installation that fails before."""
+        self._snapshot("before")
+        self._tried("dry run", "install", "--dry-run")
+        self._snapshot("after the dry run")
+        with broken_kubelet():
+            self._tried("failed", "install", "--timeout", "3s")
+        self._snapshot("after a failure")
+        self._tried("install", "install", *self._page)
+        self.facts["installed"] = {
+            "kubelet": kubelet(),
+            "units": {unit: [shown("ActiveState", unit), shown("UnitFileState", unit)] for unit in paths.ACTIVE},
+            "check": typed("/opt/criproxy/bin/criproxy", "status", "--check"),
+            "metrics": fetched("/metrics")[-3:],
+            "page": fetched("/api/status")[-3:],
+            "page with its token": fetched("/api/status", TOKEN)[-3:],
+        }
+        self._tried("again", "install")
+        self.facts["removal of the package"] = dpkg("--remove", "criproxy")
+        self._tried("uninstall", "uninstall")
+        self._snapshot("after")
+        self.facts["kubelet"] = kubelet()
+
+    def _tried(self, name: str, command: str, *arguments: str) -> None:
+        self.facts[name] = typed(*self._program, command, *self._options, *arguments)
+
+    def _snapshot(self, name: str) -> None:
+        self.facts[f"files {name}"] = files()
+
+
+@contextmanager
+def broken_kubelet() -> Iterator[None]:
+    """Let the kubelet's program not start, as with a flag that it does not know."""
+    drop_in = Path("/etc/systemd/system/kubelet.service.d/99-broken.conf")
+    write(drop_in, "[Service]\nExecStart=\nExecStart=/bin/false $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n")
+    systemctl("daemon-reload")
+    yield
+    drop_in.unlink()
+    drop_in.parent.rmdir()
+    systemctl("daemon-reload")
+    systemctl("restart", "kubelet.service")
+
+
 class Node:
-    """The facts, and the parts that they are about."""
+    """The facts of each way, and the parts that they are about."""
 
     def __init__(self, containerd: PrivateContainerd) -> None:
         self.facts: Facts = {}
@@ -78,26 +134,22 @@ class Node:
         keep_opt()
         self.facts["deb"] = dpkg("--install", FIRST)
         write(Path(paths.POLICY), "policy: static\nreservedCpus: '0'\n")
-        self._snapshot("before")
-        self._tried("dry run", "install", "--dry-run")
-        self._snapshot("after the dry run")
-        self.facts["failed"] = self._without_calls()
-        self._snapshot("after a failure")
-        self._tried("install", "install", "--http", HTTP, "--http-token-file", _SECRET)
-        self.facts["installed"] = {
-            "kubelet": kubelet(),
-            "units": {unit: [shown("ActiveState", unit), shown("UnitFileState", unit)] for unit in paths.ACTIVE},
-            "check": typed("criproxy", "status", "--check"),
-            "metrics": fetched("/metrics")[-3:],
-            "page": fetched("/api/status")[-3:],
-            "page with its token": fetched("/api/status", TOKEN)[-3:],
-        }
-        self._tried("again", "install")
-        self.facts["removal of the package"] = dpkg("--remove", "criproxy")
-        self._tried("uninstall", "uninstall")
-        self._snapshot("after")
-        self.facts["kubelet"] = kubelet()
+        write(Path(_SECRET), f"{TOKEN}\n")
+        self._by("package", Way(("criproxy",), _SECRET))
         self.facts["purge"] = dpkg("--purge", "criproxy")
+        self._by("image", self._of_image())
+
+    def _by(self, name: str, way: Way) -> None:
+        way.live()
+        self.facts[name] = way.facts
+
+    def _of_image(self) -> Way:
+        """Make the image's files the root directory of a process that sees the node at /host, as in the chart's pod."""
+        for folder, options in (("host", ("--rbind", "/")), ("proc", ("--bind", "/proc")), ("dev", ("--bind", "/dev"))):
+            subprocess.run(("mount", *options, f"{IMAGE_ROOT}/{folder}"), check=True)
+        write(Path(f"{IMAGE_ROOT}/etc/page-token"), f"{TOKEN}\n")
+        program = ("env", "-i", f"PATH={_PATH}", "/usr/sbin/chroot", IMAGE_ROOT, "/opt/criproxy/bin/criproxy")
+        return Way(program, "/etc/page-token", "--host-root=/host")
 
     def _make_kubelet(self) -> None:
         for name, text in FILES["kubeadm"].items():
@@ -107,27 +159,8 @@ class Node:
         drop_in = Path("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf")
         command = _KUBELET.rpartition("ExecStart=")[2].strip()
         write(drop_in, drop_in.read_text().replace("/usr/bin/kubelet", command))
-        write(Path(_SECRET), f"{TOKEN}\n")
         systemctl("daemon-reload")
         systemctl("start", "kubelet.service")
-
-    def _without_calls(self) -> Facts:
-        """Install while the kubelet's program does not start, as with a flag that it does not know."""
-        drop_in = Path("/etc/systemd/system/kubelet.service.d/99-broken.conf")
-        write(drop_in, "[Service]\nExecStart=\nExecStart=/bin/false $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n")
-        systemctl("daemon-reload")
-        found = typed("criproxy", "install", "--timeout", "3s")
-        drop_in.unlink()
-        drop_in.parent.rmdir()
-        systemctl("daemon-reload")
-        systemctl("restart", "kubelet.service")
-        return found
-
-    def _tried(self, name: str, *arguments: str) -> None:
-        self.facts[name] = typed("criproxy", *arguments)
-
-    def _snapshot(self, name: str) -> None:
-        self.facts[f"files {name}"] = files()
 
 
 if __name__ == "__main__":

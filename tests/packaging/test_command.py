@@ -1,11 +1,16 @@
-"""`criproxy install` and `uninstall` with a real systemd, the Debian package, and a kubelet that calls its runtime."""
+"""`criproxy install` and `uninstall` with a real systemd, and a kubelet that calls its runtime.
+
+On a node with the Debian package, and from the image, as the chart does it.
+"""
 
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from criproxy import __version__
 from tests.systemd import booted
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -14,61 +19,74 @@ PROXY = "--container-runtime-endpoint=unix:///run/criproxy/criproxy.sock"
 
 
 @pytest.fixture(scope="module")
-def node(package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the facts of one life of a node, from the installation of the package to its purge."""
-    if reason := booted.available():
+def node(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the facts of one life of a node, with one way to install after the other."""
+    reason = booted.available() or ("" if shutil.which("umoci") else "not installed: umoci")
+    if reason:
         pytest.skip(reason)
     shared = tmp_path_factory.mktemp("node")
-    shutil.copy(package, shared / "first.deb")
+    shutil.copy(packages["deb"], shared / "first.deb")
+    layout = tmp_path_factory.mktemp("layout")
+    subprocess.run(("tar", "--extract", "--directory", layout, "--file", packages["image"]), check=True)
+    unpack = ("umoci", "unpack", "--image", f"{layout}:{__version__}", shared / "bundle")
+    subprocess.run(unpack, check=True, capture_output=True)
     return booted.facts(shared, "tests.packaging.inside_command", booted.HOME_BESIDE_PACKAGE)
 
 
-def test_a_dry_run_only_tells(node: dict[str, Any]) -> None:
+@pytest.fixture(params=["package", "image"])
+def way(node: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the facts of one way to install."""
+    found: dict[str, Any] = node[request.param]
+    return found
+
+
+def test_a_dry_run_only_tells(way: dict[str, Any]) -> None:
     """It finds the kubelet of kubeadm and the runtime, and leaves all files alone."""
-    said = node["dry run"]["said"]
-    assert node["dry run"]["status"] == 0, said
+    said = way["dry run"]["said"]
+    assert way["dry run"]["status"] == 0, said
     assert "node: kubeadm, the kubelet runs in kubelet.service" in said
     assert "write /etc/default/kubelet: the kubelet calls criproxy" in said
-    assert differing(node, "after the dry run") == {}
+    assert differing(way, "after the dry run") == {}
 
 
-def test_an_installation_that_fails_goes_back(node: dict[str, Any]) -> None:
+def test_an_installation_that_fails_goes_back(way: dict[str, Any]) -> None:
     """A kubelet that does not start with criproxy's socket is pointed at the runtime again."""
-    assert node["failed"]["status"] == 1, node["failed"]["said"]
-    assert "going back" in node["failed"]["said"]
-    assert differing(node, "after a failure") == {}
+    assert way["failed"]["status"] == 1, way["failed"]["said"]
+    assert "going back" in way["failed"]["said"]
+    assert differing(way, "after a failure") == {}
 
 
-def test_the_kubelet_calls_criproxy(node: dict[str, Any]) -> None:
+def test_the_kubelet_calls_criproxy(way: dict[str, Any]) -> None:
     """Both units run and are enabled, the kubelet has the new endpoint, and nothing is wrong."""
-    assert node["install"]["status"] == 0, node["install"]["said"]
-    found = node["installed"]
+    assert way["install"]["status"] == 0, way["install"]["said"]
+    found = way["installed"]
     assert found["kubelet"]["endpoint"] == PROXY
     assert set(map(tuple, found["units"].values())) == {("active", "enabled")}
     assert found["check"]["status"] == 0, found["check"]["said"]
-    assert "Nothing to do" in node["again"]["said"]
+    assert "Nothing to do" in way["again"]["said"]
 
 
-def test_metrics_and_the_page_are_where_they_were_wanted(node: dict[str, Any]) -> None:
+def test_metrics_and_the_page_are_where_they_were_wanted(way: dict[str, Any]) -> None:
     """The page needs the token; metrics do not."""
-    found = node["installed"]
+    found = way["installed"]
     assert (found["metrics"], found["page"], found["page with its token"]) == ("200", "403", "200")
 
 
 def test_the_package_stays_until_the_uninstallation(node: dict[str, Any]) -> None:
     """Then it can be purged."""
-    assert node["removal of the package"]["status"] == 1, node["removal of the package"]["said"]
+    removal = node["package"]["removal of the package"]
+    assert removal["status"] == 1, removal["said"]
     assert node["purge"]["status"] == 0, node["purge"]["said"]
 
 
-def test_the_node_is_as_before(node: dict[str, Any]) -> None:
+def test_the_node_is_as_before(way: dict[str, Any]) -> None:
     """Files have their content, owner, mode and time; the kubelet calls the runtime."""
-    assert node["uninstall"]["status"] == 0, node["uninstall"]["said"]
-    assert differing(node, "after") == {}
-    assert "criproxy.sock" not in node["kubelet"]["endpoint"]
+    assert way["uninstall"]["status"] == 0, way["uninstall"]["said"]
+    assert differing(way, "after") == {}
+    assert "criproxy.sock" not in way["kubelet"]["endpoint"]
 
 
-def differing(node: dict[str, Any], name: str) -> dict[str, Any]:
+def differing(way: dict[str, Any], name: str) -> dict[str, Any]:
     """Return what differs from the files before, by path: before, and then."""
-    before, then = node["files before"], node[f"files {name}"]
+    before, then = way["files before"], way[f"files {name}"]
     return {path: (before.get(path), then.get(path)) for path in {*before, *then} if before.get(path) != then.get(path)}
