@@ -88,16 +88,21 @@ def _all(scene: Scene, view: View, width: int, room: int) -> list[Line]:
     room -= len(cpus)
     cards = tables.card_lines(scene.cards, width)
     events = tables.event_lines(scene.events, width)
-    for_cards = min(len(cards), max(2, room // 4)) if cards else 0
-    for_events = min(len(events), max(2, room // 5)) if events else 0
+    wanted = min(len(cards), max(2, room // 4)), min(len(events), max(2, room // 5))
+    for_cards, for_events = _fitting(*wanted, room - LEAST_LIST)  # containers come first
     below: list[Line] = []
-    if cards:
+    if for_cards:
         below += [rule("Devices", width, _more(for_cards, len(cards))), *cards[:for_cards]]
-    if events:
+    if for_events:
         below += [rule("Events", width), *events[:for_events]]
-    if room - len(below) < LEAST_LIST:  # containers come first
-        below = below[: max(0, room - LEAST_LIST)]
     return [*cpus, *_padded(_containers(scene, view, width, room - len(below)), room - len(below)), *below]
+
+
+def _fitting(one: int, other: int, room: int) -> tuple[int, int]:
+    """How many lines two parts get that want so many: the longer one gives way; one without lines has no head."""
+    while one + other and one + bool(one) + other + bool(other) > room:
+        one, other = (one - 1, other) if one >= other else (one, other - 1)
+    return one, other
 
 
 def _padded(lines: list[Line], room: int) -> list[Line]:

@@ -27,12 +27,18 @@ from criproxy.views.top.snapshot import Row
 
 WIDE = 110
 """From so many columns on, there are more columns about each container."""
+NARROW = 60
+"""Below so many, there are fewer: the name needs the room."""
+LEAST_CARD, MOST_CARD, BESIDE_CARD = 12, 48, 67
+"""Columns of the id of a card, and of what stands beside it in its line."""
 _QOS = {"Guaranteed": "Guar", "Burstable": "Burst", "BestEffort": "Best"}
 _SORTED = {Sort.CPU: "CPU", Sort.MEMORY: "MEMORY", Sort.NAME: "CONTAINER", Sort.EXCLUSIVE: "CPUS"}
 
 
 def _columns(width: int) -> dict[str, int]:
     """The columns of the containers and their sizes; what is negative is at the left of its place."""
+    if width < NARROW:
+        return {" ": -1, "CPU": 6, "USE": 5, "CONTAINER": 0}
     wide = {"LIMIT": 9, "QOS": -6, "STATE": -9} if width >= WIDE else {}
     cpus = -22 if width >= WIDE else -14
     return {" ": -1, "CPU": 6, "USE": 5, "MEMORY": 9, **wide, "CPUS": cpus, "CONTAINER": 0}
@@ -110,7 +116,7 @@ def card_lines(cards: Sequence[CardRow], width: int) -> list[Line]:
 def _card(card: CardRow, width: int) -> Iterator[Piece]:
     of_memory = card.memory_mib / card.total_mib if card.memory_mib is not None and card.total_mib else None
     cores = card.cores_percent / 100 if card.cores_percent is not None else None
-    name = max(12, min(48, width - 67))
+    name = _card_id(width)
     yield f"{fit(card.kind, 8)} {middle(card.id, name)} ", HEADING
     yield fit("" if card.numa_node is None else f"node {card.numa_node}", 8), QUIET
     yield gauge(of_memory, 6), heat(of_memory)
@@ -125,6 +131,10 @@ def _card(card: CardRow, width: int) -> Iterator[Piece]:
         yield "free", QUIET
 
 
+def _card_id(width: int) -> int:
+    return max(LEAST_CARD, min(MOST_CARD, width - BESIDE_CARD))
+
+
 def _share(share: Share, width: int) -> Iterator[Piece]:
     known = share.memory_mib is not None or share.memory_granted_mib is not None
     memory = f"{_of(share.memory_mib, share.memory_granted_mib)} MiB" if known else ""
@@ -132,9 +142,9 @@ def _share(share: Share, width: int) -> Iterator[Piece]:
     if share.cores_percent is not None or share.cores_granted_percent is not None:
         cores = f"{_of(share.cores_percent, share.cores_granted_percent)} %"
     yield "  └ ", QUIET
-    yield middle(share.title, max(20, width - 48)), ""
+    yield middle(share.title, _card_id(width) + 15), ""  # so that amounts end below those of the card
     yield right(memory, 24), TROUBLE if share.over else ""
-    yield right(cores, 14), TROUBLE if share.over else ""
+    yield right(cores, 13), TROUBLE if share.over else ""
     if share.over:
         yield " OVER", TROUBLE
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -96,6 +97,33 @@ def test_the_usual_screen_shows_everything() -> None:
     assert any("GPU-13" in text and "UNHEALTHY" in text for text in shown)
     assert any("event 29" in text for text in shown)
     assert "q quit" in shown[-1]
+
+
+@pytest.mark.parametrize("width", [40, 59, 60, 80, 110, 200])
+def test_names_are_shown_on_every_screen(width: int) -> None:
+    """A list of numbers without the names to which they belong would be of no use."""
+    shown = texts(frame(scene(), View(page=Page.CONTAINERS), width, 12))
+
+    assert any("shop/web/main" in text for text in shown)
+    assert any("CONTAINER" in text for text in shown)
+
+
+@pytest.mark.parametrize("width", [80, 110, 200])
+def test_what_containers_use_of_a_card_is_below_what_the_card_has(width: int) -> None:
+    """So that the amounts can be compared, on a wide screen, too."""
+    card, share = [text for text in texts(frame(scene(), View(page=Page.DEVICES), width, 12)) if "900 of" in text]
+
+    assert card.index(" MiB") == share.index(" MiB")
+
+
+@given(st.integers(40, 250), st.integers(10, 80), st.booleans())
+def test_no_part_is_only_a_heading(width: int, height: int, large: bool) -> None:
+    """What has no room for a line of its own is left out with its heading."""
+    shown = texts(frame(scene(large=large), View(), width, height))
+
+    for text, below in pairwise(shown):
+        if text.startswith(("── Devices", "── Events")):
+            assert not below.startswith(("──", " 1 all"))
 
 
 def test_384_cpus_are_a_character_each_by_socket_and_node() -> None:
