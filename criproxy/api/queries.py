@@ -32,6 +32,8 @@ from criproxy.views.status import Filter
 from criproxy.wire.stats import Stats
 
 T = TypeVar("T")
+LAST_EVENT = (1 << 63) - 1
+"""No number of an event is larger."""
 UNGUARDED = Notice(
     "devices-unguarded",
     "the policy file has no devices section: criproxy does not restrict access to cards, "
@@ -147,6 +149,8 @@ class Answers:
             StoreError: the history cannot be read.
         """
         since_s, after = _argument(arguments, "since_s", 0.0), _argument(arguments, "after", 0)
+        if not 0 <= after <= LAST_EVENT:
+            raise UsageError("after: must be the number of an event, such as the 'last' of an earlier answer")
         found = await self.situations.controller.context.state.history_since(after, events.LEFT_OUT)
         return await _encoded_in_thread({**self._head(), "notices": []}, partial(events.to_values, *found, since_s))
 

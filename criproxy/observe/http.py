@@ -14,6 +14,7 @@ from criproxy.observe.ending import PART_S, in_full
 from criproxy.observe.http_limits import (
     BURST,
     CONNECTIONS_PER_S,
+    MOST_REQUEST_BYTES,
     RENDER_BURST,
     RENDERS_PER_S,
     Acceptor,
@@ -51,7 +52,7 @@ class HttpServer:
     def __init__(self, sources: Sources, tasks: Tasks, more: Iterable[web.RouteDef] = ()) -> None:
         self._sources, self._tasks = sources, tasks
         self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
-        app = web.Application()
+        app = web.Application(client_max_size=MOST_REQUEST_BYTES)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)

@@ -3,6 +3,7 @@
 The port of a loopback address is open to every process of the host, and its connections are served by the event loop
 that also forwards calls. So a connection has one request, of bounded size; connections are accepted at a bounded rate,
 and wait in the kernel beyond that; and if there are too many, the oldest is closed: it had most time for its request.
+The streams of open pages, of which there are few, stay open.
 """
 
 import asyncio
@@ -10,9 +11,10 @@ from collections.abc import Callable
 from logging import Logger
 from socket import socket
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 MOST_CONNECTIONS = 32
@@ -79,9 +81,11 @@ class Rendered:
 
 
 class _OneRequest(RequestHandler):
-    """A connection with a limit on received bytes."""
+    """A connection with a limit on received bytes; what it sends is nothing for the log."""
 
     _left_bytes = MOST_REQUEST_BYTES
+    is_kept = False
+    """Whether it is not closed to make room: see `keep`."""
 
     def data_received(self, data: bytes) -> None:
         """Process *data*, or close a connection that sends too much."""
@@ -90,6 +94,17 @@ class _OneRequest(RequestHandler):
             super().data_received(data)
         else:
             self.force_close()
+
+    def log_exception(self, *args: Any, **keys: Any) -> None:  # noqa: ANN401 (as in aiohttp)
+        """Log what fails here, not malformed requests and clients that go away, which could fill the log."""
+        if not isinstance(keys.get("exc_info"), HttpProcessingError | ConnectionError):
+            super().log_exception(*args, **keys)
+
+
+def keep(request: web.Request) -> None:
+    """Never close the connection of *request* to make room for others; for the few whose answers do not end."""
+    if isinstance(request.protocol, _OneRequest):
+        request.protocol.is_kept = True
 
 
 class Acceptor:
@@ -102,7 +117,7 @@ class Acceptor:
 
     def __init__(self, server: web.Server, bucket: Bucket) -> None:
         self._server, self._bucket = server, bucket
-        self._open: dict[RequestHandler, None] = {}
+        self._open: dict[_OneRequest, None] = {}
         """The oldest first."""
 
     async def run(self, listener: socket) -> None:
@@ -118,7 +133,7 @@ class Acceptor:
             except OSError:  # the client has closed it before, or no descriptor is left
                 await asyncio.sleep(FULL_PAUSE_S)
 
-    def _protocol(self) -> RequestHandler:
+    def _protocol(self) -> _OneRequest:
         no_log = cast("Logger", None)  # as `web.AppRunner` passes it
         handler = _OneRequest(self._server, loop=asyncio.get_running_loop(), access_log=no_log)
         self._open[handler] = None
@@ -128,6 +143,6 @@ class Acceptor:
         connected = self._server.connections
         self._open = {handler: None for handler in self._open if handler in connected}
         while len(self._open) >= MOST_CONNECTIONS:
-            oldest = next(iter(self._open))
+            oldest = next((each for each in self._open if not each.is_kept), next(iter(self._open)))
             del self._open[oldest]
             oldest.force_close()

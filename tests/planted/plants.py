@@ -11,6 +11,7 @@ import pytest
 from rich.text import Text
 
 from criproxy.api import device_plugin
+from criproxy.api.page import access
 from criproxy.cli.render import explain as explain_text
 from criproxy.control.calls import create as creating
 from criproxy.control.calls.start import Locked, Starts
@@ -282,3 +283,19 @@ def what_was_available_is_kept(patch: pytest.MonkeyPatch) -> None:
         return grant.exclusive if grant else frozenset()
 
     plant(patch, static, "_own", broken)
+
+
+def tunnels_share_a_cookie(patch: pytest.MonkeyPatch) -> None:
+    """Whoever opens the page of a second node through a tunnel is thrown out of that of the first one."""
+    plant(patch, access, "cookie_name", lambda token: access.COOKIE)
+
+
+def each_request_reads_the_token(patch: pytest.MonkeyPatch) -> None:
+    """A token file that hangs takes all threads of the daemon, one with each request."""
+    token = access.Access.token
+
+    async def broken(self: access.Access) -> str:
+        self._reading = None
+        return await token(self)
+
+    plant(patch, access.Access, "token", broken)

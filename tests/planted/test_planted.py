@@ -18,6 +18,7 @@ from criproxy.model.node import Node
 from criproxy.store import Store
 from criproxy.wire.calls import OutcomeKind
 from tests.api import test_skew as skew
+from tests.api.page import test_access as page_access
 from tests.cli import test_changes_nothing as changes_nothing
 from tests.cli import test_hostile_text as hostile_text
 from tests.control import test_supervision as supervision
@@ -274,6 +275,13 @@ PLANTS = [
         lambda path, _: skew.test_an_unknown_command_says_that_the_daemon_is_older(path),
         "assert \\(False, True\\) == \\(True, False\\)",
     ),
+    Plant(
+        0,
+        plants.tunnels_share_a_cookie,
+        lambda path, _: page_access.test_two_nodes_behind_tunnels(path),
+        "assert \\[False, True\\] == \\[True, True\\]",
+    ),
+    Plant(0, plants.each_request_reads_the_token, page_access.test_a_file_that_hangs, "assert 5 == 1"),
 ]
 
 

@@ -3,7 +3,7 @@
 A Unix socket has a mode, and a loopback address is for users of this machine, so both are open. Everybody else needs
 the token of a file: as a bearer token, or in a browser, which cannot send one by itself, as a cookie that it gets for
 the token. Web sites whose names are made to lead to a loopback address (DNS rebinding) are recognised by the Host
-header.
+header, and others that ask from within the same browser by its Sec-Fetch-Site header.
 """
 
 import asyncio
@@ -27,6 +27,10 @@ MOST_BYTES = 4096
 NO_TEXT = "it is not printable ASCII text"
 FRESH_S = 5.0
 """After this time the file is read again: tokens are rotated."""
+PATIENCE_S = 1.0
+"""How long a request waits for the file; then the token that was read last counts."""
+OTHER_SITES = ("cross-site", "same-site")
+"""What browsers say of requests that other web sites make, on other hosts and on other ports of this one."""
 
 
 class Warns(Protocol):
@@ -52,9 +56,13 @@ class Access:
     _token: str = ""
     _read_s: float = float("-inf")
     _problem: str = ""
+    _reading: "asyncio.Future[tuple[str, str]] | None" = None
+    """One at a time: each takes a thread of those that the whole daemon uses, and the file may hang."""
 
     async def allows(self, request: web.Request) -> bool:
         """Whether *request* may see the page."""
+        if request.path != "/" and request.headers.get("Sec-Fetch-Site") in OTHER_SITES:  # they may link to the page
+            return False
         if self.file is None:
             return self.address is not None and self.address.is_local and self._is_for_us(request)
         return self._shows(request, await self.token())
@@ -68,14 +76,15 @@ class Access:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return is_same(given.strip(), token)
-        return is_same(request.cookies.get(COOKIE, ""), cookie_of(token))
+        return is_same(request.cookies.get(cookie_name(token), ""), cookie_of(token))
 
     async def cookie_for(self, given: str) -> Mapping[str, str] | None:
         """The headers that let a browser in that has *given* the token; None if it is another one."""
         token = await self.token()
         if not is_same(given.strip(), token):
             return None
-        return {"Set-Cookie": f"{COOKIE}={cookie_of(token)}; Path=/; HttpOnly; SameSite=Strict"}
+        # Lax: a link from elsewhere, such as a chat, opens the page. Nothing can be changed with it.
+        return {"Set-Cookie": f"{cookie_name(token)}={cookie_of(token)}; Path=/; HttpOnly; SameSite=Lax"}
 
     async def check(self) -> None:
         """Log why nobody gets in, before somebody tries."""
@@ -83,14 +92,20 @@ class Access:
 
     async def token(self) -> str:
         """The token; empty, which nobody can show, if there is none."""
-        if self.file is not None and monotonic() - self._read_s > FRESH_S:
-            self._read_s = monotonic()
-            found = await asyncio.to_thread(read_token, self.file)
-            self._token, problem = found
-            if problem and problem != self._problem:
-                self.log.warning("--http-token-file: nobody can open the page", reason=problem)
-            self._problem = problem
+        if self.file is not None and self._reading is None and monotonic() - self._read_s > FRESH_S:
+            self._reading = asyncio.ensure_future(asyncio.to_thread(read_token, self.file))
+        reading = self._reading
+        if reading is not None:
+            await asyncio.wait({reading}, timeout=PATIENCE_S)
+            if reading is self._reading and reading.done():
+                self._take(*reading.result())
         return self._token
+
+    def _take(self, token: str, problem: str) -> None:
+        self._reading, self._read_s, self._token = None, monotonic(), token
+        if problem and problem != self._problem:
+            self.log.warning("--http-token-file: nobody can open the page", reason=problem)
+        self._problem = problem
 
 
 def read_token(file: Path) -> tuple[str, str]:
@@ -120,6 +135,11 @@ def is_same(given: str, wanted: str) -> bool:
 def cookie_of(token: str) -> str:
     """What a browser keeps instead of *token*: browsers also send it to other ports of this host."""
     return hmac.digest(token.encode(), COOKIE.encode(), "sha256").hex() if token else ""
+
+
+def cookie_name(token: str) -> str:
+    """Its own one for each token: tunnels to several nodes all end on this host, whose cookies they share."""
+    return f"{COOKIE}-{hmac.digest(token.encode(), b'name', 'sha256').hex()[:8]}"
 
 
 def is_loopback(host: str) -> bool:

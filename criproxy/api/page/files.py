@@ -16,6 +16,9 @@ TYPES = {
 }
 CLOSED = "closed.html"
 """What a browser sees that has not shown the token; all of it is in one file, since it may get no other."""
+WRONG = b"<!-- wrong -->"
+"""In that file, where `SAID` belongs after a wrong token."""
+SAID = b'<p class="wrong" role="alert">This is not the token.</p>'
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

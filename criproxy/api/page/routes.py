@@ -8,15 +8,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
 from aiohttp import web
 
 from criproxy.api.page.access import Access
-from criproxy.api.page.files import CLOSED, HEADERS, File
+from criproxy.api.page.files import CLOSED, HEADERS, SAID, WRONG, File
 from criproxy.api.page.stream import MOST_STREAMS, Streams
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.control_socket import Command
-from criproxy.observe.http_limits import Bucket
+from criproxy.observe.http_limits import Bucket, keep
 
 ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
 """Answers as JSON: each takes milliseconds of a thread."""
@@ -29,7 +30,11 @@ ARGUMENTS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
     "explain": {"container": str},
 }
 """By command, how each argument is read."""
-MOST_FORM_CHARS = 8192
+FORM = "application/x-www-form-urlencoded"
+NOT_OPEN = (
+    "this needs a token: send that of --http-token-file as 'Authorization: Bearer TOKEN'; "
+    "without that file, only a Unix socket and a loopback address that is named as such are answered"
+)
 _JSON = {**HEADERS, "Content-Type": "application/json", "Cache-Control": "no-store"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -53,20 +58,25 @@ class Page:
 
     def routes(self) -> list[web.RouteDef]:
         """All paths, for `observe.http`."""
-        opened = {"/": self._index, "/page/{name}": self._file, "/api/stream": self._stream}
-        opened |= {f"/api/{command}": partial(self._query, command) for command in QUERIES}
-        found = [web.get(path, self._guarded(handler)) for path, handler in opened.items()]
-        return [*found, web.post("/token", self._token)]
+        shown = {"/": self._index, "/page/{name}": self._file}
+        asked: dict[str, Handler] = {f"/api/{command}": partial(self._query, command) for command in QUERIES}
+        asked["/api/stream"] = self._stream
+        return [
+            *(web.get(path, self._guarded(handler, self._closed)) for path, handler in shown.items()),
+            *(web.get(path, self._guarded(handler, _not_open), allow_head=False) for path, handler in asked.items()),
+            web.post("/token", self._token),
+        ]
 
-    def _guarded(self, handler: Handler) -> Handler:
+    def _guarded(self, handler: Handler, closed: Callable[[], web.StreamResponse]) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            return await handler(request) if await self.access.allows(request) else self._closed()
+            return await handler(request) if await self.access.allows(request) else closed()
 
         return guarded
 
-    def _closed(self) -> web.Response:
+    def _closed(self, *, is_wrong: bool = False) -> web.Response:
         file = self.files[CLOSED]
-        return _last(web.Response(status=403, body=file.body, headers=file.headers))
+        body = file.body.replace(WRONG, SAID) if is_wrong else file.body
+        return _last(web.Response(status=403, body=body, headers=file.headers))
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
         return _sent(request, self.files["index.html"])
@@ -78,7 +88,9 @@ class Page:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         if not self.streams.has_room():
             return _refused(503, f"{MOST_STREAMS} pages are open already; close one, or try again later")
-        return await self.streams.serve(request, {**HEADERS, "Cache-Control": "no-store"})
+        keep(request)
+        allowed = partial(self.access.allows, request)  # asked again: the token may be replaced
+        return await self.streams.serve(request, {**HEADERS, "Cache-Control": "no-store"}, allowed)
 
     async def _query(self, command: str, request: web.Request) -> web.StreamResponse:
         if not self._bucket.take():
@@ -93,12 +105,23 @@ class Page:
 
     async def _token(self, request: web.Request) -> web.StreamResponse:
         """Let a browser in that sends the token."""
-        form = await request.post()
-        given = form.get("token", "")
-        headers = await self.access.cookie_for(given) if isinstance(given, str) else None
+        given = await _given(request)
+        headers = await self.access.cookie_for(given)
         if headers is None:
-            return self._closed()
+            return self._closed(is_wrong=bool(given))
         return _last(web.Response(status=303, headers={**headers, "Location": "./", "Cache-Control": "no-store"}))
+
+
+async def _given(request: web.Request) -> str:
+    """The token in the form that the closed page sends; empty for every other body."""
+    if request.content_type != FORM:
+        return ""
+    body = await request.read()
+    return parse_qs(body.decode("utf-8", "replace")).get("token", [""])[-1]
+
+
+def _not_open() -> web.Response:
+    return _refused(403, NOT_OPEN)
 
 
 def _arguments(command: str, query: Mapping[str, str]) -> dict[str, Any]:

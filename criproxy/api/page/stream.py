@@ -117,8 +117,13 @@ class Streams:
                 self.dropped += 1
                 self._close(stream)
 
-    async def serve(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Answer *request* with the stream, until the page is closed, is too slow, or `close` ends it."""
+    async def serve(
+        self, request: web.Request, headers: Mapping[str, str], allowed: Callable[[], Awaitable[bool]]
+    ) -> web.StreamResponse:
+        """Answer *request* with the stream, until the page is closed, is too slow, or `close` ends it.
+
+        *allowed* is asked before each message whether the page may still see the node.
+        """
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
         response.force_close()
         stream = Stream(request.transport)
@@ -126,7 +131,7 @@ class Streams:
         try:
             await response.prepare(request)
             self._begin(stream)
-            while (message := await stream.messages.get()) is not None:
+            while (message := await stream.messages.get()) is not None and await allowed():
                 async with asyncio.timeout(SLOW_S):
                     await response.write(message)
         except TimeoutError:

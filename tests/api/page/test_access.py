@@ -1,12 +1,14 @@
 """Who may see the page."""
 
 import os
-from pathlib import Path
+from pathlib import Path, PosixPath
+from threading import Event
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from criproxy.api.page.access import Access, cookie_of, is_loopback, read_token
+from criproxy.api.page import access as access_module
+from criproxy.api.page.access import Access, cookie_name, cookie_of, is_loopback, read_token
 from criproxy.observe.address import Address
 from tests.control.world import RecordingLog
 
@@ -47,8 +49,8 @@ async def test_without_a_token(address: Address | None, name: str, allowed: bool
     [
         pytest.param({"Authorization": f"Bearer {TOKEN}"}, True, id="bearer"),
         pytest.param({"Authorization": f"bearer  {TOKEN} "}, True, id="bearer-otherwise-written"),
-        pytest.param({"Cookie": f"criproxy-page={cookie_of(TOKEN)}"}, True, id="cookie"),
-        pytest.param({"Cookie": f"criproxy-page={TOKEN}"}, False, id="token-as-cookie"),
+        pytest.param({"Cookie": f"{cookie_name(TOKEN)}={cookie_of(TOKEN)}"}, True, id="cookie"),
+        pytest.param({"Cookie": f"{cookie_name(TOKEN)}={TOKEN}"}, False, id="token-as-cookie"),
         pytest.param({"Authorization": f"Bearer {TOKEN}x"}, False, id="wrong"),
         pytest.param({"Authorization": "Bearer "}, False, id="empty"),
         pytest.param({"Authorization": "Bearer \u00fc\u00fc"}, False, id="not-ascii"),
@@ -97,7 +99,7 @@ async def test_a_browser_gets_a_cookie_for_the_token(tmp_path: Path) -> None:
     assert headers is not None
     cookie = headers["Set-Cookie"]
     assert TOKEN not in cookie
-    assert cookie.endswith("HttpOnly; SameSite=Strict")
+    assert cookie.endswith("HttpOnly; SameSite=Lax")
     assert await allows(door, Cookie=cookie.partition(";")[0])
     assert await door.cookie_for("another one here") is None
 
@@ -114,6 +116,50 @@ async def test_a_new_token_is_read(tmp_path: Path) -> None:
 
     assert not await allows(door, Authorization=f"Bearer {TOKEN}")
     assert await allows(door, Authorization=f"Bearer {'f' * 16}")
+
+
+async def test_a_file_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds up nobody and takes one thread, whoever asks; as soon as it can be read, its token counts."""
+    monkeypatch.setattr(access_module, "PATIENCE_S", 0.01)
+    (tmp_path / "token").write_text(TOKEN)
+    file, opened, goes_on = hanging(tmp_path / "token")
+    door = access(OPEN, file)
+
+    refused = [await allows(door, Authorization=f"Bearer {TOKEN}") for _ in range(5)]
+    threads = len(opened)
+    goes_on.set()
+    while not await allows(door, Authorization=f"Bearer {TOKEN}"):
+        pass
+
+    assert refused == [False] * 5
+    assert threads == 1
+
+
+def hanging(path: Path) -> tuple[Path, list[str], Event]:
+    """A file on a disk that does not answer until the event is set, and who has opened it."""
+    opened, goes_on = list[str](), Event()
+
+    class Hanging(PosixPath):
+        def __fspath__(self) -> str:
+            """What `open` asks for."""
+            opened.append(str(self))
+            goes_on.wait()
+            return str(self)
+
+    return Hanging(path), opened, goes_on
+
+
+async def test_two_nodes_behind_tunnels(tmp_path: Path) -> None:
+    """Their cookies lie beside each other, although both are of this host: opening one closes no other."""
+    (tmp_path / "one").write_text(TOKEN)
+    (tmp_path / "other").write_text(TOKEN[::-1])
+    doors = [access(HERE, tmp_path / name) for name in ("one", "other")]
+    given = [await door.cookie_for(token) for door, token in zip(doors, (TOKEN, TOKEN[::-1]), strict=True)]
+
+    jar = dict(each["Set-Cookie"].partition(";")[0].split("=") for each in given if each)
+    cookies = "; ".join(f"{name}={value}" for name, value in jar.items())
+
+    assert [await allows(door, Cookie=cookies) for door in doors] == [True, True]
 
 
 def test_a_large_file_is_not_read_to_its_end() -> None:

@@ -54,12 +54,16 @@ class Server:
         self.node = Changing()
         self.streams = Streams(self.node.look, self.node.changed)
         self.path = str(path)
+        self.is_open = True
         app = web.Application()
         app.router.add_get("/", self._serve)
         self.runner = web.AppRunner(app, shutdown_timeout=1.0)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        return await self.streams.serve(request, {})
+        return await self.streams.serve(request, {}, self._allowed)
+
+    async def _allowed(self) -> bool:
+        return self.is_open
 
     def connect(self) -> aiohttp.ClientSession:
         """A client."""
@@ -178,6 +182,17 @@ async def test_a_page_that_does_not_read_is_cut_off(server: Server) -> None:
     assert len(server.streams._open) <= 1
     writer.close()
     reader.feed_eof()
+
+
+async def test_who_may_see_the_node_no_longer(server: Server) -> None:
+    """Gets no further message: the stream ends."""
+    async with server.connect() as session, session.get("/") as answer:
+        await message(answer)
+        server.is_open = False
+        server.node.change("secret")
+        rest = await answer.content.read()
+
+    assert b"secret" not in rest
 
 
 async def test_the_number_of_messages_that_wait_is_bounded() -> None:

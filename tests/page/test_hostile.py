@@ -1,0 +1,196 @@
+"""Clients of the page that mean harm, or are only broken: a daemon as a process answers them briefly, and goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+
+from criproxy.api.page.stream import MOST_STREAMS
+from criproxy.observe.http_limits import MOST_CONNECTIONS
+from tests.page.stage import Stage, crowd, free_address, stage
+from tests.page.test_http import TOKEN, get
+
+LIMIT_S = 90.0
+MALFORMED = (
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /" + b"a" * 12_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    b"POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /token HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX" + b"y" * 9_000 + b": z\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n",
+)
+"""Requests that HTTP does not allow, and such with which one hides a second request in the first."""
+FORM = "application/x-www-form-urlencoded"
+FORMS = (
+    (f"{FORM}; charset=klingon", b"token=x"),
+    (f"{FORM}; charset=utf-16", b"token=x"),
+    (FORM, b"token=\xff\xfe"),
+    (FORM, b"token=%ff%fe"),
+    (FORM, b"&" * 8_000),
+    ("multipart/form-data", b"token=x"),
+    ("multipart/form-data; boundary=b", b'--b\r\nContent-Disposition: form-data; filename="f"\r\n\r\nx\r\n--b--\r\n'),
+    ("application/json", b'{"token": 1}'),
+)
+"""Bodies of a form that are not what a browser sends."""
+QUESTIONS = (
+    f"api/events?after={1 << 70}",
+    "api/events?after=-1",
+    "api/events?since_s=nan",
+    "api/events?since_s=1e999",
+    "api/who?cpus=0-99999999999",
+    "api/who?cpus=" + "0-8191," * 900 + "1",
+    "api/explain?container=%00",
+    "api/explain?container=%ff%fe",
+    "api/explain?container=" + quote("\u202e'\"; DROP TABLE events; --"),
+    "api/explain?container=" + "%25_" * 1500,
+    "api/status?namespace=" + "n" * 7000,
+)
+"""Arguments that no page sends."""
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A node with a few containers, and its page on loopback."""
+    async with asyncio.timeout(LIMIT_S), stage(tmp_path) as found:
+        await found.run(crowd(3))
+        yield found
+
+
+async def said(node: Stage, request: bytes) -> bytes:
+    """All that the daemon answers to the bytes of a request."""
+    host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_what_is_malformed_fills_no_log(node: Stage) -> None:
+    """It is refused, nothing that is hidden in it is answered, and the log has no word and no traceback of it."""
+    answers = [await said(node, request) for request in MALFORMED]
+    form = f"POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\nContent-Length: 9\r\n\r\n".encode()
+    host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(form + b"tok")  # and goes away in the middle
+    writer.close()
+
+    assert [b" 200 " in answer for answer in answers] == [False] * len(MALFORMED)
+    assert (await get(f"{node.url}readyz"))[0] == 200
+    log = node.serve.log.read_text()
+    assert "Error handling request" not in log
+    assert "Traceback" not in log
+
+
+async def test_a_form_that_no_browser_sends(node: Stage) -> None:
+    """It has no token."""
+    async with aiohttp.ClientSession() as session:
+        for kind, body in FORMS:
+            async with session.post(f"{node.url}token", data=body, headers={"Content-Type": kind}) as answer:
+                assert (kind, answer.status) == (kind, 403)
+
+    assert "Traceback" not in node.serve.log.read_text()
+
+
+async def test_questions_that_no_page_asks(node: Stage) -> None:
+    """Each is answered, or refused in a sentence."""
+    for path in QUESTIONS:
+        status, body, headers = await get(node.url + path)
+        assert status in (200, 400, 404), (path[:60], status, body[:200])
+        assert headers["content-type"] == "application/json"
+        assert len(body) < 20_000
+
+    assert "Traceback" not in node.serve.log.read_text()
+
+
+async def test_another_site_in_the_same_browser_gets_nothing(node: Stage) -> None:
+    """Neither answers nor the places of open pages, which it could take; a link to the page works."""
+    for site in ("cross-site", "same-site"):
+        for path in ("api/status", "api/stream", "page/app.js"):
+            status, body, _ = await get(node.url + path, **{"Sec-Fetch-Site": site})
+            assert (path, status, b"blocks" in body) == (path, 403, False)
+        assert (await get(node.url, **{"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"}))[0] == 200
+    for site in ("same-origin", "none"):
+        assert (await get(f"{node.url}api/stream", **{"Sec-Fetch-Site": site}))[0] == 200
+
+
+async def test_a_head_takes_no_place(node: Stage) -> None:
+    """A stream without a body is no stream."""
+    async with aiohttp.ClientSession() as session:
+        for _ in range(MOST_STREAMS + 1):
+            async with session.head(f"{node.url}api/stream") as answer:
+                assert answer.status == 405
+
+    assert (await get(f"{node.url}api/stream"))[0] == 200
+
+
+async def test_idle_connections_close_no_page(node: Stage) -> None:
+    """Who holds connections open keeps out others who do, and not those who see a page."""
+    async with aiohttp.ClientSession() as session, session.get(f"{node.url}api/stream") as answer:
+        await answer.content.readuntil(b"\n\n")
+        host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(2 * MOST_CONNECTIONS)]
+        await idle[0][0].read()  # it has been closed for one of the later ones
+        assert (await get(f"{node.url}readyz"))[0] == 200
+        await node.run(crowd(4)[3:])
+        assert (await answer.content.readuntil(b"\n\n")).startswith(b"event: node")
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_crowd_of_pages(node: Stage) -> None:
+    """Beyond the places each is told so, and the daemon answers others."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        found = [await session.get(f"{node.url}api/stream") for _ in range(3 * MOST_STREAMS)]
+        told = sorted(answer.status for answer in found)
+        refused = await next(answer for answer in found if answer.status == 503).json()
+        assert (await get(f"{node.url}readyz"))[0] == 200
+        for answer in found:
+            answer.close()
+
+    assert told == [200] * MOST_STREAMS + [503] * (2 * MOST_STREAMS)
+    assert "pages are open already" in refused["error"]
+
+
+@pytest.mark.slow
+async def test_a_new_token_closes_pages(tmp_path: Path) -> None:
+    """Who has shown the token before it was replaced sees nothing of the node any more, and programs get a sentence."""
+    address, file = free_address().replace("127.0.0.1", "0.0.0.0"), tmp_path / "token"
+    file.write_text(TOKEN)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    async with (
+        asyncio.timeout(LIMIT_S),
+        stage(tmp_path, options=["--http-token-file", str(file)], address=address) as found,
+        aiohttp.ClientSession(headers=bearer) as session,
+        session.get(f"{found.url}api/stream") as answer,
+    ):
+        await answer.content.readuntil(b"\n\n")
+        file.write_text("another-token-of-the-node")
+        await answer.content.read()  # to its end
+        status, body, headers = await get(f"{found.url}api/status", **bearer)
+
+    assert (status, headers["content-type"]) == (403, "application/json")
+    assert b'{"error": "this needs a token' in body
+
+
+async def test_a_wrong_token_is_said_to_be_wrong(tmp_path: Path) -> None:
+    """Not the same page again, as if nothing had been entered."""
+    address, file = free_address().replace("127.0.0.1", "0.0.0.0"), tmp_path / "token"
+    file.write_text(TOKEN)
+    async with (
+        asyncio.timeout(LIMIT_S),
+        stage(tmp_path, options=["--http-token-file", str(file)], address=address) as found,
+        aiohttp.ClientSession() as session,
+    ):
+        first = (await get(found.url))[1].decode()
+        async with session.post(f"{found.url}token", data={"token": "another"}) as answer:
+            second = await answer.text()
+
+    assert "This page needs a token" in first
+    assert "is not the token" not in first
+    assert "is not the token" in second
