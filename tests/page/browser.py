@@ -18,8 +18,8 @@ LIMIT_MS = 60_000
 expect.set_options(timeout=LIMIT_MS)
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
-SIZES = {"desk": (1440, 900), "phone": (390, 844)}
-"""Width and height of windows."""
+SIZES = {"desk": (1440, 900), "phone": (390, 844), "zoomed": (720, 450), "narrow": (320, 640), "picture": (1280, 900)}
+"""Width and height of windows; `zoomed` is the desk at 200 %."""
 
 
 def program() -> str:

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from playwright.async_api import Browser, expect
 
 from criproxy.cli import main
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.simulate.machines import GIB
-from tests.page.browser import SIZES, THEMES, browser, window
+from tests.page.browser import THEMES, browser, window
+from tests.page.scene import trouble
 from tests.page.stage import SMALL, Stage, crowd, stage, vgpu_pods
 
 PICTURES = Path(__file__).resolve().parents[2] / "build/page"
@@ -170,11 +170,11 @@ async def test_hostile_names_are_text(node: Node) -> None:
 
 
 async def test_everybody_can_use_it(node: Node) -> None:
-    """axe-core finds nothing serious on a desk and on a phone, with and without a story; pictures are in build/page."""
+    """axe-core finds nothing serious from a desk to 320 pixels, without and with a story; pictures: build/page."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     found = []
     await trouble(node.stage)
-    for size, theme in product(SIZES, THEMES):
+    for size, theme in (*product(("desk", "phone"), THEMES), ("zoomed", "light"), ("narrow", "dark")):
         async with window(node.browser, node.stage.url, size, theme) as shown:
             page = shown.page
             await page.screenshot(path=PICTURES / f"{size}-{theme}.png", full_page=True)
@@ -187,16 +187,6 @@ async def test_everybody_can_use_it(node: Node) -> None:
             assert (size, wide) == (size, 0)
 
     assert found == []
-
-
-async def trouble(there: Stage) -> None:
-    """Use of cards, of which one is over its quota, and a container that does not fit."""
-    rows = (await there.ask("status", namespace="default"))["containers"]
-    uses = [(row["id"], f"GPU-{row['pod'][-2]}", 6200 + 1200 * index) for index, row in enumerate(rows)]
-    await there.report(uses)
-    spec = ContainerSpec("main", IMAGE, cpu_limit_milli=30_000, memory_limit_bytes=GIB)
-    with pytest.raises(RuntimeCallError):
-        await there.run([PodSpec("render-0", (spec,), namespace="studio")])
 
 
 async def serious(page: Any) -> list[str]:  # noqa: ANN401 (a page)

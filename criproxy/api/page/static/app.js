@@ -10,7 +10,7 @@ import * as machine from "./machine.js";
 import * as memory from "./memory.js";
 import { follow, node, nowMs } from "./node.js";
 import * as story from "./story.js";
-import { duration, since } from "./words.js";
+import { clock, duration, since } from "./words.js";
 
 const LIVE = { connecting: "Connecting", live: "Live", lost: "Not connected" };
 const THEMES = { "": "system", light: "light", dark: "dark" };
@@ -58,10 +58,16 @@ function drawContainers() {
 
 function drawLive() {
   byId("live").dataset.state = node.live;
-  say(byId("live-text"), node.why ? `${LIVE[node.live]}: ${node.why}` : LIVE[node.live]);
+  const old = node.live === "lost" && node.heardMs ? `; this is what was known at ${clock(node.heardMs + node.skewMs)} UTC` : "";
+  say(byId("live-text"), node.why ? `${LIVE[node.live]}: ${node.why}${old}` : LIVE[node.live]);
 }
 
+let version = "";
+
+/** After an upgrade, the page of the new version is loaded: this one may not understand what it is told. */
 function drawVersion(status) {
+  if (version && version !== status.version) location.reload();
+  version = status.version;
   say(byId("version"), `criproxy ${status.version} · up ${duration(since(status.started, nowMs()))}`);
 }
 

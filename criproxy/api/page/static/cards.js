@@ -1,6 +1,6 @@
 // The cards of the machine, who has them, and how much of them is used.
 
-import { byId, el, fill, name, say } from "./dom.js";
+import { byId, el, fill, keepingFocus, name, say } from "./dom.js";
 import { counted, mib, storyOf, titleOf } from "./words.js";
 
 /** Containers and their cards, by name: the answers name containers, and instances of one name follow each other. */
@@ -25,7 +25,7 @@ export function draw(devices, usage) {
   if (!cards.length) return;
   const watcher = usage?.watcher?.state ?? "none";
   say(byId("cards-note"), { reporting: "", silent: "the watcher is silent: use is not known", none: "no watcher: use is not known" }[watcher] ?? "");
-  fill(byId("cards"), el("ul", { class: "cards" }, cards.map(({ kind, card }) => item(kind, card, usage))));
+  keepingFocus(byId("cards"), () => fill(byId("cards"), el("ul", { class: "cards" }, cards.map(({ kind, card }) => item(kind, card, usage)))));
 }
 
 function item(kind, card, usage) {

@@ -1,6 +1,6 @@
 // The table of containers: filtered, sorted, and changed row by row.
 
-import { byId, el, fill, name, say } from "./dom.js";
+import { byId, el, fill, keepingFocus, name, say } from "./dom.js";
 import { cpusOf, hueOf, isAlive, place } from "./cpus.js";
 import { nowMs } from "./node.js";
 import { asked, bytes, counted, duration, since, storyOf, titleOf } from "./words.js";
@@ -76,7 +76,10 @@ function arrange() {
   const shown = found.slice(0, table.most);
   const elements = shown.map(({ life, row }) => rowOf(life, row));
   const body = byId("table").tBodies[0];
-  if (elements.length !== body.rows.length || elements.some((each, index) => each !== body.rows[index])) body.replaceChildren(...elements);
+  if (elements.length !== body.rows.length || elements.some((each, index) => each !== body.rows[index])) keepingFocus(body, () => body.replaceChildren(...elements));
+  const none = byId("no-containers");
+  none.hidden = elements.length > 0;
+  say(none, alive.length ? "No container matches all words of the filter." : "There are no containers on this node.");
   say(byId("containers-count"), table.words.length ? `${found.length} of ${counted(alive.length, "container")}` : counted(alive.length, "container"));
   const rest = byId("more");
   rest.hidden = shown.length === found.length || table.most === AT_ONCE;

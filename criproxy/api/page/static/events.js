@@ -1,7 +1,7 @@
 // What happened on the node, the newest first.
 
-import { byId, el, fill, name, say } from "./dom.js";
-import { clock, day, storyOf } from "./words.js";
+import { byId, el, fill, keepingFocus, name, say } from "./dom.js";
+import { clock, day, storyOf, withoutName } from "./words.js";
 
 export const BAD = new Set(["refused", "passed", "failed", "lost", "drift", "unknown", "unhealthy", "quota"]);
 const drawn = new WeakMap();
@@ -15,8 +15,9 @@ export function draw(events, history) {
   const shown = events.filter((event) => !only || BAD.has(event.kind)).reverse();
   const note = byId("events-note");
   note.hidden = !history?.problem && shown.length > 0;
-  say(note, history?.problem ? `The history cannot be read now: ${history.problem}` : "Nothing has happened yet.");
-  byId("events").replaceChildren(...shown.map(itemOf));
+  say(note, history?.problem ? `The history cannot be read now: ${history.problem}` : only && events.length ? "No event is a problem." : "Nothing has happened yet.");
+  const list = byId("events");
+  keepingFocus(list, () => list.replaceChildren(...shown.map(itemOf)));
 }
 
 function itemOf(event) {
@@ -38,8 +39,7 @@ function line(event) {
 
 /** The sentences without the name with which the first one begins. */
 export function sentences(event) {
-  const text = event.sentences.join("; ");
-  return event.container && text.startsWith(event.container) ? text.slice(event.container.length).replace(/^[\s:]+/, "") : text;
+  return withoutName(event.sentences.join("; "), event.container);
 }
 
 /** The history of one container, the newest first. */

@@ -1,7 +1,7 @@
 // What an engineer looks for first: does the kubelet come through here, and what is wrong?
 
-import { byId, el, fill, name, say } from "./dom.js";
-import { counted, duration, since, storyOf } from "./words.js";
+import { byId, el, fill, keepingFocus, name, say } from "./dom.js";
+import { counted, duration, since, storyOf, withoutName } from "./words.js";
 
 const SILENT_S = 30;
 const MOST = 12;
@@ -18,7 +18,7 @@ export function facts(status, nowMs) {
 }
 
 function fact(title, value, detail, level) {
-  return el("div", { class: "fact", "data-level": level }, el("span", { class: "title" }, title), el("span", { class: "value" }, name(String(value))), detail && el("span", { class: "detail clip", title: detail }, detail));
+  return el("div", { class: "fact", "data-level": level }, el("span", { class: "title" }, title), el("span", { class: "value" }, name(String(value))), detail && el("span", { class: "detail" }, name(detail)));
 }
 
 function kubeletSays(kubelet, status, nowMs) {
@@ -26,7 +26,7 @@ function kubeletSays(kubelet, status, nowMs) {
   const age = since(kubelet.last_call, nowMs);
   if (Number.isNaN(age)) return since(status.started, nowMs) > SILENT_S ? ["no call", "it does not go through criproxy", "bad"] : ["no call yet", "criproxy has just started"];
   const calls = Object.values(kubelet.classes).reduce((sum, each) => sum + each.calls, 0);
-  return age > SILENT_S ? [`silent for ${duration(age)}`, "it is not running, or is not connected to criproxy", "bad"] : ["connected to criproxy", `last call ${duration(age)} ago, ${counted(calls, "call")}`, "good"];
+  return age > SILENT_S ? [`silent for ${duration(age)}`, "it is not running, or is not connected to criproxy", "bad"] : ["connected", `last call ${duration(age)} ago, ${counted(calls, "call")}`, "good"];
 }
 
 /** Everything that `criproxy status --check` would complain about, refusals, and remarks. */
@@ -40,10 +40,10 @@ export function draw(status) {
   const signature = JSON.stringify([wrong, refused, remarks]), body = byId("health-body");
   if (body.dataset.signature === signature) return;
   body.dataset.signature = signature;
-  fill(body,
+  keepingFocus(body, () => fill(body,
     list("wrong", wrong.map((text) => text)),
-    list("wrong", refused.filter((each) => !known.has(each.text)).map((each) => [el("a", { href: storyOf(each.container) }, name(each.container)), " is refused", each.times > 1 && ` (${each.times} times)`, ": ", each.text])),
-    list("remark", remarks));
+    list("wrong", refused.filter((each) => !known.has(each.text)).map((each) => [el("a", { href: storyOf(each.container) }, name(each.container)), " is refused", each.times > 1 && ` (${each.times} times)`, ": ", withoutName(each.text, each.container)])),
+    list("remark", remarks)));
 }
 
 function list(kind, items) {

@@ -18,7 +18,7 @@ const FEW = 128;
 const cells = new Map();
 /** CPUs in the order in which they are drawn. */
 let order = [];
-let drawn = "";
+let drawn = "", few = false;
 let told = null;
 
 export function start(open) {
@@ -41,6 +41,7 @@ export function layOut(machine) {
   drawn = layout;
   cells.clear();
   order = [];
+  few = machine.blocks.flatMap((block) => block.caches.flat(2)).length <= FEW;
   const sockets = new Map();
   for (const block of machine.blocks) {
     if (!sockets.has(block.package)) sockets.set(block.package, []);
@@ -50,23 +51,24 @@ export function layOut(machine) {
     const title = id === null ? "Other CPUs" : `Socket ${id}`;
     return el("div", { class: "socket", role: "group", "aria-label": title }, el("h3", {}, title), el("div", { class: "nodes" }, nodes));
   }));
-  byId("machine").classList.toggle("few", order.length <= FEW);
+  byId("machine").classList.toggle("few", few);
   if (order.length) stop(order[0]);
 }
 
 function numaNode(block) {
   const title = block.numa_node === null ? "no NUMA node" : `NUMA node ${block.numa_node}`;
-  return el("div", { class: "numa", role: "group", "aria-label": title },
+  const wide = block.caches.map(columnsOf), box = el("div", { class: "numa", role: "group", "aria-label": title },
     el("h4", {}, title, el("span", { class: "free", "data-node": block.numa_node ?? "" })),
     el("div", { class: "caches" }, block.caches.map(cache)));
-}
-
-function cache(cores) {
-  const box = el("div", { class: "cache" }, cores.map((threads) => el("span", { class: "core" }, threads.map(cell))));
-  const columns = cores.length <= 4 ? cores.length : cores.length <= 8 ? 4 : cores.length <= 32 ? 8 : 16;
-  box.style.setProperty("--columns", String(columns));
+  box.style.setProperty("--most", String(Math.max(...wide)));
+  box.style.setProperty("--span", String(wide.reduce((sum, each) => sum + each, 0)));
   return box;
 }
+
+/** How many of the cores of a cache lie side by side. */
+const columnsOf = (cores) => (cores.length <= 4 ? cores.length : cores.length <= 8 ? (few ? 8 : 4) : cores.length <= 32 ? 8 : 16);
+
+const cache = (cores) => el("div", { class: "cache" }, cores.map((threads) => el("span", { class: "core" }, threads.map(cell))));
 
 function cell(cpu) {
   const button = el("button", { class: "cpu", type: "button", tabindex: "-1", "data-cpu": cpu }, String(cpu));

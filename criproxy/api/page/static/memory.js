@@ -34,4 +34,4 @@ function bar(node, promise) {
 }
 
 const people = (each) => `${counted(each.containers, "container")}${each.unlimited ? `, ${each.unlimited} without a limit` : ""}`;
-const amount = (each) => [bytes(each.bytes), el("span", { class: "muted" }, ` · ${people(each)}`)];
+const amount = (each) => each.unlimited === each.containers ? el("span", { class: "muted" }, `${counted(each.containers, "container")} without a limit`) : [bytes(each.bytes), el("span", { class: "muted" }, ` · ${people(each)}`)];

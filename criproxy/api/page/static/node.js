@@ -2,6 +2,7 @@
 
 const AGAIN_MS = 3000;
 const SILENT_MS = 15000;
+export const CLOSED = "the token is no longer valid; load the page again";
 
 export const node = {
   parts: {},
@@ -13,6 +14,8 @@ export const node = {
   why: "",
   /** The clock of the node minus ours. */
   skewMs: 0,
+  /** When the node was last heard, on our clock. */
+  heardMs: 0,
   /** Containers whose row has changed, or is new, since the last drawing. */
   changed: new Set(),
 };
@@ -24,7 +27,7 @@ export const nowMs = () => Date.now() + node.skewMs;
 /** Calls `draw` with the names of the parts that have changed, at most once a frame. */
 export function follow(draw) {
   const pending = new Set();
-  let waiting = false, heardMs = 0, source = null, timer = 0;
+  let waiting = false, openedMs = 0, source = null, timer = 0;
 
   function later(...names) {
     for (const each of names) pending.add(each);
@@ -45,8 +48,9 @@ export function follow(draw) {
   function open() {
     clearTimeout(timer);
     source?.close();
+    openedMs = Date.now();
     source = new EventSource("api/stream");
-    source.addEventListener("node", (event) => { heardMs = Date.now(); later(...take(JSON.parse(event.data))); state("live"); });
+    source.addEventListener("node", (event) => { node.heardMs = Date.now(); later(...take(JSON.parse(event.data))); state("live"); });
     source.onerror = () => {
       state("lost", source.readyState === EventSource.CLOSED ? "criproxy refuses the stream" : "no answer from criproxy");
       source.close();
@@ -56,7 +60,7 @@ export function follow(draw) {
   }
 
   setInterval(() => {
-    if (node.live === "live" && Date.now() - heardMs > SILENT_MS) { state("lost", "nothing heard from criproxy"); open(); }
+    if (Date.now() - Math.max(openedMs, node.heardMs) > SILENT_MS) { state("lost", "nothing heard from criproxy"); open(); }
     later("clock");
   }, 5000);
   open();
@@ -68,7 +72,7 @@ async function refusal() {
   try {
     const answer = await fetch("api/stream", { signal: stop.signal });
     if (answer.ok) return "";
-    if (answer.status === 403) return "the token is no longer valid; load the page again";
+    if (answer.status === 403) return CLOSED;
     return (await answer.json()).error;
   } catch { return ""; } finally { stop.abort(); }
 }

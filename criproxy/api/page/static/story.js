@@ -1,12 +1,13 @@
 // One container's story, or one CPU's, in a panel beside the page. The address has it, so that it can be sent to others.
 
-import { byId, el, fill, name, printable, say } from "./dom.js";
+import { byId, el, fill, keepingFocus, name, printable, say, successor } from "./dom.js";
 import { classOf, linkTo } from "./containers.js";
 import { cpusOf, isAlive, place } from "./cpus.js";
 import { listOf } from "./events.js";
-import { asked, bytes, milli, titleOf } from "./words.js";
+import { CLOSED } from "./node.js";
+import { asked, bytes, counted, milli, titleOf } from "./words.js";
 
-let shown = "", back = null, asking = 0, host = { node: null, pin: () => {} };
+let shown = "", back = null, asking = 0, drawnCpu = "", host = { node: null, pin: () => {} };
 
 export function start(parts) {
   host = parts;
@@ -29,6 +30,7 @@ function follow() {
   byId("story").hidden = false;
   document.documentElement.classList.add("with-story");
   say(byId("story-title"), kind === "cpu" ? `CPU ${text}` : text);
+  drawnCpu = "";
   fill(byId("story-body"), el("p", { class: "muted" }, "Asking…"));
   byId("story-title").focus();
   refresh();
@@ -45,7 +47,7 @@ function hide() {
   byId("story").hidden = true;
   document.documentElement.classList.remove("with-story");
   host.pin(undefined);
-  back?.focus?.({ preventScroll: true });
+  successor(back)?.focus({ preventScroll: true });
 }
 
 /** Asks again: the container that is shown has changed. */
@@ -56,12 +58,12 @@ export async function refresh() {
   let answer, problem = "";
   try {
     const response = await fetch(`api/explain?container=${encodeURIComponent(text)}`);
-    answer = await response.json();
+    answer = response.status === 403 ? { error: CLOSED } : await response.json();
     if (!response.ok) problem = answer.error ?? "criproxy does not answer";
   } catch { problem = "no answer from criproxy"; }
   if (mine !== asking || !shown) return;
   if (problem) fill(byId("story-body"), el("p", { class: "bad" }, problem));
-  else drawContainer(answer);
+  else keepingFocus(byId("story-body"), () => drawContainer(answer));
 }
 
 /** Whether the story is about one of these containers. */
@@ -145,11 +147,15 @@ function result(row, index, told, numbers) {
 }
 
 function drawCpu(cpu) {
+  if (!host.node.parts.status) return; // what is known comes with the first message
   const rows = [...host.node.rows.values()].filter(isAlive);
   const here = (text) => cpusOf(text).includes(cpu);
   const found = rows.filter((row) => here(row.cpus) || here(row.exclusive_cpus) || here(row.applied_cpus));
   const items = found.slice(0, 200).map((row) => el("li", {}, el("a", { href: linkTo(row) }, name(titleOf(row))), el("span", { class: "muted" },
     here(row.exclusive_cpus) ? " · exclusive" : " · shared", row.in_place ? "" : here(row.applied_cpus) ? here(row.cpus) ? "" : ", still here" : ", not here yet")));
-  fill(byId("story-body"), el("p", {}, found.length ? `${found.length} may run here.` : "Nobody may run here."), el("ul", { class: "plain" }, items),
-    found.length > 200 && el("p", { class: "muted" }, `and ${found.length - 200} more`));
+  const signature = [cpu, ...items.map((item) => item.textContent)].join("\n");
+  if (signature === drawnCpu) return;
+  drawnCpu = signature;
+  keepingFocus(byId("story-body"), () => fill(byId("story-body"), el("p", {}, found.length ? `${counted(found.length, "container")} may run here.` : "No container may run here."), el("ul", { class: "plain" }, items),
+    found.length > 200 && el("p", { class: "muted" }, `and ${found.length - 200} more`)));
 }

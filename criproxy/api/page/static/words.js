@@ -50,3 +50,12 @@ export function asked(row) {
 
 /** The address of a container's story; what is no valid text in a name is replaced. */
 export const storyOf = (text) => `#container=${encodeURIComponent(text.toWellFormed?.() ?? text)}`;
+
+/** A sentence about a container whose name stands before it already. */
+export function withoutName(text, title) {
+  if (!title) return text;
+  for (const [beginning, instead] of [[`container ${title} `, "it "], [title, ""]]) {
+    if (text.startsWith(beginning)) return `${instead}${text.slice(beginning.length).replace(/^[\s:]+/, "")}`;
+  }
+  return text;
+}

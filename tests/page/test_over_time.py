@@ -1,0 +1,184 @@
+"""The page while things happen around it: changes below the keyboard, restarts, bypass, release, hostile names."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.emulator.runtime import IMAGE
+from criproxy.simulate.machines import GIB
+from tests.page.browser import browser, window
+from tests.page.stage import Stage, crowd, stage
+
+LIMIT_S = 120.0
+SPEC = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=GIB)
+FOCUSED = "document.activeElement.getAttribute('href')"
+NEWER = "import criproxy; criproxy.__version__ = '99.0'; from criproxy.cli import main; main()"
+"""Runs as `criproxy` of another version."""
+HOSTILE = (
+    "x" * 10_000,
+    "<script>document.title='owned'</script><svg onload=alert(1)>",
+    "\u202eevil\u2066\u0000\ud7ff\ufeff\u2028\x1b[31m",
+    "z" + "\u0301\u0489\u20dd" * 300,
+    "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 123",
+    "__proto__",
+    "&lt;b&gt; %00 ../../../etc/passwd #container=x",
+)
+"""Long, markup, invisible, piled up, from right to left, and words that mean something elsewhere."""
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A node without containers."""
+    async with asyncio.timeout(LIMIT_S), stage(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Browser]:
+    """A browser."""
+    async with browser() as found:
+        yield found
+
+
+async def test_a_node_without_containers(there: Stage, opened: Browser) -> None:
+    """It says so where the containers would be; so does a filter that nothing matches."""
+    async with window(opened, there.url) as shown:
+        await expect(shown.page.locator("#no-containers")).to_have_text("There are no containers on this node.")
+        await there.run([PodSpec("only", (SPEC,), "shop")])
+        await expect(shown.page.locator("#no-containers")).to_be_hidden()
+        await shown.page.fill("#search", "nothing like it")
+        await expect(shown.page.locator("#no-containers")).to_contain_text("No container matches")
+
+    assert shown.complaints == []
+
+
+async def test_who_moves_with_the_keyboard_is_not_thrown_back(there: Stage, opened: Browser) -> None:
+    """A link that has the focus keeps it when rows, events and stories are drawn anew around it."""
+    await there.run(crowd(4))
+    async with window(opened, there.url) as shown:
+        page = shown.page
+        for number, place in enumerate(("#table tbody", "#events")):
+            link = page.locator(f"{place} a").first
+            await link.focus()
+            before = await page.evaluate(FOCUSED)
+            await there.run([PodSpec(f"a-{number}", (SPEC,), "aaa")])  # above all others
+            await expect(page.locator("#table tbody")).to_contain_text(f"a-{number}/main")
+            await expect(page.locator("#events")).to_contain_text(f"aaa/a-{number}/main")
+            assert (place, await page.evaluate(FOCUSED)) == (place, before)
+
+        await page.locator("#table tbody a", has_text="web-0/main").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#story-body")).to_contain_text("Why it is there")
+        before = await page.evaluate("location.hash")
+        await there.run([PodSpec("a-9", (SPEC,), "aaa")])
+        await expect(page.locator("#table tbody")).to_contain_text("a-9/main")
+        await page.keyboard.press("Escape")
+        assert await page.evaluate(FOCUSED) == before
+
+    assert shown.complaints == []
+
+
+async def test_a_daemon_that_restarts(there: Stage, opened: Browser) -> None:
+    """The page says that it is not connected and of when it is, and goes on by itself."""
+    await there.run(crowd(4))
+    async with window(opened, there.url) as shown:
+        page = shown.page
+        await there.serve.stop()
+        live = page.locator("#live-text")
+        await expect(live).to_contain_text("Not connected")
+        await expect(live).to_contain_text("this is what was known at")
+        await page.evaluate("scrollTo(0, 10000)")
+        await expect(page.locator("#live")).to_be_in_viewport()
+        there.serve.forget()
+        await there.serve.spawn()
+        await expect(live).to_have_text("Live")
+        await expect(page.locator("#table tbody tr")).to_have_count(4)
+        await there.run([PodSpec("later", (SPEC,), "shop")])
+        await expect(page.locator("#table tbody")).to_contain_text("later/main")
+
+    assert [text for text in shown.complaints if "ERR_" not in text] == []
+
+
+async def test_another_version_loads_its_own_page(there: Stage, opened: Browser) -> None:
+    """After an upgrade the page is loaded anew: what it is told may have changed with the daemon."""
+    async with window(opened, there.url) as shown:
+        page = shown.page
+        await page.evaluate("document.documentElement.dataset.old = 'yes'")
+        await there.serve.stop()
+        there.serve.forget()
+        there.serve._arguments[:2] = ["-c", NEWER]
+        await there.serve.spawn()
+        await expect(page.locator("html[data-drawn]:not([data-old])")).to_have_count(1)
+        await expect(page.locator("#version")).to_contain_text("criproxy 99.0")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "said"),
+    [
+        pytest.param("bypass", {"state": "on"}, "bypass", id="bypass"),
+        pytest.param("release", {}, "released", id="release"),
+    ],
+)
+async def test_what_an_operator_has_switched(
+    there: Stage, opened: Browser, command: str, arguments: dict[str, str], said: str
+) -> None:
+    """While the node is out of criproxy's hands, the page says so without a reload."""
+    await there.run(crowd(6))
+    async with window(opened, there.url) as shown:
+        await there.ask(command, **arguments)
+        await expect(shown.page.locator("#health")).to_contain_text(said)
+
+    assert shown.complaints == []
+
+
+async def test_a_clock_that_is_wrong(there: Stage, opened: Browser) -> None:
+    """What has happened is counted on the clock of the node, whatever that of the browser says."""
+    await there.run(crowd(2))
+    context = await opened.new_context()
+    try:
+        page = await context.new_page()
+        await page.clock.set_system_time("2020-02-02T02:02:02Z")
+        await page.goto(there.url)
+        await page.wait_for_selector("html[data-drawn]")
+        facts, version = await page.inner_text("#facts"), await page.inner_text("#version")
+        ages = await page.locator("#table tbody .age").all_inner_texts()
+    finally:
+        await context.close()
+
+    assert "last call" in facts
+    assert re.findall(r"\d+ [dh]\b", " ".join([facts, version, *ages])) == []
+
+
+async def test_hostile_names_on_every_width(there: Stage, opened: Browser) -> None:
+    """They are text, whatever is in them, and move nothing out of its place; their stories open."""
+    await there.run([PodSpec(name, (SPEC,), "evil") for name in HOSTILE])
+    for size in ("desk", "zoomed", "narrow"):
+        async with window(opened, there.url, size) as shown:
+            page = shown.page
+            rows = page.locator("#table tbody tr")
+            await expect(rows).to_have_count(len(HOSTILE))
+            assert (size, await overflow(page)) == (size, 0)
+            for index in range(len(HOSTILE)):
+                await rows.nth(index).locator("a").click()
+                await page.wait_for_selector("#story-body h3")
+                assert (size, index, await overflow(page)) == (size, index, 0)
+                await page.keyboard.press("Escape")
+                await page.evaluate("document.getElementById('story-body').replaceChildren()")
+            assert "owned" not in await page.title()
+            assert await page.evaluate("document.querySelectorAll('script, svg').length") == 2  # ours
+
+        assert shown.complaints == []
+
+
+async def overflow(page: Page) -> int:
+    """By how many pixels the page, or the story in it, is wider than its window."""
+    found: int = await page.evaluate(
+        """() => Math.max(...[document.documentElement, document.getElementById('story')]
+            .map(each => each.scrollWidth - each.clientWidth))"""
+    )
+    return found
