@@ -126,7 +126,7 @@ function candidates(told) {
   const shownAt = told.criteria.map((_, at) => at).filter((at) => new Set(rows.map((row) => row.values[at])).size > 1);
   const numbers = new Map(shownAt.map((at, index) => [told.criteria[at].name, index + 1]));
   return [
-    el("ol", { class: "criteria" }, shownAt.map((at) => el("li", {}, told.criteria[at].name, told.criteria[at].unit === "fewer" && el("span", { class: "muted" }, " (fewer is better)")))),
+    el("ol", { class: "criteria" }, shownAt.map((at) => el("li", {}, told.criteria[at].name, told.criteria[at].unit === "fewer" && el("span", { class: "muted" }, " (lower is better)")))),
     el("table", { class: "small" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, told.of), shownAt.map((_, index) => el("th", { scope: "col" }, String(index + 1))), el("th", { scope: "col" }, "Result"))),
       el("tbody", {}, rows.map((row, index) => el("tr", { class: index === 0 && told.chosen && "chosen" },
