@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Reports:
     socket: str
     published: Callable[[], Published]
     log: Log
+    instance: str = ""
+    """See `Published.instance`."""
     interval_s: float = INTERVAL_S
     action: OnUnhealthy = "none"
     """What to do with containers that use a card that fails."""
@@ -75,6 +77,7 @@ class Reports:
         """Report a card that has become unhealthy or healthy."""
         kind, card = key
         change: dict[str, Any] = {"device_class": kind, "card": card, "healthy": known.health.healthy}
+        change |= {"instance": self.instance} if self.instance else {}
         if not known.health.healthy:
             change |= {"since_s": known.unhealthy_since_s, "reason": known.reason, "action": self.action}
         self._pending.add(key, change)
@@ -122,7 +125,7 @@ class Reports:
                 self._pending.remove(key, change)
             elif not self.reachable:
                 return
-        await self._report("device-inventory", to_plain(self.published()))
+        await self._report("device-inventory", to_plain(replace(self.published(), instance=self.instance)))
 
     async def _report(self, command: str, arguments: Mapping[str, Any]) -> bool:
         """Send one report; return whether it need not be sent again."""
@@ -168,14 +171,24 @@ def published(
     known: Mapping[CardKey, CardState],
     elsewhere: Mapping[CardKey, str],
     interval_s: float,
+    action: OnUnhealthy = "none",
 ) -> Published:
-    """Return the report of all that is offered; containers have ids of cards *elsewhere* that are not offered."""
+    """Return the report of all that is offered.
+
+    Args:
+        served: what is offered.
+        status: the state of each resource.
+        known: all cards.
+        elsewhere: cards of which containers have ids that are not offered, with these ids.
+        interval_s: the longest time until the next report.
+        action: what to do with containers that use a card that fails.
+    """
     replicas: dict[CardKey, dict[str, int]] = {key: {} for key in known}
     for resource, offered in served.offers.items():
         for each in offered.values():
             replicas.setdefault((served.classes[resource], each.card), {})[resource] = each.replicas
     listed = {key: parts for key, parts in replicas.items() if parts or _is_unhealthy(known.get(key))}
-    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts) for key, parts in listed.items()]
+    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts, action) for key, parts in listed.items()]
     cards.sort(key=lambda card: card.healthy)
     return Published(
         version=__version__,
@@ -190,7 +203,9 @@ def _is_unhealthy(known: CardState | None) -> bool:
     return known is not None and not known.healthy
 
 
-def _card(key: CardKey, known: CardState | None, holder: str, replicas: Mapping[str, int]) -> PublishedCard:
+def _card(
+    key: CardKey, known: CardState | None, holder: str, replicas: Mapping[str, int], action: OnUnhealthy
+) -> PublishedCard:
     kind, card = key
     if holder and not _is_unhealthy(known):
         text = f"a container has it as {holder}, which is not offered"
@@ -204,6 +219,7 @@ def _card(key: CardKey, known: CardState | None, holder: str, replicas: Mapping[
         healthy=known.healthy,
         reason=known.shown_reason,
         since_s=known.unhealthy_since_s,
+        action="" if known.health.healthy else action,
         replicas=replicas,
     )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -72,7 +73,8 @@ class DevicePlugin:
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
         self._health = CardsHealth(self._health_changed, self._on_health_change, log)
-        self._reports = Reports(options.control_socket, self._published, log)
+        self._instance = secrets.token_hex(8)
+        self._reports = Reports(options.control_socket, self._published, log, self._instance)
         self._health_monitor = HealthMonitor(
             self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
         )
@@ -95,7 +97,7 @@ class DevicePlugin:
             stack.callback(self._heartbeat.stop)
             stack.push_async_callback(self._say_goodbye)  # after the last report
             stack.push_async_callback(self._tasks.stop)
-            self._tasks.spawn("tell the daemon", say_running(self._options.control_socket, running=True))
+            self._tasks.spawn("tell the daemon", self._say_running(running=True))
             loaded = await asyncio.to_thread(load, self._options)
             stack.callback(self._health.stop)
             self._build(stack, loaded)
@@ -114,7 +116,10 @@ class DevicePlugin:
     async def _say_goodbye(self) -> None:
         """Tell the daemon of an end that somebody wants; after any other end, it should miss the reports."""
         if self._stop.is_set():
-            await say_running(self._options.control_socket, running=False)
+            await self._say_running(running=False)
+
+    async def _say_running(self, *, running: bool) -> None:
+        await say_running(self._options.control_socket, self._instance, running=running)
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """Build the parts."""
@@ -245,8 +250,9 @@ class DevicePlugin:
 
     def _published(self) -> Published:
         plugins, known = self._plugins, self._health.known
-        served, interval_s = self._publisher.served, self._reports.interval_s
-        return self._methods.told(published(served, plugins.status, known, plugins.elsewhere, interval_s))
+        served, reports = self._publisher.served, self._reports
+        found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
+        return self._methods.told(found)
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served
