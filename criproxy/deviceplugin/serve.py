@@ -29,6 +29,7 @@ from criproxy.deviceplugin.reload import Reload, log_notes
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.vgpu_host import VgpuFiles
+from criproxy.deviceplugin.vgpu_sweep import Sweeper
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
@@ -79,7 +80,9 @@ class DevicePlugin:
             self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
         )
         self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
-        self._methods = Methods(VgpuFiles(options.host_root).exists, self._reports.request, log)
+        self._sweeper = Sweeper(log)
+        self._vgpu_files = VgpuFiles(options.host_root, self._sweeper.wake)
+        self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
         self._stop = asyncio.Event()
         self._last_status = ""
         self._machine: Machine
@@ -190,6 +193,7 @@ class DevicePlugin:
         self._tasks.forever("reports to the daemon", self._reports.run)
         self._watcher.start(self._tasks)
         self._tasks.forever("methods of enforcement", self._methods.run)
+        self._tasks.forever("remove former directories of vGPUs", self._sweeper.run)
 
     def _reloaded(self, loaded: Loaded) -> None:
         """Prepare for another configuration, which is about to take effect."""
@@ -204,6 +208,7 @@ class DevicePlugin:
         self._reports.action = loaded.plan.on_unhealthy
         self._watcher.use(loaded.plan)
         self._methods.use(loaded)
+        self._sweeper.use(self._vgpu_files.below(loaded.plan.hami.containers))
         self._label_updater.request()
 
     async def _rescan(self) -> None:
@@ -224,7 +229,8 @@ class DevicePlugin:
 
     def _machine_for(self, loaded: Loaded) -> Machine:
         nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
-        return Machine((each.kind for each in loaded.plan.advertised), self._options.host_root, nvml)
+        kinds = (each.kind for each in loaded.plan.advertised)
+        return Machine(kinds, self._options.host_root, nvml, files=self._vgpu_files)
 
     def _cards_changed(self, inventory: Inventory) -> None:
         """Update all parts: cards have appeared or disappeared."""
