@@ -27,6 +27,8 @@ from criproxy.observe.pending import PendingReports
 INTERVAL_S = 10.0
 RETRY_S = 1.0
 """How often to check whether a daemon that did not answer is back."""
+REFUSED_S = 2.0
+"""When a report is repeated that the daemon could not store."""
 SOON_S = 0.05
 """Changes within this time are reported together."""
 MOST_PENDING = 1024
@@ -97,7 +99,8 @@ class Reports:
     async def _until_due(self) -> None:
         """Return when there is something to report, when the interval has passed, or when the daemon may be back."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self.interval_s
+        is_refused = self.reachable and self._pending and "device-incident" not in self._unknown
+        until_s = loop.time() + (min(self.interval_s, REFUSED_S) if is_refused else self.interval_s)
         while (left_s := until_s - loop.time()) > 0:
             try:
                 async with asyncio.timeout(left_s if self.reachable else min(left_s, RETRY_S)):
@@ -141,7 +144,8 @@ class Reports:
             self._note_refusal(command, error)
             return error.wrong
         self.reachable = True
-        self._problems.clear()
+        if command == "device-inventory" and not self._pending:
+            self._problems.clear()
         self._note_version(answer)
         return True
 

@@ -375,6 +375,8 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
         with pytest.raises(CriproxyError, match="it could not be stored, so criproxy does nothing"):
             await report(world, "stop")
         assert not stopped
+        (waits,) = [text for text in problems(situation(world.controller))["problems"] if "unhealthy" in text]
+        assert waits.endswith("used by default/one/main; criproxy stops them when it can store that")
 
         store.full = False
         world.controller.context.persister.check_soon()
