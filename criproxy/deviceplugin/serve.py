@@ -175,6 +175,7 @@ class DevicePlugin:
         self._notifier.status("looking for cards")
         inventory = await self._machine.scan()
         self._reload.begin(inventory)
+        await self._plugins.remove_former_sockets()
         if loaded.podresources is not None:
             await self._plugins.learn()
         self._plugins.start()  # only now: before, it would be wrong about all IDs that containers have

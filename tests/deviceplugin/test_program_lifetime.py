@@ -86,3 +86,23 @@ async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[
     assert last(daemon) == ENDS
     assert program.said("Traceback") == 0
     assert program.other == []
+
+
+async def test_a_socket_of_a_former_resource_is_removed() -> None:
+    """The kubelet would go on dialling what a killed program has left in plugins_registry."""
+    with TemporaryDirectory(prefix="l") as name:
+        async with Program(Path(name), "--register", "plugins-registry") as program:
+            program.host.plug("/dev/npu0")
+            await program.kubelet.start()
+            names = []
+            for rename in ("former", "later"):
+                sharing = f"[{{resource: {NPU}, replicas: 2, rename: aliyun.com/{rename}}}]"
+                program.policy.write_text(policy(f"{{advertise: [ali-npu], sharing: {sharing}}}"))
+                program.told.clear()
+                await program.ready()
+                await program.kubelet.until_capacity(f"aliyun.com/{rename}", 2)
+                names.append([each.name for each in program.kubelet.registry_dir.iterdir()])
+                program.signal(SIGKILL)
+                await program.ended()
+
+    assert names == [["criproxy-aliyun.com_former.sock"], ["criproxy-aliyun.com_later.sock"]]
