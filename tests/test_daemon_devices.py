@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,29 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
     async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
         assert [each["card"] for each in (await say("devices"))["incidents"]] == ["GPU-a"]
         assert await say("device-incident", **{**lost, "healthy": True}) == {"stored": True, "ended": 1}
+        assert await serve.stop() == 0
+    await runtime.stop()
+
+
+async def test_a_goodbye_that_nobody_heard_at_once(tmp_path: Path) -> None:
+    """A daemon that stood still learns late that the device plugin was told to end, and does not miss it."""
+    (tmp_path / "policy.yaml").write_text("policy: static\nreservedCpus: '0'\ndevices: {classes: [nvidia]}\n")
+    runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
+    await runtime.start()
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
+
+        async def say(command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+            return await asyncio.to_thread(ask, str(serve.control), command, arguments)
+
+        await say("device-inventory", instance="one")
+        serve.signal(signal.SIGSTOP)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+            gone.connect(str(serve.control))
+            arguments = {"running": False, "instance": "one"}
+            gone.sendall(json.dumps({"command": "device-plugin", "arguments": arguments}).encode() + b"\n")
+        serve.signal(signal.SIGCONT)
+
+        assert (await say("devices"))["device_plugin"] is None  # it came after the goodbye
         assert await serve.stop() == 0
     await runtime.stop()
 

@@ -13,7 +13,7 @@ from criproxy import __version__
 from criproxy.api.quota_commands import QuotaCommands
 from criproxy.api.unknown_words import with_known_action
 from criproxy.control.controller import Controller
-from criproxy.devices.published import BadReport, Published, read_report
+from criproxy.devices.published import BadReport, Published, PublishedCard, read_report
 from criproxy.engine.free import free_milli
 from criproxy.errors import UsageError
 from criproxy.model.bounded import bounded
@@ -44,6 +44,8 @@ class CardReport:
     reason: str = ""
     action: Action = Action.NONE
     """The option ``onUnhealthy`` of its class."""
+    instance: str = ""
+    """See `Published.instance`."""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class DevicePluginCommands:
     controller: Controller
     _free: tuple[Node, Mapping[int, int]] | None = field(default=None)
     """The last answer, and the node for which it was computed."""
+    _latest: Published | CardReport | None = field(default=None)
+    """The last report about cards."""
 
     def commands(self) -> dict[str, Command]:
         """Return the handlers by command name, for the control socket."""
@@ -75,7 +79,7 @@ class DevicePluginCommands:
             case True:
                 plugin.begin()
             case False:
-                plugin.end()
+                plugin.end(str(arguments.get("instance", "")))
             case other:
                 raise UsageError(f"running: must be true or false, not {other!r:.60}")
         return {}
@@ -91,36 +95,56 @@ class DevicePluginCommands:
         return {"free_milli": {str(number): milli for number, milli in self._free[1].items()}}
 
     async def inventory(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer ``device-inventory``: keep the report, and end the incidents of cards that it reports as healthy.
+        """Answer ``device-inventory``: keep the report, and open and end incidents accordingly.
 
         Raises:
             UsageError: the report is invalid.
-            CriproxyError: the end of an incident cannot be stored.
+            CriproxyError: an incident, or its end, cannot be stored.
         """
         try:
             report = read_report(arguments)
         except BadReport as error:
             raise UsageError(str(error)) from error
-        self._publish(report)
-        healthy = {(card.device_class, card.id) for card in report.cards if card.healthy}
-        incidents = self.controller.node.incidents.values()
-        about = dict.fromkeys(
-            (each.device_class, each.card) for each in incidents if not each.ended and not each.excess
-        )
-        for device_class, card in about:
-            if (device_class, card) in healthy:
-                await self.controller.incidents.end(device_class, card)
+        if self._publish(report):
+            self._latest = report
+            await self._update_incidents(report)
         return {"stale_after_s": report.stale_after_s, "version": __version__}
 
-    def _publish(self, report: Published) -> None:
-        """Replace the last report; log the version of another device plugin than that of the last one."""
+    def _publish(self, report: Published) -> bool:
+        """Replace the last report, if this one counts; log the version of another device plugin than the last one's."""
         plugin = self.controller.device_plugin
         before = plugin.report.version if plugin.report else ""
-        plugin.publish(report)
+        if not plugin.publish(report):
+            return False
         if report.version != before and (compared := difference(__version__, report.version)):
             event = "the device plugin and the daemon are of different versions"
             keys = {"device_plugin": report.version, "own": __version__, "device_plugin_is": compared}
             self.controller.context.log.warning(event, **keys)
+        return True
+
+    async def _update_incidents(self, report: Published) -> None:
+        """End the incidents of healthy cards, and open those that the daemon does not know, or has lost.
+
+        Only a device plugin that serves a class knows that its cards are healthy: another one may be the one that saw
+        them fail. The rest of a report is ignored once there is a newer one.
+        """
+        serving = {each.device_class for each in report.resources if each.registered}
+        opened = {(each.device_class, each.card) for each in self._open_incidents()}
+        for card in sorted(report.cards, key=lambda card: not card.healthy):  # ends do not depend on free places
+            found = _incident(card)
+            if self._latest is not report:
+                return
+            if card.healthy and card.device_class in serving and (card.device_class, card.id) in opened:
+                await self.controller.incidents.end(card.device_class, card.id)
+            elif found and found.key not in {each.key for each in self._open_incidents()}:
+                await self._open(found)
+
+    def _open_incidents(self) -> list[Incident]:
+        return [each for each in self.controller.node.incidents.values() if not each.ended and not each.excess]
+
+    async def _open(self, found: Incident) -> Incident:
+        await self.controller.devices.begin()  # restores from the history which container has which card
+        return await self.controller.incidents.report(found)
 
     async def incident(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``device-incident``: whether the report is stored, and the containers that use the card.
@@ -130,10 +154,12 @@ class DevicePluginCommands:
             CriproxyError: the report is not stored, and no action is taken; the client should repeat it.
         """
         report = _read(arguments, self.controller.context.log)
+        if report.instance and not self.controller.device_plugin.heeds(report.instance):
+            return {"stored": False}  # its inventory has the same card, and counts once the kubelet has accepted it
         self.controller.device_plugin.note_command()
+        self._latest = report
         if report.healthy:
             return {"stored": True, "ended": await self.controller.incidents.end(report.device_class, report.card)}
-        await self.controller.devices.begin()  # restores from the history which container has which card
         found = Incident(
             device_class=report.device_class,
             card=report.card,
@@ -141,8 +167,24 @@ class DevicePluginCommands:
             reason=report.reason or "unhealthy",
             action=report.action,
         )
-        incident = await self.controller.incidents.report(found)
+        incident = await self._open(found)
         return {"stored": True, "containers": users(self.controller.node, incident)}
+
+
+def _incident(card: PublishedCard) -> Incident | None:
+    """Return the incident of an unhealthy card; None if the card has not failed.
+
+    An unknown action, of a newer device plugin, becomes the weakest one, as in ``device-incident``.
+    """
+    if card.healthy or not card.action or not 0 < (card.since_s or 0.0) < float("inf"):
+        return None
+    return Incident(
+        device_class=card.device_class,
+        card=card.id,
+        since_s=card.since_s or 0.0,
+        reason=card.reason or "unhealthy",
+        action={each.value: each for each in Action}.get(card.action, Action.NONE),
+    )
 
 
 def _read(arguments: Mapping[str, Any], log: Log) -> CardReport:

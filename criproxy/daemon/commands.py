@@ -34,6 +34,8 @@ DEVICE_PLUGIN = (
     "quota-incident",
 )
 """The device plugin's commands; it waits only milliseconds for the answers."""
+NOTICES = ("device-plugin",)
+"""The commands that count although their client no longer waits: the device plugin says that it ends, and ends."""
 
 
 @dataclass(slots=True, repr=False)

@@ -163,11 +163,11 @@ class Daemon:
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
         from criproxy.daemon.behind import Behind
-        from criproxy.daemon.commands import Commands
+        from criproxy.daemon.commands import NOTICES, Commands
 
         behind = Behind(self._endpoints, started.controller)
         commands = Commands(started, self._bypass, behind, [proxy.stats for proxy in self._proxies])
-        server = ControlServer(commands.table())
+        server = ControlServer(commands.table(), NOTICES)
         await server.start(listeners[CONTROL].sock)
         stack.push_async_callback(server.stop)
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)

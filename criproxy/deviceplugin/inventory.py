@@ -88,6 +88,7 @@ class Machine:
         host_root: Root of /dev, /proc and /sys.
         nvml: Queries NVML, if NVIDIA's cards are advertised.
         limits: Timeouts of each scan.
+        files: The files of the host that vGPUs need.
     """
 
     def __init__(
@@ -96,11 +97,13 @@ class Machine:
         host_root: Path = Path("/"),
         nvml: NvmlProgram | None = None,
         limits: Limits = Limits(),
+        files: VgpuFiles | None = None,
     ) -> None:
         self.classes = tuple(classes)
         self.latest = Inventory()
         """The result of the last scan."""
         self._host_root = host_root
+        self._vgpu_files = files or VgpuFiles(host_root)
         self._nvml = nvml or NvmlProgram()
         self._patience = Patience()
         self._limits = limits
@@ -156,8 +159,7 @@ class Machine:
         problems += [f"{name} hangs" for name in hanging if not any(name in problem for problem in problems)]
         self._names = names
         unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
-        host = VgpuFiles(self._host_root)
-        self.latest = replace(inventory, files=host, pending=self._pending, problems=(*unread, *problems))
+        self.latest = replace(inventory, files=self._vgpu_files, pending=self._pending, problems=(*unread, *problems))
         return self.latest
 
     async def watch(self, changed: Callable[[Inventory], None]) -> None:

@@ -8,12 +8,12 @@ from criproxy.observe.ending import in_full
 COMMAND = "device-plugin"
 
 
-async def say_running(socket: str, *, running: bool) -> None:
-    """Tell the daemon on *socket* whether the device plugin runs from now on.
+async def say_running(socket: str, instance: str, *, running: bool) -> None:
+    """Tell the daemon on *socket* whether the device plugin runs from now on; *instance* as in `Published`.
 
     This is not repeated: a daemon that is absent learns from the reports that the device plugin runs, and one that
     does not answer, or does not know the command, keeps what it knows. A cancellation waits for the answer, so that a
     daemon is told in the right order.
     """
     with suppress(NoDaemon, DaemonRefuses):
-        await in_full(report(socket, COMMAND, {"running": running}), None)
+        await in_full(report(socket, COMMAND, {"running": running, "instance": instance}), None)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from criproxy.deviceplugin import sockets
 from criproxy.deviceplugin.detected_cards import CardKey
 from criproxy.deviceplugin.folder_watch import FolderWatch
 from criproxy.deviceplugin.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards, without_ids
@@ -81,6 +82,11 @@ class PluginManager:
         for watch in self._watches:
             self._tasks.forever("watch the kubelet's directory", watch.run)
         self._tasks.forever("follow ids in use", self._poll_in_use)
+
+    async def remove_former_sockets(self) -> None:
+        """Remove sockets of resources that a former process offered; to be used before anything is published."""
+        for name in await asyncio.to_thread(sockets.remove_dead, self._place.folder):
+            self._tasks.log.info("a socket that a former process left was removed", socket=name)
 
     async def learn(self) -> None:
         """Query the IDs in use before anything is published; without an answer, no ID is healthy at first."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from criproxy.observe.pending import PendingReports
 INTERVAL_S = 10.0
 RETRY_S = 1.0
 """How often to check whether a daemon that did not answer is back."""
+REFUSED_S = 2.0
+"""When a report is repeated that the daemon could not store."""
 SOON_S = 0.05
 """Changes within this time are reported together."""
 MOST_PENDING = 1024
@@ -48,6 +50,8 @@ class Reports:
     socket: str
     published: Callable[[], Published]
     log: Log
+    instance: str = ""
+    """See `Published.instance`."""
     interval_s: float = INTERVAL_S
     action: OnUnhealthy = "none"
     """What to do with containers that use a card that fails."""
@@ -75,6 +79,7 @@ class Reports:
         """Report a card that has become unhealthy or healthy."""
         kind, card = key
         change: dict[str, Any] = {"device_class": kind, "card": card, "healthy": known.health.healthy}
+        change |= {"instance": self.instance} if self.instance else {}
         if not known.health.healthy:
             change |= {"since_s": known.unhealthy_since_s, "reason": known.reason, "action": self.action}
         self._pending.add(key, change)
@@ -94,7 +99,8 @@ class Reports:
     async def _until_due(self) -> None:
         """Return when there is something to report, when the interval has passed, or when the daemon may be back."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self.interval_s
+        is_refused = self.reachable and self._pending and "device-incident" not in self._unknown
+        until_s = loop.time() + (min(self.interval_s, REFUSED_S) if is_refused else self.interval_s)
         while (left_s := until_s - loop.time()) > 0:
             try:
                 async with asyncio.timeout(left_s if self.reachable else min(left_s, RETRY_S)):
@@ -122,7 +128,7 @@ class Reports:
                 self._pending.remove(key, change)
             elif not self.reachable:
                 return
-        await self._report("device-inventory", to_plain(self.published()))
+        await self._report("device-inventory", to_plain(replace(self.published(), instance=self.instance)))
 
     async def _report(self, command: str, arguments: Mapping[str, Any]) -> bool:
         """Send one report; return whether it need not be sent again."""
@@ -138,7 +144,8 @@ class Reports:
             self._note_refusal(command, error)
             return error.wrong
         self.reachable = True
-        self._problems.clear()
+        if command == "device-inventory" and not self._pending:
+            self._problems.clear()
         self._note_version(answer)
         return True
 
@@ -168,14 +175,24 @@ def published(
     known: Mapping[CardKey, CardState],
     elsewhere: Mapping[CardKey, str],
     interval_s: float,
+    action: OnUnhealthy = "none",
 ) -> Published:
-    """Return the report of all that is offered; containers have ids of cards *elsewhere* that are not offered."""
+    """Return the report of all that is offered.
+
+    Args:
+        served: what is offered.
+        status: the state of each resource.
+        known: all cards.
+        elsewhere: cards of which containers have ids that are not offered, with these ids.
+        interval_s: the longest time until the next report.
+        action: what to do with containers that use a card that fails.
+    """
     replicas: dict[CardKey, dict[str, int]] = {key: {} for key in known}
     for resource, offered in served.offers.items():
         for each in offered.values():
             replicas.setdefault((served.classes[resource], each.card), {})[resource] = each.replicas
     listed = {key: parts for key, parts in replicas.items() if parts or _is_unhealthy(known.get(key))}
-    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts) for key, parts in listed.items()]
+    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts, action) for key, parts in listed.items()]
     cards.sort(key=lambda card: card.healthy)
     return Published(
         version=__version__,
@@ -190,7 +207,9 @@ def _is_unhealthy(known: CardState | None) -> bool:
     return known is not None and not known.healthy
 
 
-def _card(key: CardKey, known: CardState | None, holder: str, replicas: Mapping[str, int]) -> PublishedCard:
+def _card(
+    key: CardKey, known: CardState | None, holder: str, replicas: Mapping[str, int], action: OnUnhealthy
+) -> PublishedCard:
     kind, card = key
     if holder and not _is_unhealthy(known):
         text = f"a container has it as {holder}, which is not offered"
@@ -204,6 +223,7 @@ def _card(key: CardKey, known: CardState | None, holder: str, replicas: Mapping[
         healthy=known.healthy,
         reason=known.shown_reason,
         since_s=known.unhealthy_since_s,
+        action="" if known.health.healthy else action,
         replicas=replicas,
     )
 

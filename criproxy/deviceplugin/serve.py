@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -28,6 +29,7 @@ from criproxy.deviceplugin.reload import Reload, log_notes
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.vgpu_host import VgpuFiles
+from criproxy.deviceplugin.vgpu_sweep import Sweeper
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
@@ -72,12 +74,15 @@ class DevicePlugin:
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
         self._health = CardsHealth(self._health_changed, self._on_health_change, log)
-        self._reports = Reports(options.control_socket, self._published, log)
+        self._instance = secrets.token_hex(8)
+        self._reports = Reports(options.control_socket, self._published, log, self._instance)
         self._health_monitor = HealthMonitor(
             self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
         )
         self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
-        self._methods = Methods(VgpuFiles(options.host_root).exists, self._reports.request, log)
+        self._sweeper = Sweeper(log)
+        self._vgpu_files = VgpuFiles(options.host_root, self._sweeper.wake)
+        self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
         self._stop = asyncio.Event()
         self._last_status = ""
         self._machine: Machine
@@ -95,7 +100,7 @@ class DevicePlugin:
             stack.callback(self._heartbeat.stop)
             stack.push_async_callback(self._say_goodbye)  # after the last report
             stack.push_async_callback(self._tasks.stop)
-            self._tasks.spawn("tell the daemon", say_running(self._options.control_socket, running=True))
+            self._tasks.spawn("tell the daemon", self._say_running(running=True))
             loaded = await asyncio.to_thread(load, self._options)
             stack.callback(self._health.stop)
             self._build(stack, loaded)
@@ -114,7 +119,10 @@ class DevicePlugin:
     async def _say_goodbye(self) -> None:
         """Tell the daemon of an end that somebody wants; after any other end, it should miss the reports."""
         if self._stop.is_set():
-            await say_running(self._options.control_socket, running=False)
+            await self._say_running(running=False)
+
+    async def _say_running(self, *, running: bool) -> None:
+        await say_running(self._options.control_socket, self._instance, running=running)
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """Build the parts."""
@@ -167,6 +175,7 @@ class DevicePlugin:
         self._notifier.status("looking for cards")
         inventory = await self._machine.scan()
         self._reload.begin(inventory)
+        await self._plugins.remove_former_sockets()
         if loaded.podresources is not None:
             await self._plugins.learn()
         self._plugins.start()  # only now: before, it would be wrong about all IDs that containers have
@@ -185,6 +194,7 @@ class DevicePlugin:
         self._tasks.forever("reports to the daemon", self._reports.run)
         self._watcher.start(self._tasks)
         self._tasks.forever("methods of enforcement", self._methods.run)
+        self._tasks.forever("remove former directories of vGPUs", self._sweeper.run)
 
     def _reloaded(self, loaded: Loaded) -> None:
         """Prepare for another configuration, which is about to take effect."""
@@ -199,6 +209,7 @@ class DevicePlugin:
         self._reports.action = loaded.plan.on_unhealthy
         self._watcher.use(loaded.plan)
         self._methods.use(loaded)
+        self._sweeper.use(self._vgpu_files.below(loaded.plan.hami.containers))
         self._label_updater.request()
 
     async def _rescan(self) -> None:
@@ -219,7 +230,8 @@ class DevicePlugin:
 
     def _machine_for(self, loaded: Loaded) -> Machine:
         nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
-        return Machine((each.kind for each in loaded.plan.advertised), self._options.host_root, nvml)
+        kinds = (each.kind for each in loaded.plan.advertised)
+        return Machine(kinds, self._options.host_root, nvml, files=self._vgpu_files)
 
     def _cards_changed(self, inventory: Inventory) -> None:
         """Update all parts: cards have appeared or disappeared."""
@@ -245,8 +257,9 @@ class DevicePlugin:
 
     def _published(self) -> Published:
         plugins, known = self._plugins, self._health.known
-        served, interval_s = self._publisher.served, self._reports.interval_s
-        return self._methods.told(published(served, plugins.status, known, plugins.elsewhere, interval_s))
+        served, reports = self._publisher.served, self._reports
+        found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
+        return self._methods.told(found)
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served

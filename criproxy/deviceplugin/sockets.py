@@ -153,6 +153,20 @@ def is_alive(path: Path) -> bool:
     return True
 
 
+def remove_dead(folder: Path) -> list[str]:
+    """Remove sockets that former processes of this program have left in *folder*, and return their names.
+
+    Use it before any socket is created. The kubelet would go on dialling a socket in plugins_registry.
+    """
+    removed = []
+    with suppress(OSError):
+        for path in sorted(folder.glob(f"{PREFIX}*{_SUFFIX}")):
+            if stat.S_ISSOCK(path.lstat().st_mode) and not is_alive(path):
+                path.unlink()
+                removed.append(path.name)
+    return removed
+
+
 def socket_error(folder: Path, error: OSError) -> SocketError:
     """Return an error that describes the problem with *folder* in a sentence."""
     return SocketError(f"{folder}: {_REASONS.get(error.errno or 0, error.strerror or str(error))}")

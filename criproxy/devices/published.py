@@ -66,6 +66,8 @@ class PublishedCard:
     """Why the card is unhealthy, or was so last."""
     since_s: float | None = None
     """Since when, in seconds since the epoch."""
+    action: str = ""
+    """What to do with its containers, as `Action`; empty: the card has not failed, so that there is no incident."""
     replicas: Mapping[str, int] = field(default_factory=dict)
     """The number of replicas by resource; 0: a whole card."""
 
@@ -76,6 +78,8 @@ class Published:
 
     version: str = ""
     """The version of criproxy."""
+    instance: str = ""
+    """A random word that one run of the device plugin has; empty: its version has none."""
     interval_s: float = 10.0
     """The maximum time until the next report."""
     resources: tuple[Advertised, ...] = ()
@@ -87,6 +91,11 @@ class Published:
     def stale_after_s(self) -> float:
         """The time without another report after which the device plugin counts as not running."""
         return min(max(MISSED * self.interval_s, SHORTEST_STALE_S), LONGEST_STALE_S)
+
+    @property
+    def serves(self) -> bool:
+        """Whether the kubelet has accepted any of its resources."""
+        return any(each.registered for each in self.resources)
 
     def resources_of(self, device_class: str) -> Iterable[Advertised]:
         """Return the resources of a class."""

@@ -9,7 +9,7 @@ import asyncio
 import json
 import select
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -37,10 +37,16 @@ class UnknownCommand(UsageError):
 
 
 class ControlServer:
-    """Answers commands with the handlers of the caller."""
+    """Answers commands with the handlers of the caller.
 
-    def __init__(self, commands: Mapping[str, Command]) -> None:
+    Args:
+        commands: the handlers by command name.
+        notices: the commands that count although their client has hung up: they tell something that stays true.
+    """
+
+    def __init__(self, commands: Mapping[str, Command], notices: Collection[str] = ()) -> None:
         self._commands = commands
+        self._notices = frozenset(notices)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -63,7 +69,7 @@ class ControlServer:
         self._writers.add(writer)
         try:
             while line := await _read_line(reader):
-                if _hung_up(writer):
+                if _hung_up(writer) and not self._is_notice(line):
                     log.warning("a control request is dropped: its client did not wait for the answer")
                     break
                 writer.write(await self._answer(line))
@@ -76,6 +82,12 @@ class ControlServer:
         finally:
             self._writers.discard(writer)
             writer.close()
+
+    def _is_notice(self, line: bytes) -> bool:
+        try:
+            return json.loads(line).get("command") in self._notices
+        except (ValueError, RecursionError, AttributeError, TypeError):
+            return False
 
     async def _answer(self, line: bytes) -> bytes:
         try:

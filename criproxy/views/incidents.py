@@ -49,12 +49,13 @@ def quotas_exceeded(node: Node, life: str = "") -> list[Values]:
     ]
 
 
-def over_quota(node: Node) -> Iterator[str]:
-    """Yield a sentence for each container that is over a quota and has not exited."""
+def over_quota(node: Node, *, stored: bool = True) -> Iterator[str]:
+    """Yield a sentence for each container that is over a quota and has not exited; *stored* as below."""
+    wording = _DONE if stored else {**_DONE, Use.STOPPING: ", it is stopped when criproxy can store that"}
     for incident in _open(node):
         for container, use in _users(node, incident) if incident.excess else ():
             if container.state is not ContainerState.EXITED:
-                since, done = timestamp(incident.since_s), _DONE.get(use, "")
+                since, done = timestamp(incident.since_s), wording.get(use, "")
                 text = f"{container.title} has been over its quota since {since}: {incident.sentence}"
                 yield f"{text} (quota: {incident.action_word}{done})"
 
@@ -82,8 +83,14 @@ def users(node: Node, incident: Incident) -> list[Values]:
     ]
 
 
-def unhealthy_in_use(node: Node) -> Iterator[str]:
-    """Yield a sentence for each unhealthy card that a container uses."""
+def unhealthy_in_use(node: Node, *, stored: bool = True) -> Iterator[str]:
+    """Yield a sentence for each unhealthy card that a container uses.
+
+    Args:
+        node: has the incidents.
+        stored: whether the disk accepts the state; until then, criproxy stops no container.
+    """
+    stops = ", and criproxy stops them" if stored else "; criproxy stops them when it can store that"
     for incident in node.incidents.values():
         living = [(c.title, use) for c, use in _users(node, incident) if c.state is not ContainerState.EXITED]
         if living and not incident.ended and not incident.excess:
@@ -91,7 +98,7 @@ def unhealthy_in_use(node: Node) -> Iterator[str]:
             more = f" and {len(living) - _NAMED} more" if len(living) > _NAMED else ""
             since = timestamp(incident.since_s)
             text = f"{incident.device_class}: card {incident.card} has been unhealthy since {since} ({incident.reason})"
-            stopping = ", and criproxy stops them" if _stops(incident, [use for _, use in living]) else ""
+            stopping = stops if _stops(incident, [use for _, use in living]) else ""
             yield f"{text}, and used by {names}{more}{stopping}"
 
 

@@ -37,3 +37,8 @@ class Situation:
     """The policy in force; None if unknown."""
     lacking: Callable[[], Sequence[str]] = tuple
     """Returns sentences about what the policy file names but the machine does not have; may be slow."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the disk accepts the state; until then, criproxy stops no container for an incident."""
+        return all(notice.kind != "store" for notice in self.notices)

@@ -25,7 +25,8 @@ def problems(situation: Situation) -> Values:
     """Return the findings of `status --check`: problems, and updates in flight, one sentence each."""
     found = [notice.text for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
     apart, node = misplaced(situation), situation.node
-    found += [*undersized(node, situation.resizes), *unguarded(node), *unhealthy_in_use(node)]
+    found += [*undersized(node, situation.resizes), *unguarded(node)]
+    found += unhealthy_in_use(node, stored=situation.is_stored)
     found += violations(node, situation.reserved, later=situation.reserved_later)
     return {
         "problems": [*found, *(text for text, bad in apart if bad)],
@@ -40,7 +41,7 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
         yield Notice("released", f"the node is released, so no container is placed: {node.released}", wrong=False)
     for text in situation.lacking():
         yield Notice("machine", text)
-    yield from _over_quota(node)
+    yield from _over_quota(situation)
     if situation.policy == "none":
         unseen = "; criproxy does not see which containers come and go, so it lists those that it knew before"
         text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
@@ -51,9 +52,9 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
     yield from _shares(short)
 
 
-def _over_quota(node: Node) -> Iterator[Notice]:
+def _over_quota(situation: Situation) -> Iterator[Notice]:
     """Containers that use more of a card than their vGPU allows."""
-    found = list(over_quota(node))
+    found = list(over_quota(situation.node, stored=situation.is_stored))
     yield from (Notice("over-quota", text) for text in found[:MAX_NAMED])
     if left := len(found[MAX_NAMED:]):
         more = "1 more container is" if left == 1 else f"{left} more containers are"

@@ -19,6 +19,7 @@ from criproxy.api.situation import Situations
 from criproxy.cli.client import ask
 from criproxy.cli.render.device_plugin import vgpus
 from criproxy.cli.render.explain import render
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.errors import CriproxyError, UsageError
@@ -67,7 +68,7 @@ async def test_free_cpus_are_unknown(tmp_path: Path) -> None:
 
 
 CARD = {"device_class": "nvidia", "id": "GPU-a", "replicas": {"nvidia.com/gpu": 5}}
-REPORT = {
+REPORT: dict[str, Any] = {
     "version": "1.0",
     "interval_s": 10.0,
     "resources": [{"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 10, "healthy": 5}],
@@ -167,6 +168,86 @@ async def test_inventory_ends_incidents(tmp_path: Path) -> None:
         await say("device-inventory", **{**REPORT, "cards": [CARD]})
 
         assert (await say("devices"))["incidents"] == []
+
+
+FAILED = {**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0, "action": "stop"}
+UNSERVED = [{**REPORT["resources"][0], "registered": False, "problem": "another process is listening on it"}]
+
+
+async def cards_with_incidents(say: Any) -> list[str]:  # noqa: ANN401
+    """The open incidents, as `devices` has them."""
+    return [each["card"] for each in (await say("devices"))["incidents"]]
+
+
+async def test_inventory_opens_incidents(tmp_path: Path) -> None:
+    """A daemon that has lost its state learns of each card that has failed, and of no other unhealthy card."""
+    waiting = {**CARD, "id": "GPU-b", "healthy": False, "reason": "not judged yet", "since_s": 1700000000.0}
+    odd = {**FAILED, "id": "GPU-c", "action": "of a later version"}
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        await say("device-inventory", **{**REPORT, "cards": [FAILED, waiting, odd]})
+        incident, unknown = (await say("devices"))["incidents"]
+        with pytest.raises(RuntimeCallError, match=r"its card GPU-a \(nvidia\) has been unhealthy"):
+            await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1"))
+        await say("device-inventory", **{**REPORT, "cards": [FAILED]})
+        assert world.counters.device_incidents["nvidia", "stop"] == 1
+
+        await say("device-inventory", **{**REPORT, "cards": [CARD, {**CARD, "id": "GPU-c"}]})
+        assert await cards_with_incidents(say) == []
+
+    assert (incident["card"], incident["reason"], incident["action"]) == ("GPU-a", "XID 79", "stop")
+    assert (unknown["card"], unknown["action"]) == ("GPU-c", "none")
+
+
+async def test_a_second_device_plugin_has_no_say_on_health(tmp_path: Path) -> None:
+    """Of two, the one counts whose resources the kubelet has accepted; the other one ends nothing, also by its end."""
+    first, second = {**REPORT, "instance": "first"}, {**REPORT, "instance": "second", "resources": UNSERVED}
+    lost = {key: FAILED[key] for key in ("device_class", "since_s", "reason", "action")}
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        await say("device-inventory", **{**second, "cards": [CARD]})  # alone: better than nothing
+        assert (await say("devices"))["device_plugin"]["state"] == "running"
+        await say("device-inventory", **{**first, "cards": [FAILED]})
+
+        await say("device-plugin", running=True, instance="second")
+        await say("device-inventory", **{**second, "cards": [CARD]})
+        assert await say("device-incident", instance="second", card="GPU-b", **lost) == {"stored": False}
+        await say("device-incident", instance="second", device_class="nvidia", card="GPU-a", healthy=True)
+        await say("device-plugin", running=False, instance="second")
+        assert await cards_with_incidents(say) == ["GPU-a"]
+        assert (await say("devices"))["device_plugin"]["state"] == "running"
+
+        await say("device-incident", instance="first", card="GPU-b", **lost)
+        assert await cards_with_incidents(say) == ["GPU-a", "GPU-b"]
+        await say("device-plugin", running=False, instance="first")
+        assert (await say("devices"))["device_plugin"] is None
+
+
+async def test_a_device_plugin_that_takes_over(tmp_path: Path) -> None:
+    """It does as soon as the kubelet has accepted it, or when the one before it is gone; a plain one always did."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        clock = Clock(world)
+
+        async def reported(instance: str, resources: object = REPORT["resources"]) -> str:
+            await say("device-inventory", **{**REPORT, "instance": instance, "resources": resources})
+            assert world.controller.device_plugin.report is not None
+            return world.controller.device_plugin.report.instance
+
+        assert [await reported("killed"), await reported("next", UNSERVED)] == ["killed", "killed"]
+        assert [await reported("next"), await reported("killed", UNSERVED)] == ["next", "next"]
+        clock.now_s = 31.0
+        assert await reported("last", UNSERVED) == "last"
+        assert await reported("") == ""
+
+
+async def test_unregistered_resources_end_no_incident(tmp_path: Path) -> None:
+    """After a restart of the daemon, the first report may be that of a second device plugin."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        lost = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.0, "reason": "XID 79"}
+        await say("device-incident", **lost, action="annotate")
+        await say("device-inventory", **{**REPORT, "resources": UNSERVED, "cards": [CARD]})
+        assert await cards_with_incidents(say) == ["GPU-a"]
 
 
 @pytest.mark.parametrize(

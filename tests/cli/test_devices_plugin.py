@@ -122,6 +122,8 @@ def test_unhealthy_cards_in_use() -> None:
     text = f"nvidia: card {SECOND} has been unhealthy since 1970-01-01T00:00:01.500Z: XID 79 (onUnhealthy: stop)"
     assert f"{text}, used by shop/web/main (being stopped)" in lines(values, 300)
     assert f"{text}, used by no container" in lines(tell(None, LOST), 300)
+    full = {**values, "notices": [{"kind": "store", "wrong": True, "text": "the disk is full"}]}
+    assert f"{text}, used by shop/web/main (is stopped when criproxy can store that)" in lines(full, 300)
     assert values["incidents"][0]["containers"][0]["use"] == "stopping"
     assert not tell(None, replace(stopping, ended=True))["incidents"]
 

@@ -10,7 +10,18 @@ import pytest
 from tests.deviceplugin.program import NPU, Program, policy
 from tests.deviceplugin.test_program_health import Daemon
 
-BEGINS, ENDS = ("device-plugin", {"running": True}), ("device-plugin", {"running": False})
+BEGINS, ENDS = ("device-plugin", True), ("device-plugin", False)
+
+
+def lifetimes(daemon: Daemon) -> list[tuple[str, bool]]:
+    """What the daemon was told of beginnings and ends."""
+    return [(name, arguments["running"]) for name, arguments in daemon.told if name == "device-plugin"]
+
+
+def last(daemon: Daemon) -> tuple[str, bool | None]:
+    """What the daemon was told last."""
+    name, arguments = daemon.told[-1]
+    return name, arguments.get("running")
 
 
 @pytest.fixture
@@ -36,8 +47,11 @@ async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> 
     program.signal(SIGTERM)
 
     assert await program.ended() == 0
-    assert daemon.told[-1] == ENDS
-    assert [each for each in daemon.told if each[0] == "device-plugin"] == [BEGINS, ENDS]
+    assert last(daemon) == ENDS
+    assert lifetimes(daemon) == [BEGINS, ENDS]
+    names = {arguments["instance"] for name, arguments in daemon.told if name in ("device-plugin", "device-inventory")}
+    assert len(names) == 1, "each run has one name"
+    assert names != {""}
 
 
 async def test_it_says_no_goodbye_if_it_is_killed(node: tuple[Program, Daemon]) -> None:
@@ -48,7 +62,7 @@ async def test_it_says_no_goodbye_if_it_is_killed(node: tuple[Program, Daemon]) 
     program.signal(SIGKILL)
 
     await program.ended()
-    assert [each for each in daemon.told if each[0] == "device-plugin"] == [BEGINS]
+    assert lifetimes(daemon) == [BEGINS]
 
 
 async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon]) -> None:
@@ -58,7 +72,7 @@ async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon
     await program.start()
 
     assert await program.ended() == 1
-    assert daemon.told == [BEGINS]
+    assert (len(daemon.told), lifetimes(daemon)) == (1, [BEGINS])
 
 
 async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[Program, Daemon]) -> None:
@@ -69,6 +83,26 @@ async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[
     program.signal(SIGTERM)
 
     assert await program.ended() == 0
-    assert daemon.told[-1] == ENDS
+    assert last(daemon) == ENDS
     assert program.said("Traceback") == 0
     assert program.other == []
+
+
+async def test_a_socket_of_a_former_resource_is_removed() -> None:
+    """The kubelet would go on dialling what a killed program has left in plugins_registry."""
+    with TemporaryDirectory(prefix="l") as name:
+        async with Program(Path(name), "--register", "plugins-registry") as program:
+            program.host.plug("/dev/npu0")
+            await program.kubelet.start()
+            names = []
+            for rename in ("former", "later"):
+                sharing = f"[{{resource: {NPU}, replicas: 2, rename: aliyun.com/{rename}}}]"
+                program.policy.write_text(policy(f"{{advertise: [ali-npu], sharing: {sharing}}}"))
+                program.told.clear()
+                await program.ready()
+                await program.kubelet.until_capacity(f"aliyun.com/{rename}", 2)
+                names.append([each.name for each in program.kubelet.registry_dir.iterdir()])
+                program.signal(SIGKILL)
+                await program.ended()
+
+    assert names == [["criproxy-aliyun.com_former.sock"], ["criproxy-aliyun.com_later.sock"]]

@@ -6,6 +6,7 @@ from criproxy.deviceplugin.cards_health import CardsHealth
 from criproxy.deviceplugin.detected_cards import cards_of
 from criproxy.deviceplugin.reports import published
 from criproxy.deviceplugin.resource_builder import build_resources
+from criproxy.devices.health import xid_event
 from tests.control.world import RecordingLog
 from tests.deviceplugin.hosts import a100, part
 from tests.deviceplugin.test_resource_builder import gpus, of_nvidia
@@ -21,3 +22,21 @@ async def test_mig_devices_name_their_gpu() -> None:
     report = published(build_resources(config, found), [], health.known, {}, 10.0)
 
     assert {card.id: card.parent for card in report.cards} == {"MIG-1": "GPU-0", "MIG-2": "GPU-0"}
+
+
+async def test_cards_that_have_failed_have_the_action() -> None:
+    """The daemon opens incidents of those that it does not know, and of no card that no health command has judged."""
+    config, found = of_nvidia(""), gpus(a100(0), a100(1))
+    health = CardsHealth(lambda: None, lambda *_: None, RecordingLog())
+    health.update_cards(cards_of(config.plan, found), ["nvidia"])
+    health.expect_verdicts(["nvidia"])
+    health.apply({("nvidia", "GPU-1"): xid_event(79)})
+    health.known["nvidia", "GPU-0"].is_unjudged = True
+
+    report = published(build_resources(config, found), [], health.known, {}, 10.0, action="stop")
+
+    assert {card.id: (card.healthy, card.action) for card in report.cards} == {
+        "GPU-0": (False, ""),
+        "GPU-1": (False, "stop"),
+    }
+    health.stop()

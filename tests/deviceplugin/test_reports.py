@@ -1,10 +1,11 @@
 """What the daemon is told of cards."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,10 @@ from criproxy.deviceplugin.detected_cards import DetectedCard
 from criproxy.deviceplugin.reports import Reports
 from criproxy.devices.health import new, step, xid_event
 from criproxy.devices.published import Published
+from criproxy.errors import CriproxyError
+from criproxy.observe.control_socket import ControlServer
+from criproxy.wire.sockets import listen
+from tests.deviceplugin.kubelet import PATIENT_S
 from tests.deviceplugin.node import Log
 from tests.deviceplugin.test_program_health import Daemon
 
@@ -114,3 +119,33 @@ async def test_a_daemon_of_another_version_is_logged_once(path: Path, version: s
     assert [keys for event, keys in log.lines if event == DIFFERENT] == [
         {"daemon": version, "own": __version__, "daemon_is": compared}
     ]
+
+
+async def test_a_report_that_the_daemon_could_not_store_is_repeated_soon(path: Path) -> None:
+    """Not only with the next report of all cards, and the log has one line about it."""
+    log, asked, stored = Log(), list[str](), asyncio.Event()
+
+    async def incident(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        asked.append(arguments["card"])
+        if len(asked) < 3:
+            raise CriproxyError("the disk is full")
+        stored.set()
+        return {"stored": True}
+
+    async def inventory(_: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    server = ControlServer({"device-incident": incident, "device-inventory": inventory})
+    await server.start(listen(str(path), 0o600).sock)
+    reports = Reports(str(path), lambda: Published(version="1"), log, interval_s=3600.0)
+    running = asyncio.create_task(reports.run())
+    reports.enqueue(("npu", "npu0"), SICK)
+    async with asyncio.timeout(PATIENT_S):
+        await stored.wait()
+
+    assert asked == ["npu0"] * 3
+    assert log.events() == ["the daemon rejects a report about cards"]
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await server.stop()

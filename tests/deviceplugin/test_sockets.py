@@ -21,6 +21,7 @@ from criproxy.deviceplugin.sockets import (
     identity,
     is_alive,
     release,
+    remove_dead,
     socket_name,
 )
 
@@ -128,3 +129,18 @@ def test_no_socket_is_alive(folder: Path) -> None:
 
     assert [is_alive(folder / name) for name in ("file", "dead", "missing")] == [False] * 3
     assert identity(folder / "file") is None
+
+
+def test_former_sockets_are_removed(folder: Path) -> None:
+    """Those of a resource that is no longer offered; not what others have there, and not one that listens."""
+    listening(folder / "criproxy-former.sock").close()
+    listening(folder / "other.sock").close()
+    (folder / "criproxy-file.sock").touch()
+    (folder / "criproxy-link.sock").symlink_to("other.sock")
+    alive = listening(folder / "criproxy-alive.sock")
+
+    assert remove_dead(folder) == ["criproxy-former.sock"]
+    assert remove_dead(folder / "missing") == []
+    left = {each.name for each in folder.iterdir()}
+    assert left == {"other.sock", "criproxy-file.sock", "criproxy-link.sock", "criproxy-alive.sock"}
+    alive.close()

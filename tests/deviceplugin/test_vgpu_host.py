@@ -1,18 +1,24 @@
 """The folders of vGPUs, whatever containers have left in them."""
 
+import asyncio
 import os
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from criproxy.deviceplugin.vgpu_host import MOST_FORMER, VgpuFiles
+from criproxy.deviceplugin.vgpu_sweep import MOST_AT_ONCE, Sweeper, former_path, remove, sweep
+from tests.control.world import RecordingLog
 
 OWN, SHARED = "/vgpu/GPU-a_gpu-8g_0", "/lock"
 
 
 def prepared(root: Path) -> Path:
-    """Return the folder of the vGPU after an Allocate."""
+    """Return the folder of the vGPU after an Allocate, when the former ones are removed."""
     VgpuFiles(root).prepare(OWN, SHARED)
+    sweep((root / OWN[1:]).parent)
     return root / OWN[1:]
 
 
@@ -74,10 +80,74 @@ def test_a_container_that_still_runs_writes_into_its_own(tmp_path: Path) -> None
 def test_what_cannot_be_removed_holds_nobody_up_until_it_is_too_much(tmp_path: Path) -> None:
     """It is out of the way of the next container; the error says what to do."""
     own = prepared(tmp_path)
-    for number in range(MOST_FORMER):
-        (own.parent / f".{own.name}.{number}").touch()  # no folder, and so nothing that `_remove` would remove
+    for _ in range(1, MOST_FORMER):
+        former_path(own).touch()  # no folder, and so nothing that is removed
     assert not any(prepared(tmp_path).iterdir())
-    (own.parent / f".{own.name}.late").touch()
+    former_path(own).touch()
 
     with pytest.raises(OSError, match="remove them by hand"):
         prepared(tmp_path)
+
+
+def test_an_allocate_removes_nothing(tmp_path: Path) -> None:
+    """What containers have left may take minutes: it is only put out of the way, and the sweeper is told."""
+    told: list[None] = []
+    files = VgpuFiles(tmp_path, lambda: told.append(None))
+    files.prepare(OWN, SHARED)
+    assert not told
+    own = tmp_path / OWN[1:]
+    (own / "file").touch()
+
+    files.prepare(OWN, SHARED)
+
+    assert (len(told), list(own.iterdir())) == (1, [])
+    assert [each.name for each in own.parent.glob(".*/*")] == ["file"]
+
+
+def test_a_large_folder_is_removed_piece_by_piece(tmp_path: Path) -> None:
+    """No piece has more files than it may, wherever they are."""
+    for name in ("a", "b/c", "b/c/d"):
+        (tmp_path / "large" / name).mkdir(parents=True, exist_ok=True)
+        for number in range(5):
+            (tmp_path / "large" / name / str(number)).touch()
+
+    def files() -> int:
+        return sum(not each.is_dir() for each in (tmp_path / "large").rglob("*"))
+
+    left = [files()]
+    while not remove(tmp_path / "large", 4):
+        left.append(files())
+    assert all(before - after <= 4 for before, after in pairwise(left))
+    assert len(left) > 3
+    assert not (tmp_path / "large").exists()
+
+
+async def test_the_sweeper(tmp_path: Path) -> None:
+    """It removes leftovers when it begins and what is discarded later; what it cannot remove is told of once."""
+    log = RecordingLog()
+    sweeper = Sweeper(log)
+    files = VgpuFiles(tmp_path, sweeper.wake)
+    folder = files.below(OWN).parent
+    sweeper.use(folder)
+    files.prepare(OWN, SHARED)
+    for number in range(MOST_AT_ONCE + 1):
+        (tmp_path / OWN[1:] / str(number)).touch()
+    files.prepare(OWN, SHARED)  # by a former run of the program
+
+    async def until(happened: Callable[[], object]) -> None:
+        async with asyncio.timeout(30):
+            while not happened():  # noqa: ASYNC110 (a thread's work)
+                await asyncio.sleep(0.01)
+
+    def left() -> int:
+        return len(list(folder.iterdir()))
+
+    running = asyncio.create_task(sweeper.run())
+    await until(lambda: left() == 1)
+    former_path(files.below(OWN)).touch()  # no folder
+    for _ in range(2):
+        await asyncio.to_thread(files.prepare, OWN, SHARED)
+        await until(lambda: left() == 2 and log.events())
+
+    running.cancel()
+    assert log.events() == ["former directories of vGPUs are not removed"]

@@ -81,6 +81,25 @@ async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> No
     assert asked == ["waits", "last"]
 
 
+async def test_a_notice_counts_although_its_sender_is_gone(tmp_path: Path) -> None:
+    """Who tells something that stays true need not wait for the answer: a daemon that was stopped hears it late."""
+    heard = asyncio.Event()
+
+    async def note(_: Mapping[str, Any]) -> None:
+        heard.set()
+
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.connect(listener.path)
+        gone.sendall(b'{"command": "note"}\n')
+    server = ControlServer({"note": note}, notices={"note"})
+    await server.start(listener.sock)  # as a daemon that was stopped goes on
+    async with asyncio.timeout(10):
+        await heard.wait()
+    await server.stop()
+    listener.close()
+
+
 def test_only_the_owner_may_ask(path: str) -> None:
     """The socket has mode 0600."""
     assert Path(path).stat().st_mode & 0o777 == 0o600

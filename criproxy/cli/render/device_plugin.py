@@ -83,15 +83,17 @@ def parts_of(card: Values, held: Values) -> str:
 def incidents(values: Values) -> Iterator[Text]:
     """Render unhealthy cards, with the containers that use them."""
     for each in values.get("incidents", ()):
-        users = [f"{words.title(one)}{_use(one)}" for one in each["containers"]]
+        users = [f"{words.title(one)}{_use(one, values)}" for one in each["containers"]]
         by = f", used by {', '.join(users)}" if users else ", used by no container"
         text = f"{each['class']}: card {each['card']} has been unhealthy since {each['since']}: {each['reason']}"
         yield Text(f"{text} (onUnhealthy: {each['action']}){by}", style=TROUBLE if users else NOTE)
 
 
-def _use(one: Values) -> str:
+def _use(one: Values, values: Values) -> str:
+    """Return what is done about the container *one* in *values*: without a disk, criproxy stops none."""
+    stored = all(notice["kind"] != "store" for notice in values.get("notices", ()))
     known = {
-        "stopping": " (being stopped)",
+        "stopping": " (being stopped)" if stored else " (is stopped when criproxy can store that)",
         "stopped": " (stopped)",
         "killed": " (the watcher was told to kill a process)",
     }
@@ -101,11 +103,11 @@ def _use(one: Values) -> str:
 def over_quota(values: Values) -> Iterator[Text]:
     """Render the containers over the quotas of their vGPUs."""
     for each in values.get("over_quota", ()):
-        yield Text(f"{words.title(each)} is {quota_of(each)}", style=TROUBLE)
+        yield Text(f"{words.title(each)} is {quota_of(each, values)}", style=TROUBLE)
 
 
-def quota_of(each: Values) -> str:
-    """Return which quota a container exceeds, by how much, and the action."""
+def quota_of(each: Values, values: Values) -> str:
+    """Return which quota a container exceeds, by how much, and the action; *values* is the whole answer."""
     unit = "MiB" if each["quantity"] == "memory" else "% of the cores"
     amounts = f"{each['used']} {unit} used, {each['allowed']} {unit} allowed on {each['card']}"
-    return f"over its quota since {each['since'][:19]}Z: {amounts} (quota: {each['action']}){_use(each)}"
+    return f"over its quota since {each['since'][:19]}Z: {amounts} (quota: {each['action']}){_use(each, values)}"

@@ -32,7 +32,7 @@ def render(values: Values) -> RenderableType:
     parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
     if short := values.get("should_own"):  # missing in answers of earlier versions
         parts.append(Text(_should_have(short), style=TROUBLE))
-    parts += [Text(f"It is {quota_of(each)}", style=TROUBLE) for each in values.get("over_quota", ())]
+    parts += [Text(f"It is {quota_of(each, values)}", style=TROUBLE) for each in values.get("over_quota", ())]
     if values["waits_for"]:
         parts.append(
             Text(f"It cannot start until others have left its CPUs: {', '.join(values['waits_for'])}", TROUBLE)

@@ -34,22 +34,36 @@ class DevicePlugin:
         """Seconds since its last command, or since the start of the daemon."""
         return self.clock() - self._seen_s
 
+    def heeds(self, instance: str, *, serves: bool = False) -> bool:
+        """Whether reports of the run *instance* count: not those of one that serves nothing while another one runs.
+
+        Args:
+            instance: see `Published.instance`.
+            serves: whether the kubelet has accepted any of its resources; then it replaces the one before it.
+        """
+        return serves or self.report is None or not self.runs or self.report.instance == instance
+
     def begin(self) -> None:
         """Record that it begins: a report should follow."""
         self.started = True
         self.note_command()
 
-    def end(self) -> None:
-        """Record that it ends because somebody wants that: nothing that it reported is true any more."""
+    def end(self, instance: str = "") -> None:
+        """Record that *instance* ends because somebody wants that: nothing that it reported is true any more."""
+        if not self.heeds(instance):
+            return
         self.started, self.report = False, None
         self.note_command()
 
-    def publish(self, report: Published) -> None:
-        """Replace the last report with *report*."""
+    def publish(self, report: Published) -> bool:
+        """Replace the last report with *report*, if it counts; return whether it does."""
+        if not self.heeds(report.instance, serves=report.serves):
+            return False
         if not self.runs:
             self._began_s = self.clock()
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
         self.note_command()
+        return True
 
     def ids(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Return how many ids are healthy and unhealthy, by class and resource; empty if no device plugin runs."""

@@ -21,6 +21,7 @@ from criproxy.model.incident import Use
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
 from criproxy.observe.bypass import BypassMode
+from criproxy.store.store import Store
 from criproxy.views.status_check import problems
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_joined import allocated
@@ -132,6 +133,30 @@ async def test_stops_are_not_repeated(world: World, stopped: Stopped) -> None:
     assert stopped == [key]
     assert said(await status(world, key)) == SAID
     assert world.counters.device_incidents == {}
+
+
+async def test_stops_are_not_repeated_after_the_state_is_lost(world: World, stopped: Stopped, tmp_path: Path) -> None:
+    """The incident comes back with the next inventory; a container that was stopped for it is not stopped again."""
+    key = await world.run(gpu("one", "GPU-a"))
+    await report(world, "stop")
+    await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
+    await world.stop_criproxy()
+    world.make_store = lambda: Store(tmp_path / "new state")
+    await world.start_criproxy()
+    await world.poll(lambda: world.controller.ready and world.controller.devices._begun)
+    assert world.controller.node.incidents == {}
+    later = await world.run(gpu("two", "GPU-a"))  # nobody knows yet
+
+    card = {"id": "GPU-a", "healthy": False, "action": "stop", **{each: LOST[each] for each in LOST if each != "card"}}
+    inventory = {"resources": [{"name": GPU, "device_class": "nvidia"}], "cards": [card]}
+    for _ in range(2):
+        await DevicePluginCommands(world.controller).inventory(inventory)
+    await world.poll(lambda: world.counters.device_stops["nvidia"] == 1)
+    await world.rested()
+
+    assert stopped == [key, later]
+    with pytest.raises(RuntimeCallError, match="its card GPU-a"):
+        await world.run(gpu("three", "GPU-a"))
 
 
 async def test_nobody_is_stopped_during_the_bypass(world: World, stopped: Stopped) -> None:
@@ -350,6 +375,8 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
         with pytest.raises(CriproxyError, match="it could not be stored, so criproxy does nothing"):
             await report(world, "stop")
         assert not stopped
+        (waits,) = [text for text in problems(situation(world.controller))["problems"] if "unhealthy" in text]
+        assert waits.endswith("used by default/one/main; criproxy stops them when it can store that")
 
         store.full = False
         world.controller.context.persister.check_soon()

@@ -411,7 +411,9 @@ async def test_a_card_that_fails_is_another_incident(world: World) -> None:
     assert len(incidents(world)) == 2
 
     healthy = {"device_class": "nvidia", "id": "GPU-a", "replicas": {"criproxy.io/gpu-8g": 0}}
-    await commands.inventory({"interval_s": 10.0, "cards": [healthy]})
+    await commands.inventory(
+        {"resources": [{"name": "criproxy.io/gpu-8g", "device_class": "nvidia"}], "cards": [healthy]}
+    )
     assert notices(world) == [f"{OVER} (quota: observe)"]
     await commands.incident({**lost, "since_s": 1700000001.5})
     await within(world, key)
