@@ -99,7 +99,7 @@ def unhealthy_in_use(node: Node, *, stored: bool = True) -> Iterator[str]:
             since = timestamp(incident.since_s)
             text = f"{incident.device_class}: card {incident.card} has been unhealthy since {since} ({incident.reason})"
             stopping = stops if _stops(incident, [use for _, use in living]) else ""
-            yield f"{text}, and used by {names}{more}{stopping}"
+            yield f"{text}, and is used by {names}{more}{stopping}"
 
 
 _NAMED = 5

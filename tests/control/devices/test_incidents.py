@@ -295,7 +295,7 @@ async def test_nothing_is_done(world: World, stopped: Stopped) -> None:
 
     (text,) = [each for each in problems(situation(world.controller))["problems"] if "GPU-a" in each]
     assert text == (
-        "nvidia: card GPU-a has been unhealthy since 2023-11-14T22:13:20.500Z (XID 79), and used by default/one/main"
+        "nvidia: card GPU-a has been unhealthy since 2023-11-14T22:13:20.500Z (XID 79), and is used by default/one/main"
     )
     assert await status(world, key) == before
     assert not world.controller.incidents.edits
@@ -338,7 +338,7 @@ async def test_cards_of_which_nothing_is_known(world: World) -> None:
         ({**LOST, "since_s": "now"}, "since_s must be of the kind float"),
         ({**LOST, "since_s": -1}, "must be seconds since the epoch"),
         ({**LOST, "since_s": float("nan")}, "must be seconds since the epoch"),
-        ({**LOST, "action": "evict"}, "must be one of none, annotate, stop"),
+        ({**LOST, "action": ["stop"]}, "must be one of none, annotate, stop"),
         ({**LOST, "reason": ["XID"]}, "reason must be of the kind str"),
     ],
 )

@@ -333,7 +333,7 @@ async def test_a_container_that_is_removed(world: World) -> None:
         pytest.param({"used": float("inf")}, "must be more than the 8192", id="endless"),
         pytest.param({"used": "much"}, "used must be of the kind float", id="text"),
         pytest.param({"quantity": "power"}, "must be one of memory, cores", id="quantity"),
-        pytest.param({"action": "freeze"}, "must be one of observe, annotate, stop, kill-process", id="action"),
+        pytest.param({"action": ["stop"]}, "must be one of observe, annotate, stop, kill-process", id="action"),
         pytest.param({"since_s": 0.0}, "must be seconds since the epoch", id="no-time"),
         pytest.param({"pid": -1}, "must be those of a process", id="no-process"),
         pytest.param({"stop_timeout_s": -1.0}, "must be at most 3600 seconds", id="stop-timeout"),
