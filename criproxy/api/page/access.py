@@ -27,7 +27,7 @@ MOST_BYTES = 4096
 NO_TEXT = "it is not printable ASCII text"
 FRESH_S = 5.0
 """After this time the file is read again: tokens are rotated."""
-PATIENCE_S = 1.0
+PATIENCE_S = 5.0
 """How long a request waits for the file; then the token that was read last counts."""
 OTHER_SITES = ("cross-site", "same-site")
 """What browsers say of requests that other web sites make, on other hosts and on other ports of this one."""
