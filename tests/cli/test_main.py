@@ -183,6 +183,7 @@ def test_an_empty_file_is_wrong_use(command: str, name: str) -> None:
 def test_a_terminal_without_a_width_shows_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     """As where no width is said."""
     command = ["devices", "--control-socket", str(tmp_path / "control.sock"), "--state-dir", str(tmp_path)]
+    command += ["--host-root", str(tmp_path)]  # other tests make cards of this machine
     usual = CliRunner().invoke(main, command)
     monkeypatch.setenv("COLUMNS", columns)
 
