@@ -56,6 +56,8 @@ def _keep_reason(found: re.Match[str]) -> str:
     return found[1] + re.sub(_QUOTED, HIDDEN, found[2])
 
 
+_USER_OPTION = re.compile(rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']+:[^\s\"']+)")
+"""Name and password as `curl` takes them."""
 _BY_LOOK: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), HIDDEN),  # PEM in base64
     (re.compile(r"\beyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)*"), HIDDEN),  # a JSON web token
@@ -63,7 +65,10 @@ _BY_LOOK: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"\bK10[0-9a-f]{32,}(?:::\S+)?"), HIDDEN),  # of k3s
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), HIDDEN),  # a bootstrap token
     (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), HIDDEN),
-    (re.compile(r"\b(?:gh[pousr]_|glpat-|xox[abprs]-)[\w-]{16,}"), HIDDEN),
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|nvapi-|sk-)[\w-]{16,}"), HIDDEN),
+    (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), HIDDEN),  # of Hugging Face
+    (re.compile(r"(?P<key>\bsig=)[^\s&\"'\\]{16,}"), _keep_key),  # of a URL that gives access
+    (_USER_OPTION, _keep_key),
     (re.compile(r"(?P<key>\b[a-z][a-z0-9+.-]{0,30}://)[^\s/\"']+@", re.IGNORECASE), rf"\g<key>{HIDDEN}@"),
     (re.compile(r"(annotation \S+ is invalid: )(.*)"), _keep_reason),
 )

@@ -38,6 +38,10 @@ LINES = {
     "bearer": "authorization: Bearer @",
     "bearer-in-a-log-line": 'request headers="accept: */*, authorization: Bearer @"',
     "basic-that-is-short": "curl -H 'Authorization: Basic @'",
+    "url-with-a-signature": "GET https://x.example/f?sv=2024&sig=@%2Ba8Qd71yhW3Zk0pV%3D&se=1 failed",
+    "user-option": "curl -u admin:@ https://x.example",
+    "user-option-without-blank": "curl -uadmin:@ https://x.example",
+    "user-option-in-quotes": 'curl --user "admin:@ @" https://x.example',
     "url": "proxy http://user:@@proxy.example:3128 is used",
     "url-without-a-user": "https://@@host/path",
     "json": 'reply={"auth": {"password": "@", "server": "x"}}',
@@ -64,6 +68,9 @@ LOOKS = {
     "k3s-token": "K10" + "ab12" * 16 + "::server:0123456789abcdef",
     "cloud-key": "AKIAIOSFODNN7EXAMPLE",
     "forge-token": "ghp_0123456789abcdefABCDEF",
+    "hugging-face": "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345",
+    "nvidia": "nvapi-AbCdEfGhIjKl-MnOpQrSt_UvWxYz0123",
+    "anthropic": "sk-ant-api03-AbCdEfGhIjKl_MnOpQrSt-UvWxYz0123",
 }
 HARMLESS = {
     "event": "2026-11-20T09:27:36.123Z  granted    shop/web/main: gets exclusive CPUs 2-3 of NUMA node 0",
@@ -75,6 +82,7 @@ HARMLESS = {
     "json": '{"cpus": "0-3", "counts": [1, 2], "nested": {"pool": "a"}}',
     "ignored-annotation": "annotation a.b/c is ignored: namespace shop may not use c",
     "braces": "{{{ [0-3] }}} {not json}",
+    "unit-option": "journalctl -u criproxy.service -u kubelet --since 10m",
     "units": "Id=criproxy.service\nActiveState=active\nMemoryCurrent=12345",
     "empty": "",
     "lines": "a\n\n  b\n",
