@@ -1,11 +1,13 @@
 """The command `fit` of the control socket: would a pod that somebody has in mind fit?"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from criproxy.engine.decision import Decision
 from criproxy.engine.fit import fit
-from criproxy.errors import CriproxyError, UsageError
+from criproxy.errors import CriproxyError, Refused, UsageError
+from criproxy.model.amounts import format_bytes
 from criproxy.model.annotations import DOMAINS, policy_annotations
 from criproxy.model.bounded import bounded_text
 from criproxy.model.notices import Values
@@ -79,11 +81,19 @@ def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
     pod = plan.pod(KEY, plan.name)
     container = plan.containers[0].container(KEY, pod, node.topology.capacity_bytes)
     try:
-        return {"notices": notices, **to_values(fit(node, policy, pod, container))}
+        found = fit(node, policy, pod, container)
     except CriproxyError:
         raise
     except Exception as error:  # the policy may be an external one
         raise CriproxyError(f"the policy cannot say whether it fits: {error!r}") from error
+    capacity_bytes = node.topology.capacity_bytes
+    if 0 < capacity_bytes < wanted.memory_bytes and isinstance(
+        found.result, Decision
+    ):  # not every policy counts memory
+        asks, has = format_bytes(wanted.memory_bytes), format_bytes(capacity_bytes)
+        text = f"container {container.title} asks for {asks} of memory, and the machine has {has}"
+        found = replace(found, result=Refused(text), choice=None)
+    return {"notices": notices, **to_values(found)}
 
 
 def _amount(arguments: Mapping[str, Any], name: str, least: int, most: int) -> int:

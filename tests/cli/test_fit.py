@@ -87,6 +87,11 @@ async def test_json_has_everything(tmp_path: Path) -> None:
         pytest.param(("--cpu", "3", "--pod", "a", "--container", "b"), "It fits: CPUs 1-3", id="all-that-is-free"),
         pytest.param(("--cpu", "4"), "It does not fit: container default/fit/main asks for 4", id="one-too-many"),
         pytest.param(("--cpu", "900000"), "It does not fit: ", id="a-whole-cluster"),
+        pytest.param(
+            ("--cpu", "1", "--memory", "999Ti"),
+            "It does not fit: container default/fit/main asks for 999 TiB of memory, and the machine has ",
+            id="more-memory-than-there-is",
+        ),
     ],
 )
 async def test_what_a_policy_says(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
