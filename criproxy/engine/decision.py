@@ -51,6 +51,18 @@ class Decision:
         """The grant of the container that the event is about; None if it has none or the policy leaves it alone."""
         return None if self.key is None else self.node.grants.get(self.key)
 
+    def moving(self, before: Node) -> tuple[Update, ...]:
+        """Return the updates that change CPUs or memory from what they are on the node *before*.
+
+        The others only tell the name of a pool, or a quota.
+        """
+
+        def moves(update: Update) -> bool:
+            had = before.grants.get(update.key)
+            return had is None or (had.cpus, had.mems) != (update.grant.cpus, update.grant.mems)
+
+        return tuple(update for update in self.updates if moves(update))
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -11,7 +11,7 @@ from criproxy.model.workload import Container
 
 def moved(before: Node, decision: Decision) -> Iterator[Values]:
     """Yield the containers that would get other CPUs or other memory than on the node *before*."""
-    for update in decision.updates:
+    for update in decision.moving(before):
         container, had = before.containers[update.key], before.grants.get(update.key)
         yield {
             **identity(container),
