@@ -142,7 +142,7 @@ class Answers:
         return await _encoded_in_thread(head, partial(who.to_values, situation, cpus))
 
     async def events(self, arguments: Mapping[str, Any]) -> Encoded:
-        """Answer ``criproxy events``: arguments ``since_s`` (seconds since the epoch) and ``after`` (a number).
+        """Answer ``criproxy events``: arguments ``since_s`` (of the epoch), ``after`` (a number) and ``namespace``.
 
         Raises:
             UsageError: an argument is of another type.
@@ -151,7 +151,8 @@ class Answers:
         since_s, after = _argument(arguments, "since_s", 0.0), _argument(arguments, "after", 0)
         if not 0 <= after <= LAST_EVENT:
             raise UsageError("after: must be the number of an event, such as the 'last' of an earlier answer")
-        found = await self.situations.controller.context.state.history_since(after, events.LEFT_OUT)
+        namespace, state = _argument(arguments, "namespace", ""), self.situations.controller.context.state
+        found = await state.history_since(after, events.LEFT_OUT, namespace)
         return await _encoded_in_thread({**self._head(), "notices": []}, partial(events.to_values, *found, since_s))
 
     async def fit(self, arguments: Mapping[str, Any]) -> Encoded:

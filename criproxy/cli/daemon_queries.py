@@ -95,18 +95,24 @@ class DaemonQueries:
             return Stored(self.state_dir, self.host_root, error).who(wanted)
         return answer
 
-    def events(self, since_s: float = 0.0, after: int = 0) -> Values:
+    def events(self, since_s: float = 0.0, after: int = 0, namespace: str = "") -> Values:
         """The answer of the control socket's `events`: what happened since a time, after the event with a number.
+
+        Args:
+            since_s: seconds since the epoch.
+            after: 0 for all.
+            namespace: if given, only events of its containers; a daemon of an earlier version ignores it.
 
         Raises:
             CriproxyError: neither the daemon nor its state can be asked.
         """
+        wanted = {"since_s": since_s, "after": after}
         try:
-            answer: Values = ask(self.control_socket, "events", {"since_s": since_s, "after": after}, PATIENCE_S)
+            answer: Values = ask(self.control_socket, "events", {**wanted, "namespace": namespace}, PATIENCE_S)
         except NoDaemon as error:
             from criproxy.cli.stored import Stored
 
-            return Stored(self.state_dir, self.host_root, error).events(since_s, after)
+            return Stored(self.state_dir, self.host_root, error).events(since_s, after, namespace)
         return answer
 
     def names(self) -> list[str]:

@@ -20,7 +20,10 @@ BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown", "unh
 """Kinds of events that somebody who looks for a mistake should see first."""
 MAX_CHARS = 1_000
 """Of one line."""
-_MORE = "there were more events than fit into one answer; use a shorter time with --since, or explain for one container"
+_MORE = (
+    "there were more events than fit into one answer; use a shorter time with --since, --namespace for one namespace, "
+    "or explain for one container"
+)
 
 
 @click.command(short_help="Show what happened on the node.")
@@ -32,10 +35,18 @@ _MORE = "there were more events than fit into one answer; use a shorter time wit
     metavar="DURATION",
     help="Show only events that are not older than this, such as 90s, 10m or 2h.",
 )
+@click.option("-n", "--namespace", default="", help="Show only events of containers in this namespace.")
 @click.option("-f", "--follow", is_flag=True, help="Then print new events, until Ctrl-C.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @places_options
-def command(*, since_s: float, follow: bool, output: str, **places: Any) -> None:  # noqa: ANN401 (click checks them)
+def command(
+    *,
+    since_s: float,
+    namespace: str,
+    follow: bool,
+    output: str,
+    **places: Any,  # noqa: ANN401 (click checks them)
+) -> None:
     """Show what happened to the containers of this node, one line for each event, the newest last.
 
     Events are placements, refusals, starts, updates, resizes, changes by other programs, unhealthy cards, exits, and
@@ -44,11 +55,11 @@ def command(*, since_s: float, follow: bool, output: str, **places: Any) -> None
     history that the daemon left on disk.
     """
     asked = DaemonQueries(**places)
-    values = asked.events(time.time() - since_s)
+    values = asked.events(time.time() - since_s, namespace=namespace)
     _show(values, output)
     if follow:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        _follow(asked, values, output)
+        _follow(asked, values, output, namespace)
 
 
 def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -75,7 +86,7 @@ def line(event: dict[str, Any]) -> str:
     return printable(f"{event['time']}  {event['kind']:<9}  {text}")
 
 
-def _follow(asked: DaemonQueries, values: dict[str, Any], output: str) -> None:
+def _follow(asked: DaemonQueries, values: dict[str, Any], output: str, namespace: str) -> None:
     """Print what happens from now on, for ever; what cannot be asked now may be later."""
     last, told = values["last"], tuple(notice["kind"] for notice in values["notices"])
     try:
@@ -83,7 +94,7 @@ def _follow(asked: DaemonQueries, values: dict[str, Any], output: str) -> None:
             sys.stdout.flush()
             time.sleep(PAUSE_S)
             try:
-                values = asked.events(after=last)
+                values = asked.events(after=last, namespace=namespace)
             except CriproxyError as error:
                 if "error" not in told:
                     print_lines(f"WRONG: {bounded_text(str(error))}; trying again", err=True)

@@ -75,7 +75,7 @@ class Stored:
             situation, head = self._situation(reader), self._head(reader)
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **who.to_values(situation, cpus)}
 
-    def events(self, since_s: float, after: int) -> Values:
+    def events(self, since_s: float, after: int, namespace: str = "") -> Values:
         """As the daemon's answer to `events`.
 
         Raises:
@@ -83,7 +83,7 @@ class Stored:
         """
         with self._reader() as reader:
             notices, head = [self._notice(reader).to_json()], self._head(reader)
-            found = reader.since(after, events.LEFT_OUT)
+            found = reader.since(after, events.LEFT_OUT, namespace)
         return {**head, "notices": notices, **events.to_values(*found, since_s)}
 
     def devices(self, config: Path | None) -> Values:

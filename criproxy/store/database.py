@@ -117,10 +117,10 @@ class Database:
         with _as_store_error(self.path):
             return newest(self._connection, kind, lives)
 
-    def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+    def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
         """The newest records after number *after*, and the number of the last one; see `history.since`."""
         with _as_store_error(self.path):
-            return since(self._connection, after, without)
+            return since(self._connection, after, without, namespace)
 
     def close(self) -> None:
         """Close the file; nothing is lost without it."""

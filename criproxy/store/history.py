@@ -1,7 +1,8 @@
 """The table of the history: bounded in rows and bytes, and per container.
 
 Of a container that still lives, what it asked and why it is where it is stays longest: those that ended make room
-first. Nothing here looks at more rows than it writes or drops.
+first, and of these the namespace that has the most. Nothing here looks at more rows than it writes or drops, except for
+one look at the table for each hundredth of it that is dropped.
 """
 
 import json
@@ -26,6 +27,8 @@ MAX_FOUND = 1_000
 _COLUMNS = "at_s, key, container, kind, reasons, life, facts"
 _SIZE = " + ".join(f"length(CAST({name} AS BLOB))" for name in ("key", "container", "reasons", "life", "facts"))
 """Of a row, in bytes: SQLite counts the characters of a text only to the first NUL."""
+_NAMESPACE = "substr(container, 1, instr(container, '/'))"
+"""Of a row; empty if it is about the node."""
 _REPEATING = ", ".join(f"'{kind.value}'" for kind in sorted(REPEATING, key=lambda kind: kind.value))
 _HIGHEST = "\U0010ffff"
 _KINDS = {kind.value: kind for kind in Kind}
@@ -87,10 +90,10 @@ class History:
         return rows > MAX_ROWS or size > MAX_BYTES
 
     def _make_room(self) -> None:
-        """Drop the oldest rows, but not the newest one, until there is room."""
+        """Drop rows, but not the newest one, until there is room."""
         newest = self._connection.execute("SELECT max(id) FROM decisions").fetchone()[0]
         while self._is_full():
-            dropped, freed = self._drop("WHERE ended AND id < ? ORDER BY id LIMIT 1", newest)
+            dropped, freed = self._drop_ended(newest)
             if not dropped:
                 dropped, freed = self._drop("WHERE id < ? ORDER BY id LIMIT 1", newest)
             if not dropped:  # others have deleted rows: without this, a wrong count would keep us here for ever
@@ -98,6 +101,23 @@ class History:
                 return
             rows, size = self._now or self._counted()
             self._now = rows - dropped, size - freed
+
+    def _drop_ended(self, newest: int) -> tuple[int, int]:
+        """Drop the oldest rows of containers that ended, of the namespace that has the most: a hundredth of the table.
+
+        So a namespace with many short-lived containers does not push out what happened in the others.
+        """
+        rows, _ = self._now or self._counted()
+        most = "count(*)" if rows > MAX_ROWS else f"total({_SIZE})"
+        query = f"""
+            SELECT {_NAMESPACE} AS namespace FROM decisions WHERE ended AND id < ?
+            GROUP BY namespace ORDER BY {most} DESC, min(id) LIMIT 1
+        """  # noqa: S608 (no user's text)
+        found = self._connection.execute(query, (newest,)).fetchone()
+        if found is None:
+            return 0, 0
+        which = f"WHERE ended AND id < ? AND {_NAMESPACE} = ? ORDER BY id LIMIT ?"
+        return self._drop(which, newest, found[0], max(1, rows // 100))
 
     def end(self, lives: Iterable[str]) -> None:
         """The containers *lives* are gone: their records may make room for others."""
@@ -191,21 +211,28 @@ def newest(connection: sqlite3.Connection, kind: Kind, lives: Iterable[str]) -> 
     return [_record(row) for row in connection.execute(query, {"lives": json.dumps(list(lives)), "kind": kind.value})]
 
 
-def since(connection: sqlite3.Connection, after: int, without: Iterable[Kind] = ()) -> tuple[list[Record], int]:
+def since(
+    connection: sqlite3.Connection, after: int, without: Iterable[Kind] = (), namespace: str = ""
+) -> tuple[list[Record], int]:
     """The newest records that were written after the one with the number *after*, and the number of the last one.
 
     A number that is larger than that of the last record is of another database: then all records are newer. The query
-    reads only the rows that it returns and those between them: a daemon at work may ask it.
+    reads only the rows that it returns and those between them, or with a namespace the whole table at most: a daemon at
+    work may ask it.
 
     Args:
         connection: to the database.
         after: 0 for the newest of all.
         without: kinds that are left out.
+        namespace: if given, only records of its containers.
     """
     last = int(connection.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchone()[0])
     where = "id > :after AND kind NOT IN (SELECT value FROM json_each(:without))"
+    if namespace:
+        where += " AND container >= :namespace || '/' AND container < :namespace || '0'"  # that is the next one
     kinds = json.dumps([kind.value for kind in without])
-    return _select(connection, where, {"after": after if after <= last else 0, "without": kinds}), last
+    arguments: dict[str, str | int] = {"after": after if after <= last else 0, "without": kinds, "namespace": namespace}
+    return _select(connection, where, arguments), last
 
 
 def _select(connection: sqlite3.Connection, where: str, arguments: Mapping[str, str | int]) -> list[Record]:

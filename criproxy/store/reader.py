@@ -60,9 +60,9 @@ class Reader:
         """Name, last reason, number and last time of those that were refused since then, the newest first."""
         return refusals(self._connection, since_s)
 
-    def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+    def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
         """The newest records after number *after*, and the number of the last one; see `history.since`."""
-        return since(self._connection, after, without)
+        return since(self._connection, after, without, namespace)
 
     def titles(self) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all containers in the history, in order."""

@@ -49,7 +49,7 @@ class NodeStore(Protocol):
     async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
         """Of each of the containers *lives* the last record of that kind, if there is one."""
 
-    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
         """The newest records after number *after*, and the number of the last one; see `history.since`."""
 
 
@@ -119,9 +119,9 @@ class Store:
         """Of each of the containers *lives* the last record of that kind, if there is one."""
         return await self._run(lambda: self._opened().newest(kind, lives))
 
-    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
         """The newest records after number *after*, and the number of the last one; see `history.since`."""
-        return await self._run(lambda: self._opened().since(after, without))
+        return await self._run(lambda: self._opened().since(after, without, namespace))
 
     async def history(self, *lives: str) -> list[Record]:
         """What happened to the containers *lives* (`Container.life`), oldest first."""

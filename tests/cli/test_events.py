@@ -70,6 +70,22 @@ async def test_json_is_one_object_in_a_line(tmp_path: Path) -> None:
     assert values[0].keys() == {"time", "kind", "container", "id", "sentences", "facts"}
 
 
+async def test_events_of_one_namespace(tmp_path: Path) -> None:
+    """The daemon and the store leave out those of all others."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        await world.run(owner("trader", 1))
+        mine = await events(tmp_path, "-n", "default", "--format", "json")
+        other = await events(tmp_path, "-n", "shop")
+        await world.stop_criproxy()
+        (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
+        stored = await events(tmp_path, "-n", "default", "--format", "json")
+        await world.start_criproxy()
+
+    assert [json.loads(each)["kind"] for each in mine.stdout.splitlines()] == ["granted", "created", "started"]
+    assert (other.exit_code, other.stdout) == (0, "")
+    assert stored.stdout == mine.stdout
+
+
 async def test_a_time_before_which_nothing_is_told(tmp_path: Path) -> None:
     """What is older than that is left out."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):

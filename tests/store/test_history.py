@@ -260,3 +260,31 @@ def test_of_many_the_newest_are_found(database: Database, monkeypatch: pytest.Mo
     remember(database, entry("one"), entry("two"), entry("three"))
 
     assert [record.sentences[0] for record in database.since(0, [])[0]] == ["two", "three"]
+
+
+def test_the_namespace_with_the_most_makes_room_first(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many short-lived containers of one do not push out what happened in the others, by number or by size."""
+    monkeypatch.setattr(history, "MAX_ROWS", 12)
+    for number in range(4):
+        remember(database, entry(f"{number}", kind=Kind.GONE, life=f"b-{number}", title="bank/db/main"))
+    for number in range(200):
+        remember(database, entry(f"{number}", kind=Kind.GONE, life=f"s-{number}"))
+
+    assert told(database, *(f"b-{number}" for number in range(4))) == ["0", "1", "2", "3"]
+    assert told(database, *(f"s-{number}" for number in range(200))) == [f"{number}" for number in range(192, 200)]
+
+    monkeypatch.setattr(history, "MAX_BYTES", 2_000)
+    remember(database, *(entry("x" * 900, kind=Kind.GONE, life=f"x-{number}") for number in range(3)))
+    assert told(database, *(f"b-{number}" for number in range(4))) == ["0", "1", "2", "3"]
+
+
+def test_records_of_one_namespace(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are found behind any number of others; a name that only begins like it is another one."""
+    monkeypatch.setattr(history, "MAX_FOUND", 2)
+    remember(database, entry("found", title="bank/db/main"), entry("node", title="", life=""))
+    remember(database, *(entry("other", title=f"{name}/db/main") for name in ("bank2", "ban", "shop", "bank-a")))
+
+    found, last = database.since(0, [], "bank")
+
+    assert [record.sentences[0] for record in found] == ["found"]
+    assert database.since(last, [], "bank")[0] == []

@@ -25,7 +25,7 @@ QUERIES = ("status", "devices", "usage", "events", "who", "explain")
 """Commands that are answered under ``/api``."""
 ARGUMENTS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
     "status": {"namespace": str, "pod": str},
-    "events": {"since_s": float, "after": int},
+    "events": {"since_s": float, "after": int, "namespace": str},
     "who": {"cpus": str},
     "explain": {"container": str},
 }

@@ -158,9 +158,9 @@ class Persister:
         """Return the last record of a kind of each container, see `NodeStore.newest`; raise StoreError as `find`."""
         return await self._read(lambda: self._store.newest(kind, lives))
 
-    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
         """The newest records after number *after*, see `NodeStore.since`; raises StoreError as `find`."""
-        return await self._read(lambda: self._store.since(after, without))
+        return await self._read(lambda: self._store.since(after, without, namespace))
 
     async def close(self) -> None:
         """Write what is not written yet, or try it a last time if the disk fails; then end the tasks."""

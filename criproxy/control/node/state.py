@@ -230,11 +230,11 @@ class NodeState:
         await self.flush()
         return await self._persister.find(text)
 
-    async def history_since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
-        """The newest records after number *after*, and the number of the last one; raises StoreError."""
+    async def history_since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
+        """Return what `history.since` returns; raise StoreError."""
         await self._outbox.settled()
         await self.flush()
-        return await self._persister.since(after, without)
+        return await self._persister.since(after, without, namespace)
 
     async def changed(self) -> None:
         """Wait for the next change of the node, or of what is known about it."""

@@ -66,7 +66,7 @@ class Disk:
         """The same."""
         return []
 
-    async def since(self, after: int, without: Iterable[Kind]) -> tuple[list[Record], int]:
+    async def since(self, after: int, without: Iterable[Kind], namespace: str = "") -> tuple[list[Record], int]:
         """The same."""
         return [], 0
 
