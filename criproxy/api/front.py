@@ -39,16 +39,16 @@ class Front:
         in_force = self.controller.context.in_force
         loaded = in_force.loaded
         at = timestamp(loaded.at_s) if loaded.hash else None
-        return {"file": loaded.file, "hash": loaded.hash, "loaded": at, **tried(in_force.trial, time.time())}
+        return {"file": loaded.file, "hash": loaded.hash, "loaded": at, **tried(in_force.trial)}
 
 
-def tried(trial: Trial | None, now_s: float) -> Values:
+def tried(trial: Trial | None) -> Values:
     """Return whether the configuration in effect is kept in place of the policy file, or tried, and until when."""
     if trial is None or not trial.until_s:
         return {"kept": trial is not None, "try": None}
     back = {"file": trial.back_file, "hash": trial.back_hash}
-    left_s = round(max(0.0, trial.until_s - now_s), 3)
-    return {"kept": False, "try": {"until": timestamp(trial.until_s), "left_s": left_s, "back": back}}
+    until = timestamp(trial.ends_s)
+    return {"kept": False, "try": {"until": until, "left_s": round(trial.left_s, 3), "back": back}}
 
 
 def called(entries: Iterable[Entry], monotonic_s: float, now_s: float) -> Values:

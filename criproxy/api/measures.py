@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from time import monotonic, time
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
@@ -56,7 +56,7 @@ def measure(controller: Controller) -> "Placing":
         ready=controller.ready,
         policy_file=(context.settings.policy_name, loaded.file, loaded.hash),
         config_loaded_s=loaded.at_s,
-        try_remaining_s=trial.until_s - time() if trial and trial.until_s else 0.0,
+        try_remaining_s=trial.left_s if trial else 0.0,
     )
 
 

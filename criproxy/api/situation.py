@@ -1,6 +1,5 @@
 """Collects the input of the views: the node, and the state of the controller, at one moment."""
 
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -107,7 +106,7 @@ class Situations:
             )
             yield Notice("config-kept", f"{kept}, but the policy file says something else: {remedy}")
         elif not in_force.trial_problem:
-            left = f"{counted(max(0, round(trial.until_s - time.time())), 'second')}"
+            left = counted(round(trial.left_s), "second")
             back = (
                 f"{trial.back_file} (hash {trial.back_hash})" if trial.back_hash else "the state without a policy file"
             )

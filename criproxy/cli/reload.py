@@ -13,6 +13,7 @@ from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.unit_types import Duration
 from criproxy.errors import CriproxyError
+from criproxy.model.amounts import counted
 from criproxy.model.bounded import bounded
 
 TIMEOUT_S = 60.0
@@ -101,9 +102,18 @@ def _sentence(values: Values) -> str:
     if not values["hash"]:
         return "In effect: no policy file, so no container is placed."
     if values["until"]:
-        moved = f"; {values['moved']} containers move" if values.get("moved") else ""
-        until = f"until {values['until'][:19]}Z{moved}. 'criproxy reload --keep' lets it stay"
+        until = f"until {values['until'][:19]}Z{_effects(values)}. 'criproxy reload --keep' lets it stay"
         return f"Being tried: {what}, {until}, 'criproxy reload' ends it."
     if values["kept"]:
         return f"Kept: {what}. The policy file says something else: write this configuration there, too."
     return f"In effect: {what}."
+
+
+def _effects(values: Values) -> str:
+    """Return what a try does to containers; a daemon of an earlier version does not say who has no place."""
+    moved, no_place = values.get("moved", 0), values.get("no_place", 0)
+    text = f"; {counted(moved, 'container')} {'moves' if moved == 1 else 'move'}" if moved else ""
+    if not no_place:
+        return text
+    shares = "has no place and shares CPUs" if no_place == 1 else "have no place and share CPUs"
+    return f"{text}; {counted(no_place, 'container')} {shares}, see 'criproxy status --check'"

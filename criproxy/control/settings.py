@@ -1,7 +1,9 @@
 """The settings of the controller."""
 
+import time
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from pathlib import Path
 
 from criproxy.devices.device_rules import DeviceRules
@@ -141,10 +143,25 @@ class Trial:
     """As `Loaded.hash`; empty if there is none."""
     until_s: float = 0.0
     """When it comes back, in seconds since the epoch; 0: the configuration in effect was kept."""
+    latest_s: float = inf
+    """When it comes back at the latest, by `time.monotonic`: also if somebody sets the machine's clock back."""
+
+    @property
+    def left_s(self) -> float:
+        """In how many seconds the former configuration comes back; 0 if the present one was kept."""
+        return max(0.0, min(self.until_s - time.time(), self.latest_s - time.monotonic())) if self.until_s else 0.0
+
+    @property
+    def ends_s(self) -> float:
+        """When that is on the machine's clock as it is now, in seconds since the epoch; 0 if never."""
+        set_back_s = self.until_s - time.time() - self.left_s
+        return self.until_s - set_back_s if set_back_s > CLOCK_SET_S else self.until_s
 
 
 HASH_DIGITS = 12
 """Enough to tell the files of a cluster apart; ``sha256sum`` prints the same digits first."""
+CLOCK_SET_S = 1.0
+"""A machine's clock that differs by more from the running time was set."""
 
 
 @dataclass(slots=True)
@@ -169,5 +186,5 @@ class InForce:
         ``until`` is when the former configuration comes back; None if the file is not tried.
         """
         trial = self.trial
-        until = timestamp(trial.until_s) if trial and trial.until_s else None
+        until = timestamp(trial.ends_s) if trial and trial.until_s else None
         return {"file": self.loaded.file, "until": until, "kept": trial is not None and until is None}

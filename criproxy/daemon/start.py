@@ -27,7 +27,7 @@ from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
 from criproxy.store.last_good import GoodFile, is_new, read_good
 from criproxy.store.store import Store
-from criproxy.store.tried import read_tried
+from criproxy.store.tried import NAME, read_tried
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -132,6 +132,8 @@ def _chosen(options: Options, topology: Topology, found: Configuration | BadFile
     May block.
     """
     tried = read_tried(options.state_dir)
+    if tried is None and (file := options.state_dir / NAME).exists():
+        log.warning("what was tried or kept cannot be read, and is forgotten", file=str(file))
     if tried is None and not isinstance(found, BadFile):
         return AtStart(found)
     before = LastConfiguration.parse(store.load(topology).configuration)

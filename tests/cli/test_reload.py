@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
+from criproxy.cli.reload import _sentence
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import format_cpuset
+from criproxy.store.configurations import InForceOnce, add
 from criproxy.store.tried import read_tried
 from tests.cli.test_hostile_text import is_harmless
 from tests.control.world import owner, sharer
@@ -213,3 +215,48 @@ def test_history_of_a_node_without_one(tmp_path: Path) -> None:
     assert "No configuration was in effect yet" in none.output
     assert "no configuration has the number 3: there is none" in wrong.output
     assert is_harmless(none.output)
+
+
+def test_history_of_a_directory_that_is_missing(tmp_path: Path) -> None:
+    """A mistyped path is an error, and not a node without a history."""
+    result = CliRunner().invoke(main, ["history", "config", "--state-dir", str(tmp_path / "typo")])
+
+    assert (result.exit_code, f"there is no directory {tmp_path / 'typo'}" in result.output) == (1, True)
+
+
+def test_history_as_json(tmp_path: Path) -> None:
+    """The keys that docs/rollout.md documents; the time is one for people, too."""
+    once = InForceOnce(text=STATIC, source="/p.yaml", hash="a0", policy="static", at_s=1.5, how="file")
+    add(tmp_path, once)
+    command = ["history", "config", "--format", "json", "--state-dir", str(tmp_path)]
+    (listed,) = json.loads(CliRunner().invoke(main, command).output)["configurations"]
+    alone = json.loads(CliRunner().invoke(main, [*command, "1"]).output)
+
+    assert listed.keys() == {"number", "since", "at_s", "how", "hash", "policy", "source"}
+    assert (listed["since"], listed["at_s"]) == ("1970-01-01T00:00:01.500Z", 1.5)
+    assert alone == {**listed, "text": STATIC}
+
+
+@pytest.mark.parametrize(
+    ("moved", "no_place", "said"),
+    [
+        pytest.param(0, 0, "", id="nothing"),
+        pytest.param(1, 0, "; 1 container moves", id="one-moves"),
+        pytest.param(2, 0, "; 2 containers move", id="two-move"),
+        pytest.param(
+            2,
+            1,
+            "; 2 containers move; 1 container has no place and shares CPUs, see 'criproxy status --check'",
+            id="no-place",
+        ),
+    ],
+)
+def test_what_a_try_does_is_said(moved: int, no_place: int, said: str) -> None:
+    """Also that containers lose their exclusive CPUs."""
+    known = {"file": "/n.yaml", "hash": "a0", "policy": "static", "until": "2026-11-24T14:00:03.000Z", "kept": False}
+
+    sentence = _sentence({**known, "moved": moved, "no_place": no_place})
+
+    assert sentence.startswith(
+        f"Being tried: /n.yaml, hash a0, policy static, until 2026-11-24T14:00:03Z{said}. 'criproxy reload --keep'"
+    )

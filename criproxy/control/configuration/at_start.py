@@ -55,6 +55,8 @@ def at_start(
         )
         back = tried.places_under(found.settings.configuration)
         return AtStart(found, back=back, ended="" if tried.is_kept else "file")
+    if tried.is_kept and isinstance(found, Configuration) and found.settings.configuration == tried.good.configuration:
+        return AtStart(found)  # nothing is in place of it
     if tried.is_kept or tried.until_s > time.time():
         try:
             return AtStart(_in_place(tried, found, topology, base), tried)

@@ -4,6 +4,7 @@ The policy file counts again as soon as it says something else, or somebody asks
 """
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,4 +139,5 @@ def _shown(tried: Tried) -> Trial:
     text, source = tried.before.text, tried.before.source
     if tried.is_kept:
         return Trial(back_hash=tried.file_hash)
-    return Trial(source, hash_of(text) if text else "", tried.until_s)
+    left_s = min(tried.until_s - time.time(), tried.until_s - tried.begun_s)  # the clock may have been set since then
+    return Trial(source, hash_of(text) if text else "", tried.until_s, time.monotonic() + left_s)

@@ -16,6 +16,7 @@ from criproxy.control.configuration.load import FALLBACK, Configuration, load_co
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
 from criproxy.control.settings import Loaded
+from criproxy.engine.decision import Decision
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
 from criproxy.model.notices import Values
@@ -108,8 +109,8 @@ class Reload:
         in_force = self.context.in_force
         return {"policy": in_force.settings.policy_name, "hash": in_force.loaded.hash, **in_force.said()}
 
-    async def bring(self, new: Configuration, *, how: str, back: Places | None = None) -> int:
-        """Bring *new*, which is not the policy file, into force, and return the number of containers that move.
+    async def bring(self, new: Configuration, *, how: str, back: Places | None = None) -> Decision:
+        """Bring *new*, which is not the policy file, into force, and return what became of the containers.
 
         Raises:
             PolicyFailed: the policy failed at the running containers; everything is unchanged.
@@ -118,7 +119,7 @@ class Reload:
         self._now_in_force(new, how)
         new.log_to(self.context.log)
         self.manager.status(self.status())
-        return len(decision.updates)
+        return decision
 
     def hash_of_file(self) -> str:
         """Return the hash of the policy file as it is now; empty if it cannot be used. May block."""
@@ -126,6 +127,23 @@ class Reload:
             return self._load().file_hash
         except CriproxyError:
             return ""
+
+    async def use_file_if_same(self) -> bool:
+        """Take the policy file for what is in force, if it says the same; return whether it does.
+
+        The caller holds `one`.
+        """
+        try:
+            new = await asyncio.to_thread(self._load)
+        except CriproxyError:
+            return False
+        settings = self.context.settings
+        same = (new.settings.configuration, new.settings.devices) == (settings.configuration, settings.devices)
+        if same:
+            self._now_in_force(new)
+            file = {"file": str(new.source), "hash": new.file_hash}
+            self.context.log.info("the policy file matches the configuration in effect", **file)
+        return same
 
     async def _once(self, *, asked: bool) -> bool:
         """Read the file and bring it into force; return whether the result is to be reported."""
@@ -150,7 +168,7 @@ class Reload:
         return await self._use(new)
 
     async def _use(self, new: Configuration) -> bool:
-        back = self.in_place.places_for(new) if self.in_place else None
+        back, before = self.in_place.places_for(new) if self.in_place else None, self.context.state.node
         try:
             decision = await self.policy_switch.change(new.policy, new.settings, back)
         except CriproxyError as error:
@@ -159,7 +177,8 @@ class Reload:
         self.context.counters.reloads_ok += 1
         new.log_to(self.context.log)
         apply = "all" if new.settings.apply_all else "new"
-        self.context.log.info("configuration reloaded", file=str(new.source), apply=apply, moved=len(decision.updates))
+        moved = len(decision.moving(before))
+        self.context.log.info("configuration reloaded", file=str(new.source), apply=apply, moved=moved)
         return True
 
     async def _use_devices(self, new: Configuration) -> bool:

@@ -22,12 +22,14 @@ from criproxy.control.configuration.load import (
 from criproxy.control.configuration.reload import Reload
 from criproxy.control.context import Context
 from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.place import places_of
+from criproxy.model.workload import Miss
 from criproxy.store.last_good import GoodFile
 from criproxy.store.tried import Tried
 
-LOOK_S = 10.0
+LOOK_S = 1.0
 """How often the clock is read: it may be set forward, or the machine may have slept."""
 RETRY_S = 10.0
 """Pause after the former configuration could not come back."""
@@ -48,9 +50,6 @@ class TryOut:
     _ended: str = NOTHING
     """How the last try ended, for those who want to keep it too late."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _left_s: float = 0.0
-    """How long the try may last at most, since `_since_s`, whatever happens to the clock."""
-    _since_s: float = field(default_factory=time.monotonic)
 
     async def resume(self, tried: Tried | None) -> None:
         """Continue with what the last run has left; None: its try is over, or there was none."""
@@ -63,14 +62,14 @@ class TryOut:
             ):  # a try may have ended that began on top of it; else the next start repeats that
                 await self.in_place.put(tried)
         else:
-            self._begin_clock(min(tried.until_s - time.time(), tried.until_s - tried.begun_s))
+            self._news.set()
 
     async def run(self) -> None:
         """Let the former configuration come back when the time of a try is over, for ever."""
         while True:
             self._news.clear()
             tried = self.in_place.tried
-            left_s = None if tried is None or tried.is_kept else self._remaining_s(tried)
+            left_s = trial.left_s if (trial := self.context.in_force.trial) and trial.until_s else None
             if left_s is not None and left_s <= 0 and tried is not None:
                 await self._back_in_time(tried)
                 continue
@@ -111,9 +110,10 @@ class TryOut:
             self.context.counters.tries_ended["kept"] += 1
             self._news.set()
             loaded = self.context.in_force.loaded
-            self.reload.keep(tried.good)
-            self.reload.noted(tried.good, self.context.settings.policy_name, loaded, "kept")
             self.context.log.info("the tried configuration is kept", file=loaded.file, hash=loaded.hash)
+            if not await self.reload.use_file_if_same():
+                self.reload.keep(tried.good)
+                self.reload.noted(tried.good, self.context.settings.policy_name, loaded, "kept")
             return self.reload.answer()
 
     async def _begin(self, new: Configuration, time_s: float) -> Values:
@@ -130,26 +130,19 @@ class TryOut:
         )
         await self.in_place.put(tried)
         try:
-            moved = await self.reload.bring(new, how="tried")
+            decision = await self.reload.bring(new, how="tried")
         except Exception:
             await self.in_place.put(former) if former else self.in_place.clear()
             raise
-        self._begin_clock(time_s)
+        self._news.set()
         self.context.log.warning(
             "a configuration is tried; the former one comes back unless it is kept",
             file=str(new.source),
             hash=new.file_hash,
             until=timestamp(tried.until_s),
         )
-        return {**self.reload.answer(), "moved": moved}
-
-    def _begin_clock(self, left_s: float) -> None:
-        self._left_s, self._since_s = left_s, time.monotonic()
-        self._news.set()
-
-    def _remaining_s(self, tried: Tried) -> float:
-        """Return what is left of the time: by the clock of the machine, and not more than by its running time."""
-        return min(tried.until_s - time.time(), self._left_s - (time.monotonic() - self._since_s))
+        no_place = _without_place(node, decision.node) if new.settings.apply_all else 0
+        return {**self.reload.answer(), "moved": len(decision.moving(node)), "no_place": no_place}
 
     async def _back_in_time(self, tried: Tried) -> None:
         try:
@@ -172,7 +165,7 @@ class TryOut:
         else:
             self.in_place.clear()
         self.context.counters.tries_ended["time"] += 1
-        self._ended = f"nothing is being tried: the last try ended at {timestamp(tried.until_s)}, and was not kept"
+        self._ended = f"nothing is being tried: the last try ended at {timestamp(time.time())}, and was not kept"
         keys = {"file": str(former.source or ""), "hash": former.file_hash}
         self.context.log.warning("the time of the try is over: the former configuration is back", **keys)
         self.reload.file_changed()  # it may have changed before the try without having come into force
@@ -189,7 +182,7 @@ class TryOut:
         if why := self.why_not():
             raise CriproxyError(why)
         if tried is not None and not tried.is_kept:
-            until = timestamp(tried.until_s)
+            until = self.context.in_force.said()["until"]
             raise CriproxyError(f"{tried.good.source} is being tried until {until}: keep it (--keep), or end it first")
         if self.context.state.node.released:
             raise CriproxyError("the node is released: end that first, with 'criproxy release --undo'")
@@ -200,17 +193,24 @@ class TryOut:
         """Raise CriproxyError if it makes no sense to try *new*. May block."""
         if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
             raise CriproxyError(
-                f"{new.source}: devices.plugin cannot be tried, because criproxy device-plugin reads it from the "
-                "policy file: leave that section as it is"
+                f"{new.source}: devices.plugin cannot be tried, nor can the classes that it offers and "
+                "podresources.socket, because criproxy device-plugin reads them from the policy file: leave them as "
+                "they are, or change the policy file"
             )
         if new.settings.configuration == self.context.settings.configuration:
             raise CriproxyError(f"{new.source} says the same as the configuration in effect: there is nothing to try")
 
 
+def _without_place(before: Node, after: Node) -> int:
+    """Return how many containers share CPUs in *after* only because the policy had no place for them."""
+    known = (each for key, each in after.containers.items() if key in before.containers)
+    return sum(1 for each in known if each.missed and each.missed.why is Miss.UNFIT)
+
+
 def plugin_of(file: GoodFile) -> object:
-    """Return the section ``devices.plugin`` of a valid file."""
+    """Return what criproxy device-plugin reads from a valid file; None without ``devices.plugin``."""
     options = devices_alone(file.text) if file.text else None
-    return options.plugin if options else None
+    return (options.plan(), options.podresources.socket) if options and options.plugin else None
 
 
 def read_file(arguments: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,21 +1,26 @@
 """A configuration is tried: it goes back by itself in time, also over a restart, and containers are where they were."""
 
 import asyncio
+import re
 import stat
 import time
+from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
+from criproxy.api.front import Front
+from criproxy.api.measures import measure
 from criproxy.control.settings import OnError
 from criproxy.errors import CriproxyError, StoreError, UsageError
-from criproxy.model.notices import Values
+from criproxy.model.notices import Values, timestamp
 from criproxy.observe.bypass import BypassMode
 from criproxy.store import tried as tried_file
 from criproxy.store.configurations import read_all
-from criproxy.store.last_good import read_good
-from criproxy.store.tried import read_tried
+from criproxy.store.last_good import GoodFile, read_good
+from criproxy.store.tried import Tried, read_tried
 from tests.control.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
-from tests.control.world import owner, sharer
+from tests.control.world import owner, sharer, situation
 
 
 async def test_it_goes_back_in_time(node: Node) -> None:
@@ -83,11 +88,10 @@ async def test_its_time_passes_while_criproxy_is_stopped(node: Node) -> None:
     """The start goes back, and everybody is where they were."""
     first, web = await two(node)
     before = node.world.controller.node.grants
-    await node.tries(MOVES, SHORT_S)
-    node.try_out._left_s = LONG_S  # this run does not end it
+    await node.tries(MOVES)
     await node.at(first, "2")
     await node.world.stop_criproxy()
-    await node.world.poll(lambda: (found := read_tried(node.state)) is not None and found.until_s < time.time())
+    node.time_is_over_at_start()
 
     await node.world.start_criproxy()
     await node.begun()
@@ -381,3 +385,148 @@ async def test_its_file_is_private(node: Node) -> None:
 
     files = [node.state / tried_file.NAME, *(node.state / "configurations").iterdir()]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def told(node: Node) -> list[float]:
+    """How many seconds are left, wherever that is told."""
+    controller = node.world.controller
+    begin, wanted = Front(controller).values()["configuration"]["try"], "try"
+    (notice,) = [each for each in situation(controller).notices if each.kind == wanted]
+    (seconds,) = re.findall(r"in (\d+) seconds?,", notice.text)
+    return [begin["left_s"], float(seconds), measure(controller).try_remaining_s]
+
+
+async def test_the_clock_is_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told is what is really left."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    clock = time.time
+
+    with monkeypatch.context() as patch:  # calls to the runtime have deadlines by the real clock
+        patch.setattr(time, "time", lambda: clock() - 7200.0)
+        left_s, until = told(node), Front(node.world.controller).values()["configuration"]["try"]["until"]
+        latest = timestamp(time.time() + LONG_S)
+
+    assert all(LONG_S - LIMIT_S <= each <= LONG_S for each in left_s), left_s
+    assert until <= latest
+    node.time_is_over()
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_the_clock_is_set_forward(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left, and the try ends."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    clock = time.time
+
+    monkeypatch.setattr(time, "time", lambda: clock() + 7200.0)
+
+    assert told(node) == [0.0, 0.0, 0.0]
+    await node.is_back()
+    await node.at(first, "1")
+
+
+async def test_a_restart_after_the_clock_was_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The try lasts no longer than it was to last at all."""
+    await node.tries(MOVES)
+    await node.world.stop_criproxy()
+    tried = read_tried(node.state)
+    assert tried is not None
+    set_back = replace(tried, begun_s=tried.begun_s + 7200.0, until_s=tried.until_s + 7200.0)
+    tried_file.write_tried(node.state, set_back)
+
+    await node.world.start_criproxy()
+    await node.begun()
+
+    assert max(told(node)) <= LONG_S
+
+
+@pytest.mark.parametrize("text", [STATIC, f"# the same\n{STATIC}"], ids=["same-bytes", "same-options"])
+async def test_what_is_kept_says_the_same_as_the_policy_file(node: Node, text: str) -> None:
+    """Then nothing is in place of that file: it is in effect, also after a restart."""
+    await node.tries(MOVES)
+    await node.try_out.keep({})
+    await node.tries(text)
+
+    answer = await node.try_out.keep({})
+
+    assert (answer["file"], answer["kept"], answer["until"]) == (str(node.file), False, None)
+    await node.is_back()
+    await node.restart()
+    assert "config-kept" not in node.kinds()
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+    history = ["file", "tried", "kept", "tried", "file"]
+    await node.world.poll(lambda: [each.how for each in read_all(node.state)] == history)
+
+
+async def test_a_start_finds_that_what_was_kept_says_the_same_as_the_policy_file(node: Node) -> None:
+    """As an earlier version left it."""
+    digest = node.world.controller.context.settings.configuration
+    good = GoodFile(text=STATIC, source="/root/same.yaml", configuration=digest)
+    tried_file.write_tried(node.state, Tried(good=good, file_hash=node.hash))
+
+    await node.restart()
+
+    await node.is_back()
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+
+
+OFFERED = "class: ascend, resource: huawei.com/Ascend910"
+CARDS = f"{STATIC}devices: {{classes: [ascend, amd], plugin: {{advertise: [{{{OFFERED}}}]}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "instead", "refused"),
+    [
+        pytest.param("ascend, amd", "{name: ascend, replicaSeparator: '#'}, amd", True, id="class-that-is-offered"),
+        pytest.param("classes", "podresources: {socket: ''}, classes", True, id="socket"),
+        pytest.param(OFFERED, "class: amd, resource: amd.com/gpu", True, id="plugin"),
+        pytest.param("ascend, amd", "ascend, {name: amd, replicaSeparator: '#'}", False, id="other-class"),
+        pytest.param("classes", "privileged: deny, classes", False, id="rule"),
+    ],
+)
+async def test_what_the_device_plugin_reads_cannot_be_tried(
+    node: Node, part: str, instead: str, *, refused: bool
+) -> None:
+    """It would go on with the policy file, so that the try would not show what the change brings."""
+    node.file.write_text(CARDS)
+    await node.reload.command({})
+    text = CARDS.replace(part, instead, 1)
+
+    if refused:
+        with pytest.raises(CriproxyError, match=r"devices\.plugin cannot be tried, nor can the classes"):
+            await node.tries(text)
+    else:
+        await node.tries(text)
+
+    assert (node.trial is None) is refused
+
+
+async def test_who_has_no_place(node: Node) -> None:
+    """It is told with the number of those who move."""
+    await two(node)
+    await node.world.run(owner("second"))
+
+    answer = await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n')
+
+    assert answer["no_place"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"good": 1}'], ids=["empty", "cut", "other"])
+async def test_a_damaged_file(node: Node, text: str) -> None:
+    """The start says so once, and uses the policy file."""
+    await node.tries(MOVES)
+    await node.world.stop_criproxy()
+    (node.state / tried_file.NAME).write_text(text)
+
+    with capture_logs() as lines:
+        await node.world.start_criproxy()
+        await node.begun()
+
+    found = [line for line in lines if line["event"] == "what was tried or kept cannot be read, and is forgotten"]
+    assert [line["file"] for line in found] == [str(node.state / tried_file.NAME)]
+    await node.is_back()
+    assert node.world.controller.context.in_force.loaded.file == str(node.file)

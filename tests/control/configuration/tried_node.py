@@ -120,7 +120,10 @@ class Node:
 
     def time_is_over(self) -> None:
         """The time of the try is over."""
-        self.try_out._begin_clock(0.0)
+        in_force = self.world.controller.context.in_force
+        assert in_force.trial is not None
+        in_force.trial = replace(in_force.trial, latest_s=time.monotonic())
+        self.try_out._news.set()
 
     def time_is_over_at_start(self) -> None:
         """The time of the try is over for the next start."""
