@@ -48,6 +48,16 @@ def test_the_reference_has_the_help_of_every_command(monkeypatch: pytest.MonkeyP
         assert f"\n### criproxy {name}\n\n```text\nUsage: criproxy {name} [" in page
 
 
+def test_the_reference_lists_every_command() -> None:
+    """Each command is in the table of what it is for, and in that of exit statuses."""
+    page = (ROOT / "docs/cli.md").read_text()
+    purposes, statuses = page.partition("\n## Exit statuses")[0], page.partition("| Command | 0 | 1 |")[2]
+
+    for name in COMMANDS:
+        assert re.search(rf"^\| .*`{name}`.* \| .* \|$", purposes, re.MULTILINE), name
+        assert f"\n| `{name}` | " in statuses, name
+
+
 @pytest.mark.parametrize("policy", sorted({policy for key in KEYS.values() for policy in key.policies}))
 def test_the_page_of_a_policy_has_its_annotations(policy: str) -> None:
     """Each page links to every annotation that the policy reads."""

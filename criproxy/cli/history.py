@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,14 +40,18 @@ def command(what: str, number: int | None, state_dir: Path, output: str) -> None
         if chosen is None:
             known = f"there are {found[0].number} to {found[-1].number}" if found else "there is none"
             raise CriproxyError(f"no configuration has the number {number}: {known} in {state_dir}")
-        click.echo(json.dumps(asdict(chosen))) if output == "json" else click.echo(chosen.text, nl=False)
+        click.echo(json.dumps(_values(chosen))) if output == "json" else click.echo(chosen.text, nl=False)
     elif output == "json":
-        listed = [{name: value for name, value in asdict(each).items() if name != "text"} for each in found]
+        listed = [{name: value for name, value in _values(each).items() if name != "text"} for each in found]
         click.echo(json.dumps({"configurations": listed}))
     elif not found:
         print_lines(bounded_text(f"No configuration was in effect yet, as far as {state_dir} says."))
     else:
         _show(found)
+
+
+def _values(once: InForceOnce) -> dict[str, Any]:
+    return {**asdict(once), "since": timestamp(once.at_s)}
 
 
 def _show(found: list[InForceOnce]) -> None:

@@ -61,10 +61,12 @@ def read_all(state_dir: Path) -> list[InForceOnce]:
     """All of them, oldest first; without those that cannot be read. Blocks.
 
     Raises:
-        StoreError: the directory is not criproxy's own, or cannot be read.
+        StoreError: the directory is missing, is not criproxy's own, or cannot be read.
     """
     folder = state_dir / FOLDER
     try:
+        if not state_dir.exists():
+            raise StoreError(f"there is no directory {state_dir}: name the daemon's with --state-dir")
         for place in (state_dir, folder):
             if reason := why_refused(place):
                 raise StoreError(f"{place} is not read: it {reason}")

@@ -88,7 +88,9 @@ def test_a_directory_of_everybody(tmp_path: Path) -> None:
 
 def test_nothing_yet(tmp_path: Path) -> None:
     """A node on which criproxy has not run has no configurations."""
-    assert (read_all(tmp_path), read_all(tmp_path / "none"), read_tried(tmp_path)) == ([], [], None)
+    assert (read_all(tmp_path), read_tried(tmp_path)) == ([], None)
+    with pytest.raises(StoreError, match=r"there is no directory .*/none: name the daemon's with --state-dir"):
+        read_all(tmp_path / "none")
 
 
 def test_what_is_tried_is_read_as_it_was_written(tmp_path: Path) -> None:
