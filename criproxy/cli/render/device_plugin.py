@@ -91,7 +91,7 @@ def incidents(values: Values) -> Iterator[Text]:
 
 def _use(one: Values, values: Values) -> str:
     """Return what is done about the container *one* in *values*: without a disk, criproxy stops none."""
-    stored = all(notice["kind"] != "store" for notice in values.get("notices", ()))
+    stored = all(notice.get("kind") != "store" for notice in values.get("notices", ()))
     known = {
         "stopping": " (being stopped)" if stored else " (is stopped when criproxy can store that)",
         "stopped": " (stopped)",
