@@ -1,11 +1,14 @@
 """What containers lacked before a try of a configuration they lack after it, and get when there is room."""
 
 import asyncio
+import json
 
 import pytest
 
+from criproxy.api.rehearsal import Rehearsals
 from criproxy.cri.runtime import RuntimeCallError
-from tests.control.configuration.tried_node import LIMIT_S, Node
+from criproxy.model.notices import Values
+from tests.control.configuration.tried_node import LIMIT_S, MOVES, STATIC, Node, two
 from tests.control.reconcile.test_promotion import wrong
 from tests.control.sync.test_sizes_in_force import asked_for
 from tests.control.world import owner
@@ -69,3 +72,27 @@ async def test_a_refused_resize_that_a_try_accepts(node: Node, text: str) -> Non
         await ends(node, first)
         await world.poll(lambda: len(world.owned()) == 2)
         await world.poll(lambda: wrong(world) == [])
+
+
+async def rehearsed(node: Node, text: str) -> Values:
+    """The answer of ``criproxy reload --dry-run``."""
+    arguments = {"text": text, "source": "/root/new.yaml"}
+    answer: Values = json.loads(await Rehearsals(node.world.controller, node.reload).command(arguments))
+    return answer
+
+
+async def test_the_way_back_can_be_rehearsed(node: Node) -> None:
+    """While something is tried, `--dry-run` of the policy file says who would return to former CPUs."""
+    first, web = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+
+    moved = (await rehearsed(node, STATIC))["moved"]
+
+    assert {row["pod"]: (row["from_cpus"], row["cpus"]) for row in moved} == {
+        "first": ("2", "1"),
+        "web": ("0-1,3", "0,2-3"),
+    }
+    await node.reload.command({})
+    await node.at(first, "1")
+    await node.at(web, "0,2-3")
