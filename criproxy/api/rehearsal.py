@@ -49,7 +49,8 @@ class Rehearsals:
         if new.settings.configuration == settings.configuration:
             changes = list(self._changes(new, text, settings))
             return _encoded({**head, **rehearsal.NOTHING, "same": not changes, "changes": changes})
-        event = self.controller.policy_switch.event_for(new.settings)
+        back = self.reload.in_place.places_for(new) if self.reload.in_place else None
+        event = self.controller.policy_switch.event_for(new.settings, back)
         try:
             values = rehearsal.to_values(rehearse(node, new.policy, event))
         except Exception as error:  # the policy may be an external one

@@ -30,7 +30,6 @@ from criproxy.model.entries import with_entries
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
-from criproxy.model.place import Places
 from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Miss
@@ -56,7 +55,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         known = node.replace(released="", configuration=event.configuration)
     is_none = isinstance(policy, NonePolicy)
     if event.back is not None and not (is_none and not event.back):
-        return _gone_back(node, known, policy, event.back)
+        return _gone_back(node, known, policy, event)
     if not event.apply_all and event.back is None and (is_none or not _was_asked_for(node)):
         if known.kept and not keeps(policy):
             known = complete(policy).changed(known, {})
@@ -78,12 +77,18 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     return _decision(node, after, "the policy has changed", reasons)
 
 
-def _gone_back(node: Node, known: Node, policy: Policy, places: Places) -> Decision:
+def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) -> Decision:
     """Return the decision about *node* when the configuration from before a try comes back; *known* has its digest."""
-    asked = complete(policy)
+    asked, there = complete(policy), known.replace(former={})
     was_released = bool(node.released)
-    after, refused = as_before_try(known.replace(former={}), places, asked, was_released=was_released)
-    reasons = list[Reason]()
+    after, refused, waiting = as_before_try(there, event.back or {}, asked, at_s=event.at_s, was_released=was_released)
+    if isinstance(policy, Fallback):
+        sizes = {life: place.cpu_milli for life, place in (event.back or {}).items()}
+        resized = [
+            key for key, each in after.containers.items() if sizes.get(each.life, each.cpu_milli) != each.cpu_milli
+        ]
+        after = to_be_promoted(after, Miss.BYPASSED, resized)
+    reasons = list(waiting)
     for container, error in refused:
         after, why = _unfit(after, container, asked, error, may_stay=False)
         reasons += why

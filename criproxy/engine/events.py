@@ -162,6 +162,8 @@ class PolicyChanged:
     """Whether a released node stays released: the configuration is the former one, which was missing for a while."""
     back: Places | None = None
     """Set if a tried configuration goes back: the places of the containers before the try."""
+    at_s: float = 0.0
+    """When it goes back, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ where it is, as after every change that applies to new containers, unless it run
 owned. Then the former policy places it, as it does with containers that were resized.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from criproxy.engine.keeping import Keeping
@@ -14,9 +14,10 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
-from criproxy.model.place import Place, Places
+from criproxy.model.place import Place, Places, Wish
+from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Desired
 
 Unfit = tuple[Container, str]
 """A container for which the policy has no place, and its sentence."""
@@ -24,38 +25,90 @@ _NOWHERE = Grant(NO_CPUS, frozenset())
 
 
 def as_before_try(
-    node: Node, places: Places, policy: Keeping, *, was_released: bool = False
-) -> tuple[Node, tuple[Unfit, ...]]:
+    node: Node, places: Places, policy: Keeping, *, at_s: float = 0.0, was_released: bool = False
+) -> tuple[Node, tuple[Unfit, ...], tuple[Reason, ...]]:
     """Return the node with its containers on their *places*, and those for which the former *policy* has no place.
 
     Containers that criproxy must not update stay where they are, and nobody gets CPUs on which they run. Memory stays
     where it is, because no change of the policy moves it, except that a release, *was_released*, has unpinned it.
+    The reasons name containers that have been resized, but have no room at *at_s*, in seconds since the epoch.
     """
-    movable = [each for each in node.containers.values() if _may_move(node, each)]
-    barred = node.watched_cpus | _owned(node.grants[key] for key in _staying(node))
-    back = {
-        each.key: _returned(places[each.life], None if was_released else node.grants.get(each.key))
-        for each in movable
-        if each.life in places and _is_free(places[each.life], node.topology, barred)
-    }
+    back = _returning(node, places, was_released=was_released)
+    node = _owed_as_before(node, back, places)
+    others = [each for each in node.containers.values() if each.key not in back and _may_move(node, each)]
     owned = _owned(back.values())
-    needed, others = owned | _grouped(node, back, policy), [each for each in movable if each.key not in back]
+    needed = owned | _grouped(node, back, policy)
     in_the_way = [each.key for each in others if _owns(node.grants.get(each.key)) & needed]
     after = node.replace(grants=with_entries(without(node.grants, in_the_way), back))
-    if after.grants == node.grants:
-        return node, ()
-    after = after.replace(kept={}) if after.kept else after
-    resized = [each for each in movable if each.key in back and places[each.life].cpu_milli != each.cpu_milli]
-    here = [
-        each for each in others if (now := node.grants.get(each.key)) and (each.key in in_the_way or now.cpus & owned)
-    ]
-    placed = [*resized, *here]
-    after, refused = _placed(after, placed, policy, {**node.grants, **back})
+    resized = [each for key in back if (each := node.containers[key]).cpu_milli != places[each.life].cpu_milli]
+    lost = [each.key for each in others if _has_lost(places.get(each.life), node.grants.get(each.key))]
+    moves = after.grants != node.grants
+    if not moves and not resized and not lost:
+        return node, (), ()
+    after = after.replace(kept={}) if after.kept and moves else after
+    asked = {*lost, *in_the_way, *(key for key, now in node.grants.items() if now.cpus & owned)}
+    here = [each for each in others if each.key in asked]
+    after, small, reasons = _with_new_sizes(after, resized, places, policy, at_s)
+    after, refused = _placed(after, here, policy, {**node.grants, **back})
     then = _owned(place.grant for place in places.values())
     had, has = node.exclusive_cpus, after.exclusive_cpus
     after = policy.reshared(after, (had ^ has) | (then ^ has))
     alone, more = _parted(after, back, others, policy)
-    return alone, (*refused, *more)
+    return alone, (*small, *refused, *more), reasons
+
+
+def _returning(node: Node, places: Places, *, was_released: bool) -> dict[str, Grant]:
+    """Return the grants of those who return to their *places*, by container key."""
+    barred = node.watched_cpus | _owned(node.grants[key] for key in _staying(node))
+    return {
+        each.key: _returned(places[each.life], None if was_released else node.grants.get(each.key))
+        for each in node.containers.values()
+        if each.life in places and _may_move(node, each) and _is_free(places[each.life], node.topology, barred)
+    }
+
+
+def _owed_as_before(node: Node, back: Collection[str], places: Places) -> Node:
+    """Return the node whose containers miss what they missed before: what was tried may have forgotten it."""
+    news = dict[str, Container]()
+    for key, each in node.containers.items():
+        place = places.get(each.life)
+        if place is None or place.wish is None or not _may_move(node, each):
+            continue
+        missed = place.wish.missed or (None if key in back else each.missed)
+        if missed != each.missed:
+            news[key] = replace(each, missed=missed)
+    return node.replace(containers=with_entries(node.containers, news)) if news else node
+
+
+def _with_new_sizes(
+    node: Node, resized: Iterable[Container], places: Places, policy: Keeping, at_s: float
+) -> tuple[Node, tuple[Unfit, ...], tuple[Reason, ...]]:
+    """Return the node with the *resized* containers placed by *policy*, and those that it refuses.
+
+    One that had a place is not among these: it stays there, with a reason, until there is room for its new size.
+    """
+    memory, refused, reasons = node.grants, list[Unfit](), list[Reason]()
+    for container in resized:
+        node, unfit = _placed(node, [container], policy, memory)
+        place = places[container.life]
+        if unfit and container.missed and not place.grant.exclusive:
+            refused += unfit
+        elif unfit:
+            waiting = _waiting(container, place, at_s)
+            node = node.replace(containers=with_entries(node.containers, {container.key: waiting}))
+            text = f"{container.title} was resized, but has no more than its place from before the try: {unfit[0][1]}"
+            reasons.append(Reason(container.key, text))
+    return node, tuple(refused), tuple(reasons)
+
+
+def _waiting(container: Container, place: Place, at_s: float) -> Container:
+    """Return the resized *container* with the size of its *place*; the kubelet does not repeat the new one."""
+    wish = place.wish or Wish(cpu_limit_milli=container.cpu_limit_milli)
+    before = wish.desired if wish.desired and container.same_cpu(wish.desired.sizes) else None
+    in_force = before is None or not before.told or before.in_force
+    since_s = (before.since_s if before else 0.0) or at_s
+    desired = Desired(sizes=container.sizes, since_s=since_s, told=True, in_force=in_force)
+    return replace(container, cpu_milli=place.cpu_milli, cpu_limit_milli=wish.cpu_limit_milli, desired=desired)
 
 
 def _grouped(node: Node, back: Mapping[str, Grant], policy: Keeping) -> CpuSet:
@@ -87,7 +140,7 @@ def with_former_places(node: Node, places: Places) -> Node:
     back = {key: places[each.life].grant for key, each in there}
     owned = _owned(back.values())
     others = {key: _shared(grant, owned) for key, grant in node.former.items() if key not in back}
-    return node.replace(former={**others, **back})
+    return _owed_as_before(node, back, places).replace(former={**others, **back})
 
 
 def _may_move(node: Node, container: Container) -> bool:
@@ -108,6 +161,11 @@ def _is_free(place: Place, topology: Topology, barred: CpuSet) -> bool:
     mems = place.grant.mems | place.grant.home_mems
     exists = place.grant.cpus | place.grant.exclusive <= topology.cpus and (not mems or mems <= topology.mems)
     return exists and not place.grant.exclusive & barred
+
+
+def _has_lost(place: Place | None, now: Grant | None) -> bool:
+    """Whether a container that does not return to its *place* has fewer CPUs of its own than it had there."""
+    return place is not None and len(_owns(now)) < len(place.grant.exclusive)
 
 
 def _placed(

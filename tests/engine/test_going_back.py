@@ -15,20 +15,25 @@ from criproxy.engine.events import (
     ContainerStarted,
     Event,
     PolicyChanged,
+    Promoted,
     Released,
+    ResizeRefused,
     TopologyChanged,
 )
+from criproxy.engine.fallback import Fallback
 from criproxy.engine.invariants import violations
+from criproxy.engine.shortfalls import shortfalls
 from criproxy.engine.step import step
 from criproxy.errors import Refused
 from criproxy.model.node import Node
 from criproxy.model.place import places_of
 from criproxy.model.topology import Topology
-from criproxy.model.workload import QosClass
+from criproxy.model.workload import Desired, Miss, Missed, QosClass
 from criproxy.policy.api import Policy
 from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
 from tests.engine.lives import live, lives, lives_with_found, machines, reservations
@@ -211,19 +216,155 @@ def test_back_to_none_releases_all() -> None:
     )
 
 
-@given(machines(), st.sampled_from(sorted(POLICIES)), st.sampled_from(sorted(POLICIES)), lives_with_found, lives)
-def test_whatever_happens(topology: Topology, first: str, second: str, life: list[Event], later: list[Event]) -> None:
+EX = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "exclusiveFor": []}))
+ALL_SHARE = [
+    pytest.param(EX, True, id="nobody-owns"),
+    pytest.param(NONE, False, id="none"),
+    pytest.param(NONE, True, id="none-releases"),
+]
+
+
+def waiting(node: Node, key: str) -> Desired | None:
+    """What a container waits for."""
+    return node.containers[key].desired
+
+
+@pytest.mark.parametrize(("policy", "apply_all"), ALL_SHARE)
+def test_what_was_missed_before_is_missed_again(policy: Policy, apply_all: bool) -> None:
+    """Somebody shared for lack of room, and the tried policy was content with that: it waits for its CPUs again."""
+    before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
+    assert before.containers["b"].missed == Missed(why=Miss.UNFIT)
+    during = step(tried(before, policy, apply_all=apply_all), Promoted("b"), policy).node
+
+    after = back(during, before, static())
+
+    assert after.containers == before.containers
+    alone = step(after, ContainerGone("a"), static()).node
+    assert len(step(alone, Promoted("b"), static()).node.grants["b"].exclusive) == 4
+
+
+def test_what_was_missed_within_the_try_is_forgotten() -> None:
+    """The tried policy had no place for somebody who is back on its own."""
+    during = tried(BEFORE, static("0-5"))
+    assert during.containers["b"].missed
+
+    assert back(during, BEFORE, static()).containers == BEFORE.containers
+
+
+def test_a_place_of_an_earlier_version_says_nothing_of_what_was_missed() -> None:
+    """Then what is missed stays as it is."""
+    before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
+    places = {life: replace(place, wish=None) for life, place in places_of(before).items()}
+
+    after = step(tried(before, EX), PolicyChanged(configuration="before", back=places), static()).node
+
+    assert (after.grants, after.containers["b"].missed) == (before.grants, None)
+
+
+def test_a_release_outlives_what_was_missed() -> None:
+    """The end of the try within a release brings it back, too."""
+    before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
+    during = step(tried(before, EX), Released("somebody"), EX).node
+
+    event = PolicyChanged(configuration="before", keeps_release=True, back=places_of(before))
+
+    assert step(during, event, static()).node.containers == before.containers
+
+
+@pytest.mark.parametrize(("policy", "apply_all"), ALL_SHARE)
+def test_who_cannot_return_is_placed(policy: Policy, apply_all: bool) -> None:
+    """An owner, of whose place a CPU has gone offline meanwhile, gets other CPUs; without room it misses them."""
+    gone = BEFORE.grants["a"].exclusive
+    during = tried(BEFORE, policy, apply_all=apply_all)
+    roomy = step(during, TopologyChanged(machine(nodes=2, cores=4, threads=1, allowed=MACHINE.cpus - gone)), policy)
+    narrow = step(during, TopologyChanged(machine(nodes=1, cores=4, threads=1, allowed=frozenset({0, 1, 3}))), policy)
+
+    after, without_room = back(roomy.node, BEFORE, static()), back(narrow.node, BEFORE, static())
+
+    assert (len(after.grants["a"].exclusive), after.containers["a"].missed) == (2, None)
+    assert after.grants["b"] == BEFORE.grants["b"]
+    assert without_room.grants["b"].exclusive == BEFORE.grants["b"].exclusive
+    assert without_room.containers["a"].missed == Missed(why=Miss.UNFIT)
+
+
+@pytest.mark.parametrize(("policy", "apply_all"), ALL_SHARE)
+@pytest.mark.parametrize("is_known", [True, False], ids=["refused-before", "asked-first-within"])
+def test_a_resize_without_room_keeps_the_place(policy: Policy, apply_all: bool, is_known: bool) -> None:
+    """The tried policy took a size for which there is no room: the container keeps its CPUs, and grows later."""
+    before = running(asking("a", 4), asking("b", 2), asking("c", 0.5))
+    before = step(before, ResizeRefused("b", sizes(5), 1.0), static()).node if is_known else before
+    during = step(tried(before, policy, apply_all=apply_all), ContainerResized("b", sizes(5)), policy).node
+    assert waiting(during, "b") is None
+
+    decision = step(during, PolicyChanged(configuration="before", back=places_of(before), at_s=7.0), static())
+
+    after, since_s = decision.node, 1.0 if is_known else 7.0
+    assert cpus(after) == cpus(before)
+    assert waiting(after, "b") == Desired(sizes=sizes(5), since_s=since_s, told=True, in_force=True)
+    assert after.containers["b"].cpu_milli == 2000
+    assert shortfalls(after, static()) == []
+    assert any(reason.key == "b" and "asks for 5" in reason.text for reason in decision.reasons)
+    alone = step(after, ContainerGone("a"), static()).node
+    grown = step(alone, Promoted("b"), static()).node
+    assert (len(grown.grants["b"].exclusive), waiting(grown, "b")) == (5, None)
+
+
+@pytest.mark.parametrize(("policy", "apply_all"), ALL_SHARE)
+def test_a_resize_with_room_is_made_good(policy: Policy, apply_all: bool) -> None:
+    """The tried policy gave no CPUs for it; the former one does at once."""
+    during = step(tried(BEFORE, policy, apply_all=apply_all), ContainerResized("a", sizes(3)), policy).node
+
+    after = back(during, BEFORE, static())
+
+    assert len(after.grants["a"].exclusive) == 3
+    assert after.grants["a"].exclusive > BEFORE.grants["a"].exclusive
+    assert (after.containers["a"].cpu_milli, violations(after)) == (3000, [])
+
+
+def test_who_missed_its_place_and_was_resized_goes_on_to_miss_it() -> None:
+    """It has no CPUs to keep: what it misses is a place for its new size."""
+    before = tried(running(asking("a", 4), asking("b", 4), policy=EX), static())
+    during = step(tried(before, EX), ContainerResized("b", sizes(5)), EX).node
+
+    after = back(during, before, static()).containers["b"]
+
+    assert (after.cpu_milli, after.desired, after.missed) == (5000, None, Missed(why=Miss.UNFIT))
+
+
+def test_a_resize_about_which_no_policy_is_asked_is_made_good_later() -> None:
+    """The end of the try of the policy none, while nothing can be stored: it has its place, and misses the rest."""
+    during = step(tried(BEFORE, NONE), ContainerResized("a", sizes(3)), NONE).node
+
+    after = back(during, BEFORE, Fallback())
+
+    assert after.grants == BEFORE.grants
+    assert {key: each.missed for key, each in after.containers.items() if each.missed} == {
+        "a": Missed(why=Miss.BYPASSED)
+    }
+    assert len(step(after, Promoted("a"), static()).node.grants["a"].exclusive) == 3
+
+
+tries = st.tuples(st.sampled_from([*POLICIES.values(), EX, NONE]), st.booleans())
+"""The tried policy, and whether it applies to all."""
+
+
+@given(machines(), st.sampled_from(sorted(POLICIES)), tries, lives_with_found, lives)
+def test_whatever_happens(
+    topology: Topology, first: str, trial: tuple[Policy, bool], life: list[Event], later: list[Event]
+) -> None:
     """After random lives under two policies nobody is on CPUs of another, and whoever was not resized has its place."""
     before = Node(topology)
     for _, _, node in live(topology, POLICIES[first], life):
         before = node
-    during, used = tried(before, POLICIES[second]), {each.life for each in before.containers.values()}
+    policy, apply_all = trial
+    during = tried(before, policy, apply_all=apply_all)
+    used = {each.life for each in before.containers.values()}
     for event in later:
         if isinstance(event, ContainerCreating) and event.container.key in used:
             continue
         used |= reservations(event)
         with suppress(Refused):
-            during = step(during, event, POLICIES[second]).node
+            during = step(during, event, policy).node
     if before.released:
         return
 
@@ -234,5 +375,9 @@ def test_whatever_happens(topology: Topology, first: str, second: str, life: lis
     places = places_of(before)
     for key, container in after.containers.items():
         place = places.get(container.life)
-        if place and key in after.grants and not container.stays and container.cpu_milli == place.cpu_milli:
+        if place is None or key not in after.grants or container.stays:
+            continue
+        if container.cpu_milli == place.cpu_milli and not during.watched_cpus & place.grant.exclusive:
             assert after.grants[key].exclusive == place.grant.exclusive
+        if place.wish and place.wish.missed:
+            assert container.missed

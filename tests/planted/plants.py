@@ -31,7 +31,7 @@ from criproxy.deviceplugin import resource_builder
 from criproxy.devices import boundary
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
-from criproxy.engine import log_line, step
+from criproxy.engine import going_back, log_line, step
 from criproxy.engine.decision import Step
 from criproxy.observe import log
 from criproxy.observe.asking import DaemonRefuses
@@ -299,3 +299,13 @@ def each_request_reads_the_token(patch: pytest.MonkeyPatch) -> None:
         return await token(self)
 
     plant(patch, access.Access, "token", broken)
+
+
+def what_was_missed_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Whoever shared for lack of room before a try has all that it should have afterwards, as the tried policy says."""
+    plant(patch, going_back, "_owed_as_before", lambda node, back, places: node)
+
+
+def a_size_without_room_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """A container that was resized during a try counts as one of the new size, on the CPUs of the old one."""
+    plant(patch, going_back, "_waiting", lambda container, place, at_s: container)

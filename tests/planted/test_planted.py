@@ -41,6 +41,7 @@ from tests.deviceplugin import test_resource_builder as offered
 from tests.devices import test_beside_cdi as beside_cdi
 from tests.devices import test_boundary as boundary
 from tests.discovery import test_patience as patience
+from tests.engine import test_going_back as going_back
 from tests.planted import plants
 from tests.policy import test_fewer_available as fewer_available
 from tests.rigs.tenant import test_tenant as tenant
@@ -247,6 +248,18 @@ PLANTS = [
         plants.the_previous_one_stays,
         lambda path, _: with_tries(path, try_meets.test_a_mistake_in_the_policy_file),
         "which is being tried",
+    ),
+    Plant(
+        0,
+        plants.what_was_missed_is_forgotten,
+        lambda _, __: going_back.test_what_was_missed_before_is_missed_again(going_back.EX, True),
+        "Miss.UNFIT",
+    ),
+    Plant(
+        0,
+        plants.a_size_without_room_is_believed,
+        lambda _, __: going_back.test_a_resize_without_room_keeps_the_place(going_back.EX, True, True),
+        "Desired",
     ),
     Plant(
         0,

@@ -20,7 +20,7 @@ from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.incident import Action, Quantity, Use
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
-from criproxy.model.place import Place
+from criproxy.model.place import Place, Wish
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.store import configurations
@@ -203,6 +203,26 @@ def test_files_with_unknown_keys_are_read(tmp_path: Path) -> None:
     assert read_good(tmp_path) == good
     assert read_tried(tmp_path) == tried
     assert configurations.read_all(tmp_path) == [replace(once, number=1)]
+
+
+def test_places_of_earlier_and_later_versions_are_read(tmp_path: Path) -> None:
+    """Those of an earlier one do not say what a container wanted; of a later one, what is unknown is ignored."""
+    wish = Wish(cpu_limit_milli=2000, desired=Desired(sizes=Sizes(cpu_milli=9000)), missed=Missed(why=Miss.UNFIT))
+    place = Place(Grant(cpus(1), cpus(0)), 2000, wish)
+    tmp_path.chmod(0o700)
+    write_tried(tmp_path, Tried(good=GoodFile(), places={"id1": place, "id2": Place(place.grant, 1000, Wish())}))
+    said = json.loads((tmp_path / TRIED).read_text())
+    assert read_tried(tmp_path) == Tried(
+        good=GoodFile(), places={"id1": place, "id2": Place(place.grant, 1000, Wish())}
+    )
+    assert said["places"]["id1"].pop("wish")
+    said["places"]["id2"] |= {"wish": {"later": 1}, "later": {}}
+    (tmp_path / TRIED).write_text(json.dumps(said))
+
+    read = read_tried(tmp_path)
+
+    assert read is not None
+    assert read.places == {"id1": Place(place.grant, 2000), "id2": Place(place.grant, 1000, Wish())}
 
 
 def test_no_older_version_is_locked_out(tmp_path: Path) -> None:

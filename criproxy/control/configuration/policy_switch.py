@@ -117,7 +117,7 @@ class PolicySwitch:
         before = LastConfiguration.parse(self._node.configuration)
         if back is not None:
             keeps = is_released_by_request(self._node) and not before.is_undone
-            return PolicyChanged(configuration=settings.configuration, keeps_release=keeps, back=back)
+            return PolicyChanged(configuration=settings.configuration, keeps_release=keeps, back=back, at_s=time.time())
         same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
         return PolicyChanged(settings.apply_all or before.is_undone, settings.configuration, keeps_release=same)
 
