@@ -68,7 +68,8 @@ class Rehearsals:
         if new.settings.devices != settings.devices:
             yield "devices: other rules for containers that are created from then on"
         if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
-            yield "devices.plugin: criproxy device-plugin reads it only from the policy file, so it cannot be tried"
+            text = "devices.plugin, the classes that it offers or podresources.socket"
+            yield f"{text}: criproxy device-plugin reads them only from the policy file, so they cannot be tried"
 
 
 def _encoded(values: Values) -> Encoded:
