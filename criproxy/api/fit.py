@@ -86,14 +86,17 @@ def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
         raise
     except Exception as error:  # the policy may be an external one
         raise CriproxyError(f"the policy cannot say whether it fits: {error!r}") from error
-    capacity_bytes = node.topology.capacity_bytes
-    if 0 < capacity_bytes < wanted.memory_bytes and isinstance(
-        found.result, Decision
-    ):  # not every policy counts memory
-        asks, has = format_bytes(wanted.memory_bytes), format_bytes(capacity_bytes)
-        text = f"container {container.title} asks for {asks} of memory, and the machine has {has}"
-        found = replace(found, result=Refused(text), choice=None)
+    text = _lacks_memory(wanted, node.topology.capacity_bytes)
+    if text and isinstance(found.result, Decision):
+        found = replace(found, result=Refused(f"container {container.title} {text}"), choice=None)
     return {"notices": notices, **to_values(found)}
+
+
+def _lacks_memory(wanted: Wanted, capacity_bytes: int) -> str:
+    """Return why the machine has too little memory, whatever the policy says: not every one counts it; empty if not."""
+    if not 0 < capacity_bytes < wanted.memory_bytes:
+        return ""
+    return f"asks for {format_bytes(wanted.memory_bytes)} of memory, and the machine has {format_bytes(capacity_bytes)}"
 
 
 def _amount(arguments: Mapping[str, Any], name: str, least: int, most: int) -> int:
