@@ -62,6 +62,8 @@ ENDLESS = {
     "deviceplugin/label_updater.py:LabelUpdater.run": "supervised",
     "deviceplugin/reload.py:Reload.run": "supervised",
     "deviceplugin/reports.py:Reports.run": "supervised",
+    "deviceplugin/vgpu_sweep.py:Sweeper.run": "supervised",
+    "deviceplugin/vgpu_sweep.py:Sweeper._remove_all": "ends with what there is to remove, or when that hangs",
     "control/usage/pod_files.py:PodFiles.run": "supervised",
     "api/page/stream.py:Streams.run": "supervised",
     "control/configuration/past.py:PastConfigurations.run": "supervised",
