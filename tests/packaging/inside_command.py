@@ -19,6 +19,7 @@ from criproxy.emulator.containerd import PrivateContainerd
 from criproxy.install import paths
 from tests.install.nodes import FILES
 from tests.packaging.inside import FIRST, Facts, dpkg, keep_opt, typed, write
+from tests.systemd.booted import HOME_BESIDE_PACKAGE
 from tests.systemd.inside import shown, systemctl, try_all
 
 HTTP = "127.0.0.1:9820"
@@ -41,6 +42,8 @@ def files() -> dict[str, Any]:
         for folder, folders, names in os.walk(top):
             if top == "/var/lib":
                 folders.clear()  # those of criproxy and of the kubelet alone count
+            if folder == HOME_BESIDE_PACKAGE:
+                folders.clear()  # the checkout, in which other tests write
             for name in (*names, *folders):
                 path = Path(folder) / name
                 status = path.lstat()
