@@ -73,19 +73,20 @@ async def grants(control: str) -> Any:  # noqa: ANN401 (JSON)
             await asyncio.sleep(0.05)
 
 
+async def say(serve: Serve, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+    """The answer of the daemon to a command, as the device plugin sends them."""
+    return await asyncio.to_thread(ask, str(serve.control), command, arguments)
+
+
 async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
     """The daemon's control socket knows what the device plugin asks and reports, and remembers an incident."""
     (tmp_path / "policy.yaml").write_text("policy: static\nreservedCpus: '0'\ndevices: {classes: [nvidia]}\n")
     runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
     await runtime.start()
     async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
-
-        async def say(command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
-            return await asyncio.to_thread(ask, str(serve.control), command, arguments)
-
-        assert await say("device-plugin", running=True) == {}
-        assert "free_milli" in await say("free-cpus")
-        assert await say("device-inventory", interval_s=20.0) == {"stale_after_s": 60.0, "version": __version__}
+        assert await say(serve, "device-plugin", running=True) == {}
+        assert "free_milli" in await say(serve, "free-cpus")
+        assert await say(serve, "device-inventory", interval_s=20.0) == {"stale_after_s": 60.0, "version": __version__}
         lost = {
             "device_class": "nvidia",
             "card": "GPU-a",
@@ -93,16 +94,18 @@ async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
             "reason": "XID 79",
             "action": "stop",
         }
-        assert await say("device-incident", **lost) == {"stored": True, "containers": []}
+        assert await say(serve, "device-incident", **lost) == {"stored": True, "containers": []}
         assert await grants(str(serve.control)) == {"containers": [], "incidents": []}
         over = {"container_id": "c-1", "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
-        answer = await say("quota-incident", **over, used=9000.0, allowed=8192, since_s=1700000000.0, action="stop")
+        answer = await say(
+            serve, "quota-incident", **over, used=9000.0, allowed=8192, since_s=1700000000.0, action="stop"
+        )
         assert answer == {"stored": False, "act": False, "why": "the container is not running"}
-        assert (await say("quota-incident", **over, over=False))["ended"] == 0
+        assert (await say(serve, "quota-incident", **over, over=False))["ended"] == 0
         assert await serve.stop() == 0
     async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
-        assert [each["card"] for each in (await say("devices"))["incidents"]] == ["GPU-a"]
-        assert await say("device-incident", **{**lost, "healthy": True}) == {"stored": True, "ended": 1}
+        assert [each["card"] for each in (await say(serve, "devices"))["incidents"]] == ["GPU-a"]
+        assert await say(serve, "device-incident", **{**lost, "healthy": True}) == {"stored": True, "ended": 1}
         assert await serve.stop() == 0
     await runtime.stop()
 
@@ -113,11 +116,7 @@ async def test_a_goodbye_that_nobody_heard_at_once(tmp_path: Path) -> None:
     runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
     await runtime.start()
     async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
-
-        async def say(command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
-            return await asyncio.to_thread(ask, str(serve.control), command, arguments)
-
-        await say("device-inventory", instance="one")
+        await say(serve, "device-inventory", instance="one")
         serve.signal(signal.SIGSTOP)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
             gone.connect(str(serve.control))
@@ -125,7 +124,7 @@ async def test_a_goodbye_that_nobody_heard_at_once(tmp_path: Path) -> None:
             gone.sendall(json.dumps({"command": "device-plugin", "arguments": arguments}).encode() + b"\n")
         serve.signal(signal.SIGCONT)
 
-        assert (await say("devices"))["device_plugin"] is None  # it came after the goodbye
+        assert (await say(serve, "devices"))["device_plugin"] is None  # it came after the goodbye
         assert await serve.stop() == 0
     await runtime.stop()
 
