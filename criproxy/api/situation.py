@@ -102,9 +102,10 @@ class Situations:
         if not trial.until_s:
             kept = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) was kept and is in effect"
             remedy = (
-                "write it there ('criproxy history config' has it), or run 'criproxy reload' to use the policy file"
+                "write the kept configuration to the policy file ('criproxy history config' lists it), or run "
+                "'criproxy reload' to use the policy file as it is"
             )
-            yield Notice("config-kept", f"{kept}, but the policy file says something else: {remedy}")
+            yield Notice("config-kept", f"{kept}, but the content of the policy file is different: {remedy}")
         elif not in_force.trial_problem:
             left = counted(round(trial.left_s), "second")
             back = (

@@ -103,5 +103,5 @@ def _print_os_error(error: OSError) -> None:
 def main() -> None:
     """A CRI proxy that decides which CPUs, memory and devices each container of this node gets.
 
-    Exit status: 0 success, 1 failure or the answer no, 2 usage error.
+    Exit status: 0 success, 1 failure or a negative answer, 2 usage error.
     """

@@ -16,13 +16,13 @@ from criproxy.cli.daemon_queries import control_socket_option, state_dir_option
 def command(state: str, control_socket: str, state_dir: Path, output: str) -> None:
     """Switch the bypass of the running daemon on or off, or show whether it is on.
 
-    In a bypass, criproxy forwards every new call unchanged: it does not place, watch or refuse any container.
+    During a bypass, criproxy forwards every new call unchanged: it does not place, watch or refuse any container.
     Running containers keep their CPUs, but exclusive CPUs are not protected: new containers may run on all of them. The
     bypass stays on until you switch it off or the daemon restarts. Then criproxy asks the runtime which containers are
     running, and protects exclusive CPUs again.
 
-    After repeated internal failures, the daemon bypasses its policy automatically. In this mode, "automatic", exclusive
-    CPUs stay exclusive, and new containers share the other CPUs. The daemon keeps trying to leave this mode.
+    After repeated internal failures, the daemon bypasses its policy automatically. In this mode ("automatic"),
+    exclusive CPUs stay exclusive, and new containers share the other CPUs. The daemon keeps trying to leave this mode.
     """
     try:
         result = ask(control_socket, "bypass", {"state": state})

@@ -8,7 +8,7 @@ PROGRAM = "criproxy"
 
 AS_WRITTEN = "\b"
 """The character before a paragraph whose line breaks click keeps."""
-HELP = f"""Print the script with which SHELL completes commands, options and names of containers.
+HELP = f"""Print the script with which a shell completes commands, options and names of containers.
 
 {AS_WRITTEN}
 bash: criproxy completion bash > /etc/bash_completion.d/criproxy
@@ -20,7 +20,7 @@ fish: criproxy completion fish > ~/.config/fish/completions/criproxy.fish
 @click.command(short_help="Print the completion script of a shell.", help=HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script with which SHELL completes commands, options and names of containers."""
+    """Print the script with which a shell completes commands, options and names of containers."""
     from criproxy.cli import main
 
     kind = get_completion_class(shell)

@@ -87,7 +87,7 @@ def nvidia_arguments(options: dict[str, Any]) -> Iterator[str]:
     default="/",
     show_default=True,
     help="Directory that contains the host's /sys, /proc and /dev, the kubelet's files, and the files that the policy "
-    "file names. Programs that it names run in the file system of this process.",
+    "file names. Programs that the policy file names run in the file system of this process.",
 )
 @http_option
 @click.option(

@@ -50,9 +50,9 @@ def command(
     """Show what happened to the containers of this node, one line for each event, the newest last.
 
     Events are placements, refusals, starts, updates, resizes, changes by other programs, unhealthy cards, exits, and
-    changes of the whole node. With JSON, each line is an object. The history is limited; `criproxy explain` shows more
-    about one container. The command asks the daemon. If no daemon answers, the command reads the
-    history that the daemon left on disk.
+    changes that concern the whole node. With JSON, each line is an object. The history is limited; `criproxy explain`
+    shows more about one container. The command asks the daemon. If no daemon answers, the command reads the history
+    that the daemon left on disk.
     """
     asked = DaemonQueries(**places)
     values = asked.events(time.time() - since_s, namespace=namespace)

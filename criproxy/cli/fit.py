@@ -34,8 +34,8 @@ def _counts(context: click.Context, option: click.Parameter, values: tuple[str, 
 
 
 @click.command(short_help="Show whether a pod would fit on this node, and where.")
-@click.option("--cpu", type=Cpu(), metavar="CPU", help="CPU of its container: 8, 1.5 or 250m.")
-@click.option("--memory", type=Size(), metavar="SIZE", default="0", help="Memory of its container: 4Gi.")
+@click.option("--cpu", type=Cpu(), metavar="CPU", help="CPUs of its container, such as 8, 1.5 or 250m.")
+@click.option("--memory", type=Size(), metavar="SIZE", default="0", help="Memory of its container, such as 4Gi.")
 @click.option("--gpu", type=click.IntRange(1, MOST_CARDS), metavar="N", help="GPUs of its container.")
 @click.option(
     "--device",

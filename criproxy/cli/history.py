@@ -31,8 +31,8 @@ def command(what: str, number: int | None, state_dir: Path, output: str) -> None
     """List the last ten configurations that were in effect on this node, newest last, or print configuration NUMBER.
 
     The list shows when and how each of them came into effect, and its hash, which is the beginning of the file's
-    SHA-256 digest. With NUMBER, the command prints exactly that policy file, so that you can write it to a file and
-    bring it back. It reads the state directory, and does not need the daemon.
+    SHA-256 digest. With NUMBER, the command prints that policy file exactly as it was, so that you can save it and use
+    it again. The command reads the state directory, and does not need the daemon.
     """
     found = read_all(state_dir)
     if number is not None:
@@ -45,7 +45,7 @@ def command(what: str, number: int | None, state_dir: Path, output: str) -> None
         listed = [{name: value for name, value in _values(each).items() if name != "text"} for each in found]
         click.echo(json.dumps({"configurations": listed}))
     elif not found:
-        print_lines(bounded_text(f"No configuration was in effect yet, as far as {state_dir} says."))
+        print_lines(bounded_text(f"No configuration was in effect yet, according to {state_dir}."))
     else:
         _show(found)
 

@@ -39,8 +39,9 @@ _NOT_IN_UNITS = frozenset(" \t\n\"'\\$`")
 @click.option(
     "--http",
     metavar="ADDRESS",
-    help="Where criproxy is to serve its page, metrics and health checks, as in `criproxy serve --http`; off: nowhere, "
-    "if an earlier `criproxy install` has set an address.  [default: as it is; on a new node nowhere]",
+    help="Address at which criproxy serves its page, metrics and health checks, as in `criproxy serve --http`; off "
+    "removes the address that an earlier `criproxy install` has set.  [default: the node's setting; a new node has "
+    "none]",
 )
 @click.option(
     "--http-token-file",
@@ -81,10 +82,10 @@ def command(  # noqa: PLR0913 (one for each option)
     The command looks at the kubelet's configuration, the runtime, and other programs that place containers; it prints
     what it has found and every step. Then it installs the units and the policy file if they are missing, starts
     criproxy, checks that the runtime answers through it, points the kubelet at it, restarts the kubelet, and checks
-    that its calls arrive. Pods keep running. If a step fails, the command undoes all steps that it has begun. If it
-    is killed, the next run does this. If nothing is to be changed, it says so.
+    that its calls arrive. Pods keep running. If a step fails, the command undoes all steps that it has begun. If the
+    command is killed, the next run undoes them. If there is nothing to change, the command says so.
 
-    Exit status: 0 criproxy is installed, 1 it is not, and the node is as before, 2 a usage error.
+    Exit status: 0 criproxy is installed, 1 it is not, and the node is as it was before, 2 a usage error.
     """
     from criproxy.install import paths
     from criproxy.install.facts import NodeKind

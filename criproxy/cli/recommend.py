@@ -69,7 +69,7 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
     return known[named], percent
 
 
-@click.command(short_help="Recommend a number of replicas and vGPUs, from current usage.")
+@click.command(short_help="Recommend a number of replicas and vGPUs, based on current usage.")
 @click.option("-n", "--namespace", default="", help="Namespace of the replicas.  [default: all]")
 @click.option(
     "--pods", default="*", show_default=True, metavar="PATTERN", help="Names of the replicas, with wildcards * and ?."
@@ -138,9 +138,10 @@ def command(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Print the number of replicas that Kubernetes' HorizontalPodAutoscaler would choose, and the vGPUs needed.
 
-    The formula is the autoscaler's: ceil(current × value / target) for each metric, no change within the tolerance,
-    and the highest number of all metrics. The command changes nothing. The daemon knows only the pods of its own node:
-    for replicas on several nodes, use --current, or --metrics with the saved metrics of each node.
+    The formula is the autoscaler's: for each metric, ceil(current × value / target), or the current number if the value
+    is within the tolerance. The result is the highest of these numbers. The command changes nothing. The daemon knows
+    only the pods of its own node: for replicas on several nodes, use --current, or --metrics with the saved metrics of
+    each node.
     """
     if fewest > most:
         raise click.UsageError(f"--min {fewest} is more than --max {most}")

@@ -18,10 +18,8 @@ TIMEOUT_S = 45.0
 Values = dict[str, Any]
 
 
-@click.command(short_help="Unpin every container and stop placing, or place containers again.")
-@click.option(
-    "--undo", is_flag=True, help="Place all containers again, in the places that they had before, if these are free."
-)
+@click.command(short_help="Unpin all containers and stop placing them, or place them again.")
+@click.option("--undo", is_flag=True, help="Place all containers again, in their former places if these are free.")
 @click.option(
     "--runtime-endpoint",
     default="unix:///run/containerd/containerd.sock",
@@ -46,11 +44,11 @@ def command(
 
     The release survives restarts; --undo or a changed policy file ends it. The daemon does the work. If no daemon
     answers, this command does it through the runtime, so that no container stays pinned when criproxy is removed. If
-    the --state-dir does not exist because criproxy has never run, the command does not create it, and the release is
-    not stored.
+    the directory --state-dir does not exist because criproxy has never run, the command does not create it, and does
+    not store the release.
 
-    Exit status: 0 every container was released (or placed again), 1 some are still pinned (with --undo: not placed), or
-    may be, or the release could not be stored, 2 a usage error.
+    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be (with --undo: some
+    are not placed), or the release could not be stored, 2 a usage error.
     """
     was_asked = False
     try:

@@ -53,7 +53,7 @@ def command(
     """
     named = [name for name, given in (("--dry-run", dry_run), ("--try", time_s is not None), ("--keep", keep)) if given]
     if len(named) > 1:
-        raise click.UsageError(f"{named[0]} and {named[1]} exclude each other")
+        raise click.UsageError(f"{named[0]} and {named[1]} cannot be used together")
     if (file is not None) != (dry_run or time_s is not None):
         raise click.UsageError("FILE is for --dry-run and --try" if file else f"{named[0]} needs a FILE")
     if file is None:
@@ -102,10 +102,10 @@ def _sentence(values: Values) -> str:
     if not values["hash"]:
         return "In effect: no policy file, so no container is placed."
     if values["until"]:
-        until = f"until {values['until'][:19]}Z{_effects(values)}. 'criproxy reload --keep' lets it stay"
-        return f"Being tried: {what}, {until}, 'criproxy reload' ends it."
+        until = f"until {values['until'][:19]}Z{_effects(values)}. 'criproxy reload --keep' keeps it"
+        return f"Being tried: {what}, {until}, and 'criproxy reload' ends the try."
     if values["kept"]:
-        return f"Kept: {what}. The policy file says something else: write this configuration there, too."
+        return f"Kept: {what}. The content of the policy file is different: write this configuration to it, too."
     return f"In effect: {what}."
 
 

@@ -82,12 +82,12 @@ def command(  # noqa: PLR0913 (one for each option)
     explain: bool,
     **machine: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
-    """Run the cases of a scenario FILE, or only the cases ID, and print one line for each.
+    """Run the cases of a scenario FILE, or only those with the given IDs, and print one line for each.
 
     A line contains the result, the first expectation that does not hold, and the placement: each container with its
     CPUs (! means exclusive) and, after the letter m, the NUMA nodes of its memory. A case for the rules of both CRI-RM
-    and nri-plugins runs once with each. With another policy or machine, expectations may fail, so look at the
-    placement. docs/simulate.md explains the file.
+    and nri-plugins runs once with the rules of each. With another policy or machine, expectations may fail, so look at
+    the placement. docs/simulate.md explains the file.
 
     If a case contains an error, the command reports its line and runs the other cases.
 

@@ -50,7 +50,7 @@ _MAX_ERROR_CHARS = 300
     "--http",
     multiple=True,
     metavar="ADDRESS",
-    help="Address of metrics; may be repeated.  [default: those of the installed units]",
+    help="Address of the metrics; may be repeated.  [default: those of the installed units]",
 )
 @places_options
 def command(  # noqa: PLR0913 (one for each option)
@@ -74,8 +74,8 @@ def command(  # noqa: PLR0913 (one for each option)
     integrity of the state on disk; and the space on the disks. The command does not need the daemon. If a part fails
     or hangs, only that part is missing, and errors.txt has the reason. The total size of all files is at most 20 MiB.
 
-    Values of environment variables and annotations, tokens, passwords, keys and certificates are hidden. Names are
-    kept unless you use --anonymous: then each name is replaced by a pseudonym, the same one throughout the archive.
+    Values of environment variables and annotations, tokens, passwords, keys and certificates are hidden. Names are kept
+    unless you use --anonymous: then each name is replaced with a pseudonym that is the same throughout the archive.
     Look through the archive before you send it.
     """
     from criproxy.cli.bundle.collect import Hiding

@@ -16,7 +16,7 @@ from criproxy.cli.render.lines import print_lines
     help="Go on if containers may still be pinned, and remove files of criproxy that somebody has changed.",
 )
 def command(*, dry_run: bool, host_root: Path, force: bool) -> None:
-    """Undo what `criproxy install` has done: the node is as it was before, and its pods keep running.
+    """Undo `criproxy install`: the node is then as it was before, and its pods keep running.
 
     First, all containers are released. If that fails, nothing else happens, except with --force. Then the kubelet's
     files are restored (if somebody has changed them since, only criproxy's setting is removed), the kubelet restarts,

@@ -15,9 +15,9 @@ from criproxy.cli.daemon_queries import DaemonQueries, places_options
 def command(*, cpus: tuple[str, ...], output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
     """Show which containers may run on each CPU, exclusively or not, and whether it is reserved, isolated or kept.
 
-    CPU is a number or a list in kernel notation, such as 3 or 0-7,16. CPUs for which everything is the same share one
-    row. A container is also listed if it belongs on a CPU and is not there yet, or is still there and belongs
-    elsewhere. The command asks the daemon. If no daemon answers, it reads the state that the daemon left on disk.
+    CPU is a number or a list in kernel notation, such as 3 or 0-7,16. CPUs with identical details share one row. A
+    container is also listed if it belongs on a CPU but is not there yet, or if it is still there but belongs elsewhere.
+    The command asks the daemon. If no daemon answers, it reads the state that the daemon left on disk.
     """
     values = DaemonQueries(**places).who(",".join(cpus))
     if output == "json":

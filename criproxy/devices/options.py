@@ -66,14 +66,14 @@ class ClassOptions(BaseModel):
 
     name: ClassName
     """The name of a built-in class (nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon), whose values are the
-    defaults for the other options; or a name of your own for a new class; the option resources is then required."""
+    defaults for the other options, or a name of your own for a new class, which also needs the option resources."""
     resources: tuple[ResourcePattern, ...] = ()
     """The extended resources that the device plugins of this class offer; * and ? are wildcards."""
     visible_env: EnvName = ""
     """The environment variable that tells the vendor's hook which cards to show; empty if there is no such hook."""
     hide_value: HideValue = ""
-    """The value of visibleEnv that makes the hook expose no cards. Without a value, criproxy writes nothing to hide
-    cards."""
+    """The value of visibleEnv that makes the hook expose no cards. If it is empty, criproxy does not write
+    visibleEnv to hide cards."""
     write_env: bool = True
     """Whether criproxy writes the allocated cards to visibleEnv; false if the device plugin passes only device
     nodes."""
@@ -92,7 +92,7 @@ class ClassOptions(BaseModel):
     replica_separator: str = "::"
     """The separator between the ID of a card and the number of a replica."""
     nodes: NodeOptions = NodeOptions()
-    """Its device nodes."""
+    """The device nodes of the class."""
     cdi_kinds: tuple[CdiKind, ...] = ()
     """The kinds of CDI devices that represent cards of this class."""
 
@@ -176,9 +176,9 @@ class DeviceOptions(BaseModel):
     the card's device nodes. By default, these containers stay where they are, because older versions of runc would take
     the card away during the update."""
     on_no_evidence: OnNoEvidence = "keep"
-    """What criproxy does with a container that asks for cards if neither the kubelet nor its checkpoint shows whether
-    they are allocated to it. keep: keep the cards. hide: treat them as a request of the pod itself (see userOverride).
-    fail: refuse the container until the allocation is known."""
+    """What criproxy does if a container asks for cards, and neither the kubelet nor its checkpoint shows whether they
+    are allocated to it. keep: keep the cards. hide: treat them as a request of the pod itself (see userOverride). fail:
+    refuse the container until the allocation is known."""
     podresources: PodresourcesOptions = PodresourcesOptions()
     """How criproxy asks the kubelet for allocated devices."""
     checkpoint: HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"

@@ -82,7 +82,8 @@ class AdvertisedOptions(BaseModel):
     """The name of a device class that criproxy uses."""
     resource: ResourceName | None = None
     """The resource name under which the cards are offered. It must be one of the resources of the class, and is
-    required if the class has several resources, or patterns. For NVIDIA's cards, NVIDIA's own file sets it."""
+    required if the class has several resources, or a resource with a wildcard. For NVIDIA's cards, NVIDIA's own file
+    sets it."""
     allocation: Spread = "distributed"
     """How replicas are spread if a container requests several: over the least used cards (distributed), or on the most
     used ones (packed). For NVIDIA's cards, NVIDIA's own file sets it."""
@@ -212,8 +213,8 @@ class PluginOptions(BaseModel):
     quota: QuotaOptions = QuotaOptions()
     """Containers that exceed the quota of their vGPU."""
     usage: tuple[UsageOptions, ...] | None = None
-    """Where criproxy gets its data about how much each process uses of each card, by class. If profiles divide NVIDIA's
-    cards, NVML is used for them, unless an entry says otherwise; an empty list turns this off."""
+    """For each class, the source that reports how much of each card a process uses. If profiles divide NVIDIA's cards,
+    NVML is used for them, unless an entry says otherwise; with an empty list, NVML is not used."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
         """Return the class with its own resources, and those of its shared cards and vGPUs."""

@@ -88,11 +88,11 @@ class ProfileOptions(BaseModel):
     """How many vGPUs each card has: a number, or as many as both quotas allow (auto). With enforce: [mig], only auto is
     possible: each MIG device is one vGPU."""
     select: SelectOptions = SelectOptions()
-    """Which cards are cut; by default all of the class."""
+    """Which cards are divided; by default, all cards of the class."""
     enforce: tuple[Enforcement, ...] = Field(default=("watch",), min_length=1)
-    """One or more methods that enforce the quota: criproxy monitors usage and acts after the quota is exceeded (watch),
-    NVIDIA's MPS (mps), the library HAMi-core (hami-core), the driver's own limit (nvidia-memory-limit), or MIG devices
-    that exist, each of which is one vGPU (mig)."""
+    """One or more methods that enforce the quota: criproxy, which monitors usage and acts after the quota is exceeded
+    (watch); NVIDIA's MPS (mps); the library HAMi-core (hami-core); the driver's own limit (nvidia-memory-limit); or
+    existing MIG devices, each of which is one vGPU (mig)."""
     env: Mapping[NeededEnvName, str] = {}
     """Variables that containers get, such as the name of a vendor's template. {memory_mib}, {cores_percent} and {card}
     are replaced with the vGPU's values."""

@@ -70,7 +70,7 @@ class QuotaOptions(BaseModel):
     samples: Samples = 3
     """How many consecutive readings must show the container over its quota before criproxy acts."""
     margin_mib: MarginMib = 512
-    """How much memory a container may use beyond its quota, in MiB, because the driver's own memory also counts."""
+    """How many MiB of memory a container may use beyond its quota. The driver's own memory also counts as use."""
     cores_margin_percent: MarginPercent = 10
     """How much compute a container may use beyond its quota, in percent of the card."""
     stop_timeout: Duration = "10s"

@@ -147,7 +147,7 @@ def _rivals(host: Host, endpoint_now: str) -> Iterator[str]:
         if _RIVAL_PLUGIN.fullmatch(path.rpartition("/")[2]):
             yield f"the runtime starts the NRI plugin {path}: {remove}"
     if host.path(_CRI_RM).is_socket() or "cri-resmgr" in endpoint_now:
-        yield f"CRI Resource Manager has the socket {_CRI_RM}: {remove}, with its change of the kubelet's endpoint"
+        yield f"CRI Resource Manager has the socket {_CRI_RM}: {remove}, and undo its change of the kubelet's endpoint"
 
 
 def _programs(host: Host) -> Iterator[str]:

@@ -78,8 +78,8 @@ def release(runtime: str) -> tuple[str, ...]:
 
 def _program(facts: Facts) -> str:
     if not facts.program:
-        return f"none; this is {facts.brought.version}" if facts.brought.home else "none"
-    return f"{facts.program}, {'a package' if facts.is_package else 'no package'}"
+        return f"none on the node; this one has version {facts.brought.version}" if facts.brought.home else "none"
+    return f"{facts.program}, {'installed' if facts.is_package else 'not installed'} from a package"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def of_links(facts: Facts, names: Iterable[str]) -> Iterator[str]:
     for path in names:
         if path in facts.linked:
             yield (
-                f"{path} has several names (hard links), and only this one would change: make it a file of its own, as "
-                f"by 'cp --preserve {path} {path}.new' and 'mv {path}.new {path}'"
+                f"{path} has several hard links, and only this one would change: replace it with a copy: "
+                f"'cp --preserve {path} {path}.new' and 'mv {path}.new {path}'"
             )
 
 
@@ -60,10 +60,10 @@ def notes(facts: Facts) -> Iterator[str]:
         )
     image = facts.kubelet_value("image-service-endpoint", "imageServiceEndpoint")
     if image:
-        yield f"the kubelet calls the image service at {image}, and will go on to do so"
+        yield f"the kubelet calls the image service at {image}, and will continue to do so"
     kubelet, runtime = cgroup_drivers(facts)
     if kubelet and runtime and kubelet != runtime:
-        yield f"the kubelet's cgroup driver is {kubelet}, and the runtime's {runtime}: they must be the same"
+        yield f"the kubelet's cgroup driver is {kubelet}, and the runtime's is {runtime}: they must be the same"
 
 
 def cgroup_drivers(facts: Facts) -> tuple[str, str]:

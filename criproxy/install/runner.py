@@ -90,7 +90,8 @@ class Runner:
             self._take_back(journal)
         except (OSError, CriproxyError) as second:
             raise CriproxyError(
-                f"{error}; and the node is not as it was: {second}; correct that, and run 'criproxy uninstall'"
+                f"{error}; some steps could not be undone, so the node is not as it was before: {second}; correct the "
+                "cause, and run 'criproxy uninstall'"
             ) from error
 
     def _take_back(self, journal: Journal, *, force: bool = False) -> None:

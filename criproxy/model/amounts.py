@@ -28,6 +28,11 @@ def are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
+def only_are(count: int) -> str:
+    """How many of what was asked for there are, with the verb, after "but"."""
+    return f"only {count} {are(count)}" if count else "none is"
+
+
 def format_bytes(size_bytes: int) -> str:
     """Format bytes with a binary unit and at most three significant digits, such as ``64 MiB`` and ``1.5 GiB``."""
     value, unit = float(size_bytes), "B"

@@ -68,18 +68,15 @@ class Placing:
 
 
 _COUNTS = {
-    "resizes_refused": ("resizes_refused", "Resizes that were refused; the kubelet repeats each every second."),
+    "resizes_refused": ("resizes_refused", "Refused resizes; the kubelet repeats each of them every second."),
     "promotions": ("promotions", "Containers that got CPUs, a place or a size that they had lacked."),
     "policy_failures": ("policy_failures", "Events for which the policy raised an unexpected exception."),
     "policy_faults": ("policy_faults", "Layouts from a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
-    "pod_file_failures": ("pod_file_failures", "Times at which files of pods with cards could not be written."),
-    "unknown_outcomes": (
-        "inquiries",
-        "Calls without an answer for which criproxy asked the runtime about the outcome.",
-    ),
-    "adoptions": ("adoptions", "Adopted containers: running ones that criproxy did not place."),
-    "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),
+    "pod_file_failures": ("pod_file_failures", "Failed attempts to write the files of pods with cards."),
+    "unknown_outcomes": ("inquiries", "Calls without an answer about which criproxy asked the runtime."),
+    "adoptions": ("adoptions", "Running containers that criproxy adopted, because it had not placed them."),
+    "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs on which criproxy found a second container."),
 }
 """Field of `Counters` → name without prefix and ``_total``, and help."""
 
@@ -101,10 +98,10 @@ _NOW = {
     ),
     "try_remaining_s": (
         "config_try_remaining_seconds",
-        "Time until the former configuration comes back; 0 if none is tried, negative if it cannot come back in time.",
+        "Time until the former configuration comes back; 0 if none is being tried, negative if it cannot come back.",
     ),
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
-    "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
+    "ready": ("ready", "1 if criproxy decides about held calls, 0 until the runtime has listed its containers."),
 }
 """Field of `Placing` → name without prefix, and help."""
 
@@ -172,7 +169,7 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
 
 
 def _configuration(placing: Placing) -> Metric:
-    text = "Always 1; the policy, its file and the hash of the file are labels. Nodes with the same file have the same."
+    text = "Always 1; the policy, its file and the hash of the file are labels. Equal files have the same hash."
     family = GaugeMetricFamily("criproxy_config_info", text, labels=["policy", "file", "hash"])
     family.add_metric(placing.policy_file, 1)
     return family

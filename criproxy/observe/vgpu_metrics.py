@@ -65,7 +65,7 @@ class VgpuCollector(Collector):
                 "Share of the node's memory that is in use, 0 to 1.",
                 signals.node_memory_ratio,
             ),
-            ("usage_watcher_up", "1 while the watcher reports the use of cards, else 0.", signals.watcher_up),
+            ("usage_watcher_up", "1 while the watcher reports the usage of cards, else 0.", signals.watcher_up),
         ):
             if value is not None:
                 yield GaugeMetricFamily(f"criproxy_{name}", text, value=value)

@@ -56,17 +56,17 @@ KEYS: Mapping[str, Key] = {
     ),
     "topologyhints": Key(
         "`true`, `false`, or a list of `mounts`, `devices`, `pod-resources`, `all`, `none`",
-        "whether the container is placed close to its devices (on by default)",
+        "whether the container is placed close to its cards (on by default)",
         ("topology-aware", "balloons", "static"),
     ),
     "strict.topologyhints": Key(
         _BOOL,
-        "whether criproxy refuses the container if there is no room close to all of its devices",
+        "whether criproxy refuses the container if there is no room close to all of its cards",
         ("topology-aware", "balloons", "static"),
     ),
     "pick-resources-by-hints": Key(
         _BOOL,
-        "whether the container's exclusive CPUs are divided among its devices, close to each of them",
+        "whether the container's exclusive CPUs are divided among its cards, so that some are close to each card",
     ),
     "cpu.preserve": Key(
         _BOOL,

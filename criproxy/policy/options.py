@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from criproxy.model.amounts import are
+from criproxy.model.amounts import are, only_are
 from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, interned, numbered, parse_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
@@ -194,7 +194,7 @@ class Options(BaseModel):
         """The reserved CPUs that are not *available*; where the CPUs that are *online* are known, only of these."""
         asked = self.reserved_resources.cpu
         if asked is not None and asked.cpus is None and asked.count > len(available):
-            text = f"reserves {asked.count} CPUs, but {len(available)} are available ({format_cpuset(available)})"
+            text = f"reserves {asked.count} CPUs, but {only_are(len(available))} available ({format_cpuset(available)})"
             yield Misfit(self._reserved_path, text)
         reserved = self.reserved_cpus if asked is None else asked.cpus or frozenset()
         if beyond := (reserved if online is None else reserved & online) - available:

@@ -16,7 +16,7 @@ from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.alloc.near import take_beside
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
-from criproxy.model.amounts import are, counted
+from criproxy.model.amounts import counted, only_are
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout, alike
@@ -295,13 +295,13 @@ def _strictly(node: Node, container: Container, count: int, free: CpuSet) -> str
 
 
 def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:
-    held = " (one of them stays with shared containers)" if available < len(free) else ""
-    held += ", its own included" if _own(node, container) else ""
+    held = " (one of them must stay shared)" if available < len(free) else ""
+    held += ", including its own" if _own(node, container) else ""
     if node.watched_cpus:
         held += f"; containers that criproxy does not move run on CPUs {format_cpuset(node.watched_cpus)}"
     return (
         f"container {container.title} asks for {counted(count, 'exclusive CPU')}, "
-        f"but {available} {are(available)} available; free: {by_node(node.topology, free)}{held}"
+        f"but {only_are(available)} available; free: {by_node(node.topology, free)}{held}"
     )
 
 

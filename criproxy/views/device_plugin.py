@@ -32,7 +32,7 @@ def notices_of_version(report: Published, own: str) -> Iterator[Notice]:
     """Yield a notice if the device plugin and the daemon, whose version is *own*, are of different versions."""
     if compared := difference(own, report.version):
         than = f"{compared} than the daemon ({own})" if compared != "different" else f"and the daemon {own}"
-        text = f"the device plugin is version {report.version}, {than}; each ignores what only the other one knows"
+        text = f"the device plugin is version {report.version}, {than}; each ignores fields that it does not know"
         yield Notice("device-plugin-version", text, wrong=False)
 
 

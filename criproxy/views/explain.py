@@ -113,7 +113,7 @@ def choose(node: Node, records: Iterable[Record], text: str, known: Iterable[str
     if len(found) > 1 and found[0].title != text:
         names = [f"{life.id[:SHORT_ID] or life.name} ({life.title}, {life.state})" for life in found]
         raise CriproxyError(
-            f"{_quoted(text)} is the beginning of {len(found)} ids: {_listed(names)}; give more of the id, or "
+            f"{_quoted(text)} is the beginning of {len(found)} IDs: {_listed(names)}; give more of the ID, or "
             "NAMESPACE/POD/CONTAINER"
         )
     return found[0]

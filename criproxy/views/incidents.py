@@ -51,7 +51,7 @@ def quotas_exceeded(node: Node, life: str = "") -> list[Values]:
 
 def over_quota(node: Node, *, stored: bool = True) -> Iterator[str]:
     """Yield a sentence for each container that is over a quota and has not exited; *stored* as below."""
-    wording = _DONE if stored else {**_DONE, Use.STOPPING: ", it is stopped when criproxy can store that"}
+    wording = _DONE if stored else {**_DONE, Use.STOPPING: "; it is stopped when criproxy can store that"}
     for incident in _open(node):
         for container, use in _users(node, incident) if incident.excess else ():
             if container.state is not ContainerState.EXITED:
@@ -60,7 +60,7 @@ def over_quota(node: Node, *, stored: bool = True) -> Iterator[str]:
                 yield f"{text} (quota: {incident.action_word}{done})"
 
 
-_DONE = {Use.STOPPING: ", it is being stopped", Use.KILLED: ", the watcher was told to kill a process"}
+_DONE = {Use.STOPPING: "; it is being stopped", Use.KILLED: "; the watcher was told to kill a process"}
 
 
 def _open(node: Node) -> list[Incident]:

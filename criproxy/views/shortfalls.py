@@ -15,8 +15,8 @@ from criproxy.policy.api import Policy
 NO_REFUSALS: Mapping[str, Refusal] = {}
 _GROWS = "it restarted with its old size, and grows when there is room"
 _IN_FORCE = (
-    "the runtime applies this size already, but there is no room for it: the container stays on the CPUs that it has, "
-    "and grows when there is room; make room, or undo the resize"
+    "the runtime already applies the new size, but there is no room for it: the container stays on the CPUs that it "
+    "has, and grows when there is room; make room, or undo the resize"
 )
 
 

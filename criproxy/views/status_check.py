@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from criproxy.engine.invariants import violations
 from criproxy.engine.reserved import owners_of
 from criproxy.engine.shortfalls import Shortfall, shortfalls, unplaced
+from criproxy.model.amounts import counted
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
@@ -43,7 +44,7 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
         yield Notice("machine", text)
     yield from _over_quota(situation)
     if situation.policy == "none":
-        unseen = "; criproxy does not see which containers come and go, so it lists those that it knew before"
+        unseen = "; criproxy does not see when containers start or end, so its list may be out of date"
         text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
         yield Notice("policy-none", text, wrong=False)
     short = shortfalls(node, situation.placer)
@@ -57,8 +58,8 @@ def _over_quota(situation: Situation) -> Iterator[Notice]:
     found = list(over_quota(situation.node, stored=situation.is_stored))
     yield from (Notice("over-quota", text) for text in found[:MAX_NAMED])
     if left := len(found[MAX_NAMED:]):
-        more = "1 more container is" if left == 1 else f"{left} more containers are"
-        yield Notice("over-quota", f"{more} over their quota; `criproxy devices` lists them")
+        more = "1 more container is over its quota" if left == 1 else f"{left} more containers are over their quotas"
+        yield Notice("over-quota", f"{more}; `criproxy devices` lists all of them")
 
 
 def _reserved_later(situation: Situation) -> Iterator[Notice]:
@@ -68,7 +69,7 @@ def _reserved_later(situation: Situation) -> Iterator[Notice]:
         if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
             title = node.containers[key].title if key in node.containers else key
             has = f"{title} has exclusive {numbered('CPU', cpus)}"
-            text = f"{has}, which the policy file reserves now; apply: all moves it"
+            text = f"{has}, now reserved by the policy file; with 'apply: all', the container moves to other CPUs"
             yield Notice("reserved-later", text, wrong=False)
 
 
@@ -87,12 +88,10 @@ def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
     known = [short for short in found if not short.missed]
     yield from (Notice("shares", sentence(short)) for short in found if short.missed)
     yield from (Notice("shares", sentence(short), wrong=False) for short in known[:MAX_NAMED])
-    if left := known[MAX_NAMED:]:
-        yield Notice(
-            "shares",
-            f"{len(left)} more containers should have exclusive CPUs, but share CPUs, for similar reasons",
-            wrong=False,
-        )
+    if left := len(known[MAX_NAMED:]):
+        verb = "shares" if left == 1 else "share"
+        text = f"{counted(left, 'more container')} should have exclusive CPUs, but {verb} CPUs, for similar reasons"
+        yield Notice("shares", text, wrong=False)
 
 
 def unguarded(node: Node) -> Iterator[str]:
@@ -112,7 +111,7 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
         if container is None or is_in_place(container, grant, applied):
             continue
         trouble = situation.troubles.get(key)
-        why = f" ({trouble.failures} times: {trouble.error})" if trouble else ""
+        why = f" ({counted(trouble.failures, 'update')} failed, the last: {trouble.error})" if trouble else ""
         found.append((f"{container.title} {_difference(grant, applied)}{why}", trouble is not None))
     return found
 

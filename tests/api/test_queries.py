@@ -147,7 +147,7 @@ async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
 
         assert (refusal["container"], refusal["times"]) == ("default/greedy/main", 2)
         assert refusal["text"].startswith(
-            "container default/greedy/main asks for 3 exclusive CPUs, but 2 are available"
+            "container default/greedy/main asks for 3 exclusive CPUs, but only 2 are available"
         )
         assert (await say("status"))["refusals"] == []
 

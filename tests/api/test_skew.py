@@ -212,7 +212,7 @@ async def test_versions_that_differ(tmp_path: Path, version: str, than: str) -> 
             await say("device-inventory", version=other)
             assert await notices() == []
 
-    assert text == f"the device plugin is version {version}, {than}; each ignores what only the other one knows"
+    assert text == f"the device plugin is version {version}, {than}; each ignores fields that it does not know"
     assert text not in problems
     (line,) = say.logged("the device plugin and the daemon are of different versions")
     assert (line["device_plugin"], line["own"]) == (version, __version__)

@@ -24,7 +24,9 @@ OF_ALL = [
     ),
     pytest.param("reservedCpus: 0-15\n", "reservedCpus: reserves every CPU that pods may use (0-15)", id="all-cpus"),
     pytest.param(
-        "reservedResources: {cpu: 17}\n", "reservedResources.cpu: reserves 17 CPUs, but 16 are available", id="amount"
+        "reservedResources: {cpu: 17}\n",
+        "reservedResources.cpu: reserves 17 CPUs, but only 16 are available",
+        id="amount",
     ),
     pytest.param(
         'availableResources: {cpu: "cpuset:0-3"}\nreservedCpus: 3-4\n',

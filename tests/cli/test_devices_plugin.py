@@ -46,8 +46,8 @@ def test_resources_and_health() -> None:
     shown = lines(values, 300)
 
     assert "device plugin: running (reported at 1970-01-01T00:01:00.000Z)" in shown
-    assert f"  {SHARED}: 10 ids, 5 healthy, 2 allocated" in shown
-    assert "  amd.com/gpu: 0 ids, 0 healthy, 0 allocated; the kubelet has not accepted it: refused: too many" in shown
+    assert f"  {SHARED}: 10 IDs, 5 healthy, 2 allocated" in shown
+    assert "  amd.com/gpu: 0 IDs, 0 healthy, 0 allocated; the kubelet has not accepted it: refused: too many" in shown
     first, second = (next(line for line in shown if f"0000:{n}7:00.0" in line) for n in (1, 2))
     assert " healthy " in first
     assert first.endswith(f" shop/web/main ({FIRST}::2, annotation)")
@@ -78,7 +78,7 @@ def test_more_replicas_than_are_kept() -> None:
     values = {**HEAD, **inventory.to_values([NVIDIA], STOCKS, node, holdings, reported)}
 
     shown = lines(values, 800)
-    assert f"  {SHARED}: 10 ids, 5 healthy, 700 allocated" in shown
+    assert f"  {SHARED}: 10 IDs, 5 healthy, 700 allocated" in shown
     first = next(line for line in shown if "shop/web/main" in line)
     assert first.endswith(f" shop/web/main ({', '.join(kept[:8])}, 692 more, annotation)")
     assert holdings.ids_given(node, ["nvidia"], [SHARED]) == {("nvidia", SHARED): 700}

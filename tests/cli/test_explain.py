@@ -39,7 +39,7 @@ async def test_the_story_of_one_that_was_moved(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert said[:4] == [
         "default/web/main",
-        f"id {web}",
+        f"ID {web}",
         "Running, Burstable",
         "Runs on CPUs 0,3, shared, memory of NUMA node 0",
     ]
@@ -75,7 +75,7 @@ async def test_what_the_kubelet_tried_again_and_again_is_one_line(tmp_path: Path
 
         said = (await explain(tmp_path, "default/greedy/main")).output
 
-    assert "  (no id)       refused: container default/greedy/main asks for 4 exclusive CPUs" in said
+    assert "  (no ID)       refused: container default/greedy/main asks for 4 exclusive CPUs" in said
     assert said.count(" (3 times since 20") == 1
 
 
@@ -115,7 +115,7 @@ async def test_nobody_or_many(tmp_path: Path, down: bool) -> None:
     assert (nobody.exit_code, many.exit_code) == (1, 1)
     assert "criproxy knows no container 'web-1'; did you mean default/web-1/main, default/web-10/main" in nobody.output
     assert f"{twice!r} is the beginning of" in many.output
-    assert "give more of the id" in many.output
+    assert "give more of the ID" in many.output
 
 
 async def test_json_has_everything(tmp_path: Path) -> None:

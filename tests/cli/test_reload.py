@@ -103,12 +103,12 @@ async def test_a_dry_run_and_a_try_over_a_crash(tmp_path: Path) -> None:
             second = await scene.command("history", "config", "2")
 
     assert (shown.exit_code, tried.exit_code, checked.exit_code, ended.exit_code) == (0, 0, 0, 0), tried.output
-    assert "would come into effect: 2 containers would move, 0 containers would have no place." in shown.output
+    assert "would come into effect: 2 containers would move, and 0 containers would have no place." in shown.output
     assert "default/first/main: CPUs 1 → 2" in shown.output
     assert {each["pod"] for each in values["moved"]} == {"first", "web"}
     assert tried.output.startswith(f"Being tried: {scene.new}, hash {values['hash']}, policy static, until 20")
     assert "Note: " in checked.output
-    assert "TRIED, goes back in 9 min" in status.output
+    assert "BEING TRIED: the former configuration comes back in 9 min" in status.output
     assert ended.output.startswith(f"In effect: {scene.file}, hash ")
     assert [line.split()[0] for line in listed.output.splitlines()] == ["NUMBER", "1", "2", "3"]
     assert second.output == MOVES
@@ -148,7 +148,7 @@ async def test_keep(tmp_path: Path) -> None:
 
     assert (kept.exit_code, checked.exit_code, again.exit_code, well.exit_code) == (0, 1, 0, 0)
     assert kept.output.startswith("Kept: ")
-    assert "but the policy file says something else" in checked.output
+    assert "but the content of the policy file is different" in checked.output
     assert (status["kept"], status["try"]) == (True, None)
 
 
@@ -181,7 +181,7 @@ async def test_who_would_have_no_place(tmp_path: Path) -> None:
         pytest.param(("--try", "10m"), "--try needs a FILE", id="no-file-to-try"),
         pytest.param(("--keep", "/x"), "FILE is for --dry-run and --try", id="keep-a-file"),
         pytest.param(("/x",), "FILE is for --dry-run and --try", id="only-a-file"),
-        pytest.param(("--dry-run", "--keep"), "--dry-run and --keep exclude each other", id="two"),
+        pytest.param(("--dry-run", "--keep"), "--dry-run and --keep cannot be used together", id="two"),
         pytest.param(("--try", "soon", "/x"), "soon", id="no-time"),
         pytest.param(("--try", "10m", ""), "must not be empty", id="empty"),
     ],

@@ -151,7 +151,7 @@ def lines(*containers: dict[str, Any], **row: Any) -> list[str]:  # noqa: ANN401
         pytest.param(
             {"applied": False, "applied_cpus": ""}, "shared, but criproxy does not know where it is", id="unknown"
         ),
-        pytest.param({"desired": False, "desired_cpus": "4-5"}, "still here, should be on CPUs 4-5", id="goes"),
+        pytest.param({"desired": False, "desired_cpus": "4-5"}, "still here, but should be on CPUs 4-5", id="goes"),
         pytest.param({"watched": True}, "not placed", id="watched"),
         pytest.param({"exclusive": True}, "exclusive", id="exclusive"),
     ],

@@ -77,9 +77,9 @@ async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:
     """A refusal counts as people do."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         await world.run(owner("first", 3))
-        with pytest.raises(RuntimeCallError, match="asks for 1 exclusive CPU, but 0 are available"):
+        with pytest.raises(RuntimeCallError, match="asks for 1 exclusive CPU, but none is available"):
             await world.run(owner("second", 1))
-        with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs, but 0 are available"):
+        with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs, but none is available"):
             await world.run(owner("third", 2))
 
 

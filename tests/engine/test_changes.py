@@ -119,7 +119,8 @@ def test_a_resize_that_does_not_fit_changes_nothing() -> None:
     """The sentence counts its own CPUs among those that it could have."""
     node = running(asking("a", 2), asking("b", 3))
 
-    with pytest.raises(NotEnough, match=r"a asks for 5 exclusive CPUs, but 4 are available; .*, its own included"):
+    match = r"a asks for 5 exclusive CPUs, but only 4 are available; .*, including its own"
+    with pytest.raises(NotEnough, match=match):
         resize(node, "a", 5)
     assert cpus(resize(node, "a", 4).node)["a"] == "[1-3,7]"
 

@@ -155,7 +155,7 @@ def test_a_repeated_create_of_what_is_there_changes_no_size() -> None:
 
 def test_a_refusal_changes_nothing() -> None:
     """A container that does not fit raises, and the node is as before."""
-    with pytest.raises(NotEnough, match="own asks for 8 exclusive CPUs, but 7 are available"):
+    with pytest.raises(NotEnough, match="own asks for 8 exclusive CPUs, but only 7 are available"):
         step(EMPTY, ContainerCreating(owner(cpus=8)), POLICY)
 
 

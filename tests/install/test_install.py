@@ -364,7 +364,7 @@ def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind
 
     for is_dry in (True, False):
         status, told = attempts.run(of(node, dry_run=is_dry))
-        assert (status, f"{CHANGED[kind]} has several names (hard links)" in told) == (1, True), told
+        assert (status, f"{CHANGED[kind]} has several hard links" in told) == (1, True), told
         assert (node.snapshot(), node.log) == (before, [])
     assert file.stat().st_nlink == 2
     commands = re.findall("'((?:cp|mv) [^']*)'", told)

@@ -91,7 +91,7 @@ async def test_a_daemon_that_restarts(there: Stage, opened: Browser) -> None:
         await there.serve.stop()
         live = page.locator("#live-text")
         await expect(live).to_contain_text("Not connected")
-        await expect(live).to_contain_text("this is what was known at")
+        await expect(live).to_contain_text("last update at")
         await page.evaluate("scrollTo(0, 10000)")
         await expect(page.locator("#live")).to_be_in_viewport()
         there.serve.forget()

@@ -109,16 +109,19 @@ def test_reasons_say_what_was_asked_and_given() -> None:
     ("reserved", "asked", "expected"),
     [
         pytest.param(
-            "0", 16, "15 are available; free: CPUs 1-3,8-11 on NUMA node 0, CPUs 4-7,12-15 on NUMA node 1", id="all"
+            "0",
+            16,
+            "only 15 are available; free: CPUs 1-3,8-11 on NUMA node 0, CPUs 4-7,12-15 on NUMA node 1",
+            id="all",
         ),
         pytest.param(
             "",
             16,
-            "15 are available; free: CPUs 0-3,8-11 on NUMA node 0, CPUs 4-7,12-15 on NUMA node 1 (one",
+            "only 15 are available; free: CPUs 0-3,8-11 on NUMA node 0, CPUs 4-7,12-15 on NUMA node 1 (one",
             id="last",
         ),
-        pytest.param("0-14", 2, "1 is available; free: CPU 15 on NUMA node 1", id="one"),
-        pytest.param("0-15", 1, "0 are available; free: none on any NUMA node", id="everything-reserved"),
+        pytest.param("0-14", 2, "only 1 is available; free: CPU 15 on NUMA node 1", id="one"),
+        pytest.param("0-15", 1, "none is available; free: none on any NUMA node", id="everything-reserved"),
     ],
 )
 def test_refusal_says_what_is_free_and_where(reserved: str, asked: int, expected: str) -> None:
@@ -292,7 +295,7 @@ def test_strict_reservation() -> None:
 
     assert places(by, MACHINE, container("a", 100), container("b", 2000)) == ["3-7,11-15", "2,10"]
     assert places(by, MACHINE, container("a", 100), container("b", 11_000))[0] in {"3", "11", "15"}
-    with pytest.raises(NotEnough, match=r"11 are available; .*one of them stays"):
+    with pytest.raises(NotEnough, match=r"11 are available; .*one of them must stay shared"):
         places(by, MACHINE, container("b", 12_000))
 
 

@@ -393,16 +393,16 @@ def test_a_sharer_that_outgrows_its_cache_moves_within_its_node() -> None:
         pytest.param(
             [("a", 500, B)],
             16_000,
-            "container shop/web/c asks for 16 exclusive CPUs, but 14 are available; free: CPUs 1-3,8-11 on "
-            "NUMA node 0, CPUs 4-7,12-15 on NUMA node 1; of these, 1 must stay with shared containers, which were "
-            "granted 500m",
+            "container shop/web/c asks for 16 exclusive CPUs, but only 14 are available; free: CPUs 1-3,8-11 on "
+            "NUMA node 0, CPUs 4-7,12-15 on NUMA node 1; of these, 1 must stay shared for containers that were "
+            "granted 500m in total",
             id="more-than-there-is",
         ),
         pytest.param(
             [("a", 5000, G), ("b", 7000, G), ("s", 2500, B)],
             1000,
-            "container shop/web/c asks for 1 exclusive CPU, but 0 are available; free: CPUs 7,14-15 on NUMA node 1; "
-            "of these, 3 must stay with shared containers, which were granted 2500m",
+            "container shop/web/c asks for 1 exclusive CPU, but none is available; free: CPUs 7,14-15 on NUMA node 1; "
+            "of these, 3 must stay shared for containers that were granted 2500m in total",
             id="promised-to-sharers",
         ),
     ],
@@ -444,21 +444,21 @@ def test_reasons() -> None:
     world = World(n4c16(), policy()).come("a", milli=1000)
     place, memory = world.reasons
     assert place == (
-        "shop/web/a gets exclusive CPU 4 in NUMA node 1: its pod is Guaranteed and it asks for 1000m, "
+        "shop/web/a gets exclusive CPU 4 on NUMA node 1: its pod is Guaranteed and it asks for 1000m, "
         "and NUMA node 1 is the first of several equal pools"
     )
     assert memory == "memory from NUMA node 1, near its CPUs"
     assert world.come("b", milli=1500).reasons[0] == (
-        "shop/web/b gets exclusive CPU 8 and shares CPUs 9-11 in NUMA node 2: its pod is Guaranteed and it asks for "
+        "shop/web/b gets exclusive CPU 8 and shares CPUs 9-11 on NUMA node 2: its pod is Guaranteed and it asks for "
         "1500m, and NUMA node 2 is the first of several equal pools"
     )
     assert world.come("c", milli=300, qos=B).reasons[0] == (
         "shop/web/c shares CPUs 12-15 of NUMA node 3: it asks for 300m, "
-        "and NUMA node 3 goes before NUMA node 0 because it has more free CPU"
+        "and NUMA node 3 is preferred to NUMA node 0 because it has more free CPU"
     )
     assert world.come("d", qos=E).reasons[0] == (
         "shop/web/d shares CPUs 1-3 of NUMA node 0: it asks for nothing, "
-        "and NUMA node 0 goes before NUMA node 3 because it has fewer containers"
+        "and NUMA node 0 is preferred to NUMA node 3 because it has fewer containers"
     )
 
 

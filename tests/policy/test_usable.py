@@ -136,7 +136,7 @@ def test_a_machine_is_narrowed_once() -> None:
         ),
         pytest.param(
             options("cpuset:4-7,8-13", "11"),
-            "reservedResources.cpu: reserves 11 CPUs, but 10 are available (4-13)",
+            "reservedResources.cpu: reserves 11 CPUs, but only 10 are available (4-13)",
             id="more-than-available",
         ),
         pytest.param(
@@ -170,7 +170,7 @@ def test_a_machine_is_narrowed_once() -> None:
             id="all-reserved",
         ),
         pytest.param(
-            options(None, 17), "reservedResources.cpu: reserves 17 CPUs, but 16 are available (0-15)", id="17"
+            options(None, 17), "reservedResources.cpu: reserves 17 CPUs, but only 16 are available (0-15)", id="17"
         ),
         pytest.param(options("cpuset:4-11", "cpuset:11"), None, id="fine"),
     ],

@@ -102,8 +102,8 @@ def test_an_id_that_means_many_is_refused_with_them() -> None:
         choose(known, [], "0a")
 
     assert str(caught.value) == (
-        "'0a' is the beginning of 2 ids: 0a1 (shop/web/main, running), 0a2 (shop/web/side, running); "
-        "give more of the id, or NAMESPACE/POD/CONTAINER"
+        "'0a' is the beginning of 2 IDs: 0a1 (shop/web/main, running), 0a2 (shop/web/side, running); "
+        "give more of the ID, or NAMESPACE/POD/CONTAINER"
     )
 
 

@@ -188,7 +188,8 @@ def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:
 
     assert found["under_way"] == ["kube-system/dns/main should be on CPUs 0,3-7 but is on 0-7"]
     assert found["problems"] == [
-        "shop/web/side should be on CPUs 0,3-7 but is on 0-7 (3 times: UpdateContainerResources: UNAVAILABLE: no)"
+        "shop/web/side should be on CPUs 0,3-7 but is on 0-7 (3 updates failed, the last: UpdateContainerResources: "
+        "UNAVAILABLE: no)"
     ]
 
 
@@ -236,7 +237,7 @@ def test_a_list_that_is_not_kept_up_to_date_says_so(node: Node, follows: bool, e
     """Under the policy none calls pass unseen, once no container has a place."""
     (notice,) = summary(Situation(node=node, policy="none", follows=follows))["notices"]
 
-    text = "; criproxy does not see which containers come and go, so it lists those that it knew before"
+    text = "; criproxy does not see when containers start or end, so its list may be out of date"
     assert (text in notice["text"]) is expected
 
 

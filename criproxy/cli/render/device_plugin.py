@@ -28,7 +28,7 @@ def advertised(kind: Values) -> Iterator[Text]:
     """Render a line for each resource of a class."""
     for each in kind.get("advertised", ()):
         given = "" if each["given"] is None else f", {each['given']} allocated"
-        line = f"  {each['name']}: {count(each['ids'], 'id')}, {each['healthy']} healthy{given}"
+        line = f"  {each['name']}: {count(each['ids'], 'ID')}, {each['healthy']} healthy{given}"
         if each["registered"]:
             yield Text(line)
         else:
@@ -103,7 +103,7 @@ def _use(one: Values, values: Values) -> str:
 def over_quota(values: Values) -> Iterator[Text]:
     """Render the containers over the quotas of their vGPUs."""
     for each in values.get("over_quota", ()):
-        yield Text(f"{words.title(each)} is {quota_of(each, values)}", style=TROUBLE)
+        yield Text(f"{words.title(each)} has been {quota_of(each, values)}", style=TROUBLE)
 
 
 def quota_of(each: Values, values: Values) -> str:

@@ -69,7 +69,8 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]
         yield Text(f"  between two cards: {', '.join([*linked, *named])}", style=QUIET)
     for held in kind["elsewhere"]:
         ids = ", ".join(held["ids"])
-        what = f"{ids}, which is not a card of this machine" if ids else "an unknown card"
+        not_here = "not all of which are cards" if len(held["ids"]) > 1 else "which is not a card"
+        what = f"{ids}, {not_here} of this machine" if ids else "an unknown card"
         yield Text(f"  {words.title(held)} was allocated {what} ({held['evidence']})", style=NOTE)
     for seen in kind["may_see_more"]:
         text = f"{words.title(seen)} may see more than was allocated to it"

@@ -32,7 +32,7 @@ def render(values: Values) -> RenderableType:
     parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
     if short := values.get("should_own"):  # missing in answers of earlier versions
         parts.append(Text(_should_have(short), style=TROUBLE))
-    parts += [Text(f"It is {quota_of(each, values)}", style=TROUBLE) for each in values.get("over_quota", ())]
+    parts += [Text(f"It has been {quota_of(each, values)}", style=TROUBLE) for each in values.get("over_quota", ())]
     if values["waits_for"]:
         parts.append(
             Text(f"It cannot start until others have left its CPUs: {', '.join(values['waits_for'])}", TROUBLE)
@@ -59,16 +59,16 @@ def _now(row: Values) -> Iterator[Text]:
             yield Text("It was refused, and never had an ID", style=TROUBLE)
         else:
             yield Text("It no longer exists")
-            yield Text(f"id {row['id'] or 'unknown'}", overflow="fold")
+            yield Text(f"ID {row['id'] or 'unknown'}", overflow="fold")
         return
     attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
-    yield Text(f"id {row['id'] or 'not known yet'}", overflow="fold")
+    yield Text(f"ID {row['id'] or 'not known yet'}", overflow="fold")
     yield Text(f"{row['state'].capitalize()}, {row['qos']}{attempt}")
     if row["state"] == "exited":
         return
     yield Text(_place(row), style="" if row["in_place"] else TROUBLE)
     if row["error"]:
-        yield Text(f"WRONG: {row['failures']} updates failed, the last: {row['error']}", style=TROUBLE)
+        yield Text(f"WRONG: {count(row['failures'], 'update')} failed, the last: {row['error']}", style=TROUBLE)
 
 
 def _place(row: Values) -> str:
@@ -93,7 +93,7 @@ def _should_have(short: Values) -> str:
 
 
 def _ids(share: Values) -> str:
-    """Return the known ids, and the number of others."""
+    """Return the known IDs, and the number of others."""
     left = share.get("count", 0) - len(share["ids"])
     return ", ".join([*share["ids"], *([f"{left} more"] if left > 0 else [])])
 
@@ -169,4 +169,4 @@ def _earlier(others: list[Values]) -> Iterator[str]:
         newest, *rest = same
         times = f" ({len(rest) + 1} times since {rest[-1]['time'][:19]}Z)" if rest else ""
         shortened = bounded_text(text, MAX_EARLIER_CHARS)
-        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {shortened}{times}"
+        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no ID)':12}  {state}: {shortened}{times}"

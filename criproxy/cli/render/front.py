@@ -31,10 +31,11 @@ def front_of(values: Values) -> Iterator[Text]:
 
 def _instead_of_file(configuration: Values) -> str:
     if configuration.get("kept"):
-        return "; KEPT in place of the policy file"
+        return "; KEPT after a try, in place of the configured policy file"
     if not (trial := configuration.get("try")):
         return ""
-    return f"; TRIED, goes back in {words.duration(trial['left_s'])} unless kept"
+    back = f"the former configuration comes back in {words.duration(trial['left_s'])}"
+    return f"; BEING TRIED: {back} unless this one is kept"
 
 
 def _kubelet(kubelet: Values, started: str) -> Text:

@@ -28,7 +28,7 @@ def render(values: Values) -> RenderableType:
     parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST)])
     title = "Containers without a place, which would share CPUs"
     if values["apply"] == "new":
-        title = "Containers that run on, but would be refused when they are created again"
+        title = "Containers that keep running, but would be refused when they are created again"
     parts += _section(title, [*_refused(values["refused"])], TROUBLE)
     return Group(*parts)
 
@@ -38,8 +38,8 @@ def _head(values: Values) -> str:
     if values["same"]:
         return f"{what} says the same as the configuration in effect: nothing would change."
     moved, refused = count(len(values["moved"]), "container"), count(len(values["refused"]), "container")
-    released = " The release would end." if values["ends_release"] else ""
-    return f"{what} would come into effect: {moved} would move, {refused} would have no place.{released}"
+    released = " This would also end the release of the node." if values["ends_release"] else ""
+    return f"{what} would come into effect: {moved} would move, and {refused} would have no place.{released}"
 
 
 def _refused(refused: list[Values]) -> Iterator[str]:

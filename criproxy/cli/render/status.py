@@ -157,11 +157,10 @@ def _failures(values: Values) -> Iterator[Text]:
     """Render the failing updates, as far as there is room."""
     failed = [row for row in values["containers"] if row["error"]]
     for row in failed[:MOST_FAILURES]:
-        yield Text(
-            f"WRONG: {words.title(row)}: {row['failures']} updates failed, the last: {row['error']}", style=TROUBLE
-        )
-    if len(failed) > MOST_FAILURES:
-        yield Text(f"WRONG: updates of {len(failed) - MOST_FAILURES} more containers failed", style=TROUBLE)
+        text = f"{words.title(row)}: {count(row['failures'], 'update')} failed, the last: {row['error']}"
+        yield Text(f"WRONG: {text}", style=TROUBLE)
+    if (more := len(failed) - MOST_FAILURES) > 0:
+        yield Text(f"WRONG: updates of {count(more, 'more container')} failed", style=TROUBLE)
 
 
 def _most_important(rows: Sequence[Values], room: int) -> Sequence[Values]:
@@ -265,5 +264,5 @@ def _state(row: Values) -> str:
         )
         parts.append(f"still on {place}" if row["applied_cpus"] else "place unknown")
     if row["failures"]:
-        parts.append(f"{row['failures']} updates failed")
+        parts.append(f"{count(row['failures'], 'update')} failed")
     return ", ".join(parts)

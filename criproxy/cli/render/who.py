@@ -76,5 +76,5 @@ def _how(each: Values) -> str:
         there = f"it is still on {words.cpus(each['applied_cpus'])}"
         return f"{how}, but {there if each['applied_cpus'] else 'criproxy does not know where it is'}"
     if not each["desired"]:
-        return f"still here, should be on {words.cpus(each['desired_cpus'])}"
+        return f"still here, but should be on {words.cpus(each['desired_cpus'])}"
     return how

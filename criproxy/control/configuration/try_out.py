@@ -87,7 +87,7 @@ class TryOut:
         text, source = read_file(arguments)
         time_s = arguments.get("time_s")
         if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not SHORTEST_S <= time_s <= LONGEST_S:
-            raise UsageError("the time of a try must be between 1 second and 7 days")
+            raise UsageError("the duration of a try must be between 1 second and 7 days")
         async with self.reload.one:
             self._check_now()
             topology, base = self.context.state.node.topology, self.context.settings
@@ -165,7 +165,8 @@ class TryOut:
         else:
             self.in_place.clear()
         self.context.counters.tries_ended["time"] += 1
-        self._ended = f"nothing is being tried: the last try ended at {timestamp(time.time())}, and was not kept"
+        text = f"the last one was tried until {timestamp(time.time())}, and was not kept"
+        self._ended = f"{NOTHING}: {text}"
         keys = {"file": str(former.source or ""), "hash": former.file_hash}
         self.context.log.warning("the time of the try is over: the former configuration is back", **keys)
         self.reload.file_changed()  # it may have changed before the try without having come into force
@@ -183,9 +184,10 @@ class TryOut:
             raise CriproxyError(why)
         if tried is not None and not tried.is_kept:
             until = self.context.in_force.said()["until"]
-            raise CriproxyError(f"{tried.good.source} is being tried until {until}: keep it (--keep), or end it first")
+            text = f"{tried.good.source} is being tried until {until}"
+            raise CriproxyError(f"{text}: keep it (--keep), or end the try first")
         if self.context.state.node.released:
-            raise CriproxyError("the node is released: end that first, with 'criproxy release --undo'")
+            raise CriproxyError("the node is released: end the release first, with 'criproxy release --undo'")
         if self.context.settings.policy_name == FALLBACK:
             raise CriproxyError("there is no good configuration that could come back: write a valid policy file first")
 
@@ -193,9 +195,9 @@ class TryOut:
         """Raise CriproxyError if it makes no sense to try *new*. May block."""
         if plugin_of(GoodFile(text=text)) != plugin_of(self.reload.current):
             raise CriproxyError(
-                f"{new.source}: devices.plugin cannot be tried, nor can the classes that it offers and "
-                "podresources.socket, because criproxy device-plugin reads them from the policy file: leave them as "
-                "they are, or change the policy file"
+                f"{new.source} cannot be tried because it changes devices.plugin, a class that it offers or "
+                "podresources.socket, which criproxy device-plugin reads from the policy file: undo this change, or "
+                "make it in the policy file"
             )
         if new.settings.configuration == self.context.settings.configuration:
             raise CriproxyError(f"{new.source} says the same as the configuration in effect: there is nothing to try")

@@ -126,8 +126,8 @@ class DeviceGuard:
         named = ", ".join(f"{name} (for {since_s:.0f} s)" for name, since_s in sorted(hanging.items())[:4])
         more = f" and {len(hanging) - 4} more" if len(hanging) > 4 else ""
         return (
-            f"no answer from {named}{more}; creates do not wait for it: criproxy uses what else it knows about cards "
-            "and the containers that have them"
+            f"no answer from {named}{more}; CreateContainer requests do not wait for it, and criproxy uses its other "
+            "information about cards and the containers that have them"
         )
 
     async def begin(self) -> None:

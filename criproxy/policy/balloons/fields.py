@@ -159,8 +159,9 @@ class BalloonType(_Group):
     container, the first one applies."""
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
     """Namespaces whose pods may select this type with an annotation; * and ? are wildcards. criproxy refuses pods of
-    other namespaces that select it. By default, all namespaces that annotations.allow permits; for the type reserved,
-    only those whose containers run in it anyway, unless annotations.allow is set."""
+    other namespaces that select it. By default, all namespaces that annotations.allow permits. The type reserved is an
+    exception: unless annotations.allow is set, only pods of the namespaces whose containers run in it anyway may select
+    it."""
     match_expressions: tuple[ExpressionOption, ...] = ()
     """Containers that match any of these expressions run in balloons of this type."""
     group_by: str = ""
@@ -190,7 +191,7 @@ class BalloonType(_Group):
     minBalloons first."""
     share_idle_cpus_in_same: LevelOption | None = Field(None, alias="shareIdleCPUsInSame")
     """Containers of this type may also run on idle CPUs (those in no balloon) in the same part of the machine as their
-    balloon; this option says which part, such as numa, its NUMA node."""
+    balloon. This option names the kind of part; for example, numa stands for the balloon's NUMA node."""
     hide_hyperthreads: bool = False
     """Whether the type's containers run on only one thread of each core."""
     memory_types: tuple[MemoryKindOption, ...] = ()
@@ -202,14 +203,15 @@ class BalloonType(_Group):
     """Makes this a type of composite balloons, and lists the types of their parts. A composite balloon has the CPUs of
     all its parts."""
     component_creation: Literal["all", "balance-balloons"] | None = None
-    """Whether a composite balloon has one part of each component type (all), or a single part, of the component type
+    """Whether a composite balloon has one part of each component type (all), or a single part of the component type
     with the fewest balloons (balance-balloons)."""
     loads: tuple[str, ...] = ()
-    """The load classes of this type, which describe what hardware its containers use heavily."""
+    """The load classes of this type. They describe which hardware its containers use heavily."""
     prefer_close_to_devices: tuple[str, ...] = ()
     """Devices, as paths in sysfs: NUMA nodes, CPUs, their caches (/sys/devices/system/cpu/cpu0/cache/index3) or other
     devices (/sys/class/net/eth0). Balloons of this type take CPUs close to them, and all other balloons avoid these
-    CPUs. podresourceapi:* stands for the devices of the type's containers, to which all balloons are close anyway."""
+    CPUs. podresourceapi:* stands for the devices of the type's containers; CPUs close to these are preferred for every
+    type anyway."""
     prefer_isol_cpus: bool = False
     """Whether balloons of this type take isolated CPUs (isolcpus); all others avoid them."""
     prefer_core_type: Literal["efficient", "performance"] | None = None

@@ -86,9 +86,9 @@ class Pool(BaseModel):
     """The name of the pool, for use in annotations. The pools reserved and default exist even if they are not listed
     here."""
     cpu: CpuAmount | None = None
-    """How many CPUs each of these pools has, or a share of the CPUs that are not reserved."""
+    """The number of CPUs of each of these pools, or a share of the CPUs that are not reserved."""
     cpu_lists: tuple[CpuList, ...] = ()
-    """Instead of cpu: the CPUs of each of these pools."""
+    """The CPUs of each of these pools; use this option instead of cpu."""
     instances: PoolAmount | None = None
     """How many of these pools there are: a number, or as many as fit into a number of CPUs (8 CPUs) or into a share of
     the CPUs that are not reserved (50 %). By default, one."""

@@ -225,7 +225,7 @@ def _own(choosing: Choosing, isolated: CpuSet, had: CpuSet) -> tuple[Grant, str]
     seen = f", of which it runs on {format_cpuset(cpus)}" if cpus != own | shared else ""
     asks = f"its pod is Guaranteed and it asks for {container.cpu_milli}m"
     why = why_first(order, only=len(room.tree.pools) == 1)
-    reason = f"{container.title} gets exclusive {numbered('CPU', own)}{also} in {pool.name}{seen}: {asks}, and {why}"
+    reason = f"{container.title} gets exclusive {numbered('CPU', own)}{also} on {pool.name}{seen}: {asks}, and {why}"
     return Grant(cpus, NO_CPUS, own, pool.name), reason
 
 

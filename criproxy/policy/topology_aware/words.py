@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from criproxy.alloc.rank import Candidate, decider
-from criproxy.model.amounts import are, counted
+from criproxy.model.amounts import counted, only_are
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.policy.hints import near_words
 from criproxy.policy.parts import by_node
@@ -16,7 +16,7 @@ def why_first(order: Sequence[Candidate], *, only: bool) -> str:
         return "that is the only pool" if only else "no other pool has that much left"
     best, second = order[:2]
     decided = decider(best, second)
-    why = f"goes before {second.name} because {decided.name}" if decided else "is the first of several equal pools"
+    why = f"is preferred to {second.name} because {decided.name}" if decided else "is the first of several equal pools"
     return f"{best.name} {why}"
 
 
@@ -38,12 +38,12 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
     if not choosing.division.own_sharable():
         return f"{asks}, but no CPU can be exclusive: all CPUs that pods may use are reserved or isolated"
     load, needed = room.loads[0], room.needed(0, request.shared_milli)
-    granted = f", which were granted {load.granted_milli}m" if load.granted_milli else ""
-    stay = f"; of these, {needed} must stay with shared containers{granted}" if needed else ""
+    granted = f" for containers that were granted {load.granted_milli}m in total" if load.granted_milli else ""
+    stay = f"; of these, {needed} must stay shared{granted}" if needed else ""
     if room.watched:
         stay += f", and containers that criproxy does not move run on CPUs {format_cpuset(room.watched)}"
     where, count = by_node(room.tree.topology, room.shared[0]), available(room, request.shared_milli)
-    return f"{asks}, but {count} {are(count)} available; free: {where}{stay}"
+    return f"{asks}, but {only_are(count)} available; free: {where}{stay}"
 
 
 def sharing_refusal(choosing: Choosing) -> str:
@@ -54,5 +54,5 @@ def sharing_refusal(choosing: Choosing) -> str:
 
 def _strictly(choosing: Choosing, free: CpuSet) -> str:
     near, where = near_words(choosing.request.hints), by_node(choosing.room.tree.topology, free)
-    strict = f"strictly close to its devices on {near}, but places with room elsewhere fail strict hint"
+    strict = f"strictly close to its devices on {near}, but the places with room are elsewhere"
     return f"{strict}; free: {where}"

@@ -90,7 +90,7 @@ async def test_a_resize_that_does_not_fit_is_refused(world: World) -> None:
         await world.kubelet.update(first, size(3000))
 
     assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-    assert "default/first/main asks for 3 exclusive CPUs, but 2 are available" in caught.value.details
+    assert "default/first/main asks for 3 exclusive CPUs, but only 2 are available" in caught.value.details
     resources = (await world.client.container_status(first)).status.resources.linux
     assert resources.cpu_quota == 100_000
     assert world.controller.node.containers[first].cpu_milli == 1000

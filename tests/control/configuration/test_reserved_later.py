@@ -14,7 +14,10 @@ from criproxy.views.status_check import problems
 from tests.control.world import World, owner, situation
 
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
-LATER = "default/first/main has exclusive CPU 1, which the policy file reserves now; apply: all moves it"
+LATER = (
+    "default/first/main has exclusive CPU 1, now reserved by the policy file; with 'apply: all', the container moves "
+    "to other CPUs"
+)
 
 
 def notices(now: Situation) -> list[tuple[bool, str]]:

@@ -110,7 +110,7 @@ async def test_its_time_passes_while_criproxy_is_stopped(node: Node) -> None:
         pytest.param("policy: statik\n", LONG_S, CriproxyError, "unknown policy 'statik'", id="bad-file"),
         pytest.param(f"# a comment\n{STATIC}", LONG_S, CriproxyError, "there is nothing to try", id="the-same"),
         pytest.param(
-            f"{MOVES}devices: {{plugin: {{}}}}\n", LONG_S, CriproxyError, "devices.plugin cannot be tried", id="plugin"
+            f"{MOVES}devices: {{plugin: {{}}}}\n", LONG_S, CriproxyError, "it changes devices.plugin", id="plugin"
         ),
         pytest.param('policy: static\nreservedCpus: "9"\n', LONG_S, CriproxyError, "CPU 9 is not online", id="unfit"),
         pytest.param(MOVES, 0.0, UsageError, "between 1 second and 7 days", id="no-time"),
@@ -172,7 +172,7 @@ async def test_keep_after_the_time(node: Node) -> None:
         await node.try_out.keep({})
     await node.tries(MOVES, SHORT_S)
     await node.is_back()
-    with pytest.raises(CriproxyError, match=r"the last try ended at 20.* and was not kept"):
+    with pytest.raises(CriproxyError, match=r"the last one was tried until 20.*, and was not kept"):
         await node.try_out.keep({})
 
 
@@ -497,7 +497,7 @@ async def test_what_the_device_plugin_reads_cannot_be_tried(
     text = CARDS.replace(part, instead, 1)
 
     if refused:
-        with pytest.raises(CriproxyError, match=r"devices\.plugin cannot be tried, nor can the classes"):
+        with pytest.raises(CriproxyError, match=r"cannot be tried because it changes devices\.plugin, a class"):
             await node.tries(text)
     else:
         await node.tries(text)

@@ -140,8 +140,8 @@ async def test_shown(world: World) -> None:
     assert isinstance(screen.file, io.StringIO)
     text = screen.file.getvalue()
     line = "over its quota since 2023-11-14T22:13:20Z: 9000 MiB used, 8192 MiB allowed on GPU-a (quota: annotate)"
-    assert f"default/greedy/main is {line}" in text
-    assert f"It is {line}" in text
+    assert f"default/greedy/main has been {line}" in text
+    assert f"It has been {line}" in text
 
 
 async def test_annotated(world: World, stopped: Stopped) -> None:
@@ -177,7 +177,7 @@ async def test_a_process_is_killed(world: World, stopped: Stopped) -> None:
     assert (told["action"], told["pid"], told["start_ticks"]) == ("kill-process", 7, 70)
     assert (await report(world, key, "kill-process", since_s=1700000009.0))["act"] is False
     assert await status(world, key) == await direct(world, key)
-    assert notices(world) == [f"{OVER} (quota: kill-process, the watcher was told to kill a process)"]
+    assert notices(world) == [f"{OVER} (quota: kill-process; the watcher was told to kill a process)"]
     world.runtime.exit_container(key, 137)
     assert why(await status(world, key)) == SAID
     await within(world, key)

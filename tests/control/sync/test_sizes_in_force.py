@@ -123,7 +123,7 @@ async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Pa
         await world.poll(lambda: world.controller.ready and bool(wrong(world)))
         (sentence,) = wrong(world)
         assert "should have 2 CPUs and 1 GiB, but has had a place for only 1 CPU and 1 GiB since 20" in sentence
-        assert "the runtime applies this size already" in sentence
+        assert "the runtime already applies the new size" in sentence
         assert "grows when there is room" in sentence
         assert "came back" not in sentence
         assert [refusal["text"] for refusal in summary(situation(world.controller))["refusals"]] == [sentence]

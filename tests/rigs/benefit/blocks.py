@@ -171,7 +171,7 @@ def headline(report: Report) -> str:
         "",
         f"* training a CNN with PyTorch's default settings takes {training['median']:.0f} % less time;",
         f"* the p99 latency of redis falls from {service[0]:.2g} ms to {service[1]:.2g} ms;",
-        f"* in a Burstable pod, which the kubelet's own manager does not pin, it falls from {fell}.",
+        f"* in a Burstable pod, which the kubelet's own manager does not pin, this latency falls from {fell}.",
     ]
     return "\n".join(lines)
 

@@ -58,7 +58,7 @@ function drawContainers() {
 
 function drawLive() {
   byId("live").dataset.state = node.live;
-  const old = node.live === "lost" && node.heardMs ? `; this is what was known at ${clock(node.heardMs + node.skewMs)} UTC` : "";
+  const old = node.live === "lost" && node.heardMs ? `; last update at ${clock(node.heardMs + node.skewMs)} UTC` : "";
   say(byId("live-text"), node.why ? `${LIVE[node.live]}: ${node.why}${old}` : LIVE[node.live]);
 }
 
