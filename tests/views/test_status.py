@@ -188,8 +188,10 @@ def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:
 
     assert found["under_way"] == ["kube-system/dns/main should be on CPUs 0,3-7 but is on 0-7"]
     assert found["problems"] == [
-        "shop/web/side should be on CPUs 0,3-7 but is on 0-7 (3 updates failed, the last: UpdateContainerResources: "
-        "UNAVAILABLE: no)"
+        (
+            "shop/web/side should be on CPUs 0,3-7 but is on 0-7 (3 updates failed, the last: "
+            "UpdateContainerResources: UNAVAILABLE: no)"
+        )
     ]
 
 
