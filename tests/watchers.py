@@ -36,7 +36,7 @@ class Watcher:
     async def read(self, at_s: float, **used_mib: int) -> None:
         """Judge one reading, by the names of pods, and report what has changed."""
         answer = await self.ask("device-grants", {})
-        grants = [from_plain(Grant, each) for each in answer["containers"]]
+        grants = tuple(from_plain(Grant, each) for each in answer["containers"])
         judgement = self._judgement or self._resumed(answer["incidents"])
         uses = [_use(grant, used_mib[grant.pod]) for grant in grants if grant.pod in used_mib]
         self._judgement, verdicts = judgement.after(at_s, grants, uses)

@@ -14,21 +14,24 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 
 T = TypeVar("T")
 
+_JSON = frozenset({str, int, float, bool, NoneType})
+"""What JSON has itself; looked up first, since most values are of these types."""
+
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 (any value in the model)
     """Convert *value* to dicts, lists, texts and numbers."""
-    if isinstance(value, Enum):
-        return value.value
-    if value is None or isinstance(value, bool | int | float | str):
+    if type(value) in _JSON:
         return value
+    if isinstance(value, Enum | int | float | str):
+        return value.value if isinstance(value, Enum) else value
     if isinstance(value, frozenset):
         return format_cpuset(value)
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
-    given = ((field, getattr(value, field.name)) for field in fields(value) if field.init)
-    return {field.name: to_plain(item) for field, item in given if not _is_default(field, item)}
+    given = ((name, default, getattr(value, name)) for name, default in _defaults(value.__class__))
+    return {name: to_plain(item) for name, default, item in given if item != default}
 
 
 def from_plain(kind: type[T], data: Any) -> T:  # noqa: ANN401 (any JSON value)
@@ -41,10 +44,15 @@ def from_plain(kind: type[T], data: Any) -> T:  # noqa: ANN401 (any JSON value)
     return value
 
 
-def _is_default(field: "Field[Any]", value: object) -> bool:
-    if field.default is not MISSING:
-        return bool(field.default == value)
-    return field.default_factory is not MISSING and bool(field.default_factory() == value)
+@cache
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Return the names of the fields of a dataclass, and their defaults; `MISSING` for a field without one."""
+    known = (field for field in fields(kind) if field.init)
+    return tuple((field.name, _default(field)) for field in known)
+
+
+def _default(field: "Field[Any]") -> Any:  # noqa: ANN401
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _read(kind: Any, data: Any, where: str) -> Any:  # noqa: ANN401, PLR0911 (a kind of value each)

@@ -49,6 +49,9 @@ class _Series:
         return _Series(is_incident=self.is_incident, action=self.action, sampled_s=self.sampled_s)
 
 
+_NEW = _Series()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """The state that is kept about the cards of one class from one reading to the next."""
@@ -57,6 +60,10 @@ class Judgement:
     """The name of the class."""
     plan: QuotaPlan
     _series: Mapping[Key, _Series] = field(default_factory=dict)
+    _grants: tuple[Grant, ...] = ()
+    """Those of the last reading: the same ones in most readings, since the daemon is asked less often."""
+    _allowed: Mapping[Key, tuple[int, Grant]] = field(default_factory=dict)
+    """What the last grants allow."""
 
     def with_plan(self, plan: QuotaPlan) -> "Judgement":
         """Return the judgement with another *plan*: all counts start anew, and incidents remain."""
@@ -79,7 +86,7 @@ class Judgement:
     def after(
         self,
         at_s: float,
-        grants: Iterable[Grant],
+        grants: tuple[Grant, ...],
         uses: Iterable[ContainerUse],
         lost: Collection[ProcessUse] = (),
         sampled_s: float | None = None,
@@ -97,22 +104,25 @@ class Judgement:
             The new state, and the verdicts that are new.
         """
         used = {(each.container_id, each.card): each for each in uses}
+        quotas = self._allowed if grants is self._grants else _quotas(grants, self.kind)
         series: dict[Key, _Series] = {}
         verdicts: list[Verdict] = []
-        for key, (allowed, grant) in _quotas(grants, self.kind).items():
-            before = self._continued(self._series.get(key, _Series()), at_s)
+        for key, (allowed, grant) in quotas.items():
+            before = self._continued(self._series.get(key, _NEW), at_s)
             use = used.get((key.container_id, key.card))
             used_now = self._certain(key, allowed, _used(key, use), lost)
             sample_s = sampled_s if key.quantity == "cores" else None
-            now, action = self._read(before, key, allowed, used_now, at_s, sample_s), self._action(key, grant)
-            if self._is_new_verdict(before, now, action):
-                now = replace(now, action=action)
-                verdicts.append(self._over(key, allowed, now, use))
-            elif before.is_incident and not now.is_incident:
+            now = self._read(before, key, allowed, used_now, at_s, sample_s)
+            if now.is_incident:
+                action = self._action(key, grant)
+                if self._is_new_verdict(before, now, action):
+                    now = replace(now, action=action)
+                    verdicts.append(self._over(key, allowed, now, use))
+            elif before.is_incident:
                 verdicts.append(Within(key))
             series[key] = now
         verdicts += [Within(key) for key, each in self._series.items() if each.is_incident and key not in series]
-        return replace(self, _series=series), tuple(verdicts)
+        return replace(self, _series=series, _grants=grants, _allowed=quotas), tuple(verdicts)
 
     def _continued(self, before: _Series, at_s: float) -> _Series:
         pause_s = PAUSE_PERIODS * self.plan.period_s
@@ -126,19 +136,21 @@ class Judgement:
             return before
         if sampled_s is not None and sampled_s == before.sampled_s:
             return replace(before, last_s=at_s)
-        now = self._with(before, key, allowed, used, at_s)
-        return replace(now, sampled_s=sampled_s)
+        return self._with(before, key, allowed, used, at_s, sampled_s)
 
-    def _with(self, before: _Series, key: Key, allowed: int, used: float, at_s: float) -> _Series:
+    def _with(
+        self, before: _Series, key: Key, allowed: int, used: float, at_s: float, sampled_s: float | None
+    ) -> _Series:
         kept = max(MEAN_OF, self.plan.samples) if key.quantity == "cores" else 1
         recent = (*before.recent, used)[-kept:]
         value = sum(recent) / len(recent)
         is_read = len(recent) == kept
         if not is_read or value <= allowed + self._margin(key):
             is_incident = before.is_incident and (not is_read or value > allowed)
-            return _Series(recent=recent, is_incident=is_incident, last_s=at_s, action=before.action)
+            return _Series(recent, None, 0, is_incident, at_s, before.action, sampled_s)
         over_since_s = at_s if before.over_since_s is None else before.over_since_s
-        now = _Series(recent, over_since_s, before.readings_over + 1, before.is_incident, at_s, before.action)
+        readings_over = before.readings_over + 1
+        now = _Series(recent, over_since_s, readings_over, before.is_incident, at_s, before.action, sampled_s)
         return replace(now, is_incident=now.is_incident or self._is_long(now))
 
     def _is_long(self, series: _Series) -> bool:
@@ -149,10 +161,11 @@ class Judgement:
         return over_s > self.plan.grace_s and series.readings_over >= self.plan.samples
 
     def _is_new_verdict(self, before: _Series, now: _Series, action: OverQuota) -> bool:
-        """Whether an incident has begun, or a stronger action is due than that of its last verdict."""
+        """Whether the incident has begun, or a stronger action is due than that of its last verdict."""
+        if not before.is_incident:
+            return True
         is_stronger = STRENGTHS.index(action) > STRENGTHS.index(now.action)
-        is_more = is_stronger and now.readings_over > before.readings_over and self._is_long(now)
-        return now.is_incident and (is_more or not before.is_incident)
+        return is_stronger and now.readings_over > before.readings_over and self._is_long(now)
 
     def _action(self, key: Key, grant: Grant) -> OverQuota:
         return "observe" if grant.is_only_observed else self.plan.action(self.kind, key.quantity)

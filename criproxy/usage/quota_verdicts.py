@@ -1,14 +1,14 @@
 """What a judgement finds about the quota of a container's vGPU: the container exceeds it, or is within it again."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from criproxy.devices.plan import OverQuota
 from criproxy.usage.values import Process, Quantity
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """One quota of one container."""
+class Key(NamedTuple):
+    """One quota of one container; a tuple, because each reading looks up hundreds of them."""
 
     container_id: str
     card: str

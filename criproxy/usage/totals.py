@@ -61,7 +61,7 @@ def _use(kind: str, container_id: str, card: str, processes: list[ProcessUse]) -
 
 def class_use(reading: Reading, source: str, uses: Iterable[ContainerUse]) -> ClassUse:
     """Return the report about a complete reading, whose *uses* are already known."""
-    reported = [replace(each, processes=()) for each in uses]
+    reported = [each.without_processes() for each in uses]
     return ClassUse(
         kind=reading.kind,
         source=source,

@@ -88,6 +88,8 @@ class Grants:
     _asked_for: frozenset[str] = frozenset()
     """Containers that the last answer lacked: it is no use to repeat the request because of them."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _answer: Any = None
+    """What `granted` was parsed from."""
     _problems: LogOnce = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,13 +117,19 @@ class Grants:
 
     async def _request(self) -> None:
         try:
-            answer = await self.daemon.ask("device-grants", {})
-            self.granted = parse_granted(answer)
+            self._take(await self.daemon.ask("device-grants", {}))
             self._problems.clear()
         except CriproxyError:
             self._asked_for = frozenset()  # an unknown container stays unknown until there is an answer
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             self._problems.warning("the daemon's answer about containers is invalid", str(error))
+
+    def _take(self, answer: Any) -> None:  # noqa: ANN401 - JSON
+        """Use an answer of the daemon; one that repeats the last answer is another answer, but need not be parsed."""
+        if self.granted is not None and answer == self._answer:
+            self.granted = replace(self.granted)
+        else:
+            self.granted, self._answer = parse_granted(answer), answer
 
 
 def parse_granted(answer: Any) -> Granted:  # noqa: ANN401 - JSON

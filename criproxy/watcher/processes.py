@@ -18,6 +18,8 @@ _START_FIELD = 22 - 3
 brackets."""
 _EXITED = (b"Z", b"X", b"x")
 """The states of a thread that has exited."""
+_MOST_BYTES = 16_384
+"""Of a file: the one with the cgroups of all hierarchies of v1 is the longest."""
 _CLOCKS_S = 0.05
 """The tolerance between a start in ticks and the clock."""
 
@@ -68,7 +70,7 @@ class Processes:
             known[process] = container
         elif self._has_exited(process.pid, "stat"):
             return use
-        return replace(use, process=process, container_id=container)
+        return use.of(process, container)
 
     def _container(self, pid: int) -> str:
         """Return the container of a process, by its first thread, or by another one if that has exited.
@@ -94,14 +96,14 @@ class Processes:
     def _has_exited(self, pid: int, stat: str) -> bool:
         """Whether a thread has exited, reaped or not."""
         try:
-            return _fields_in(self._read(pid, stat))[0] in _EXITED
+            return _fields_in(self._read(pid, stat), 1)[0] in _EXITED
         except (OSError, ValueError, IndexError):
             return True
 
     def _read(self, pid: int, name: str) -> bytes:
         descriptor = os.open(f"{self.host_root}/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, 65_536)
+            return os.read(descriptor, _MOST_BYTES)
         finally:
             os.close(descriptor)
 
@@ -113,9 +115,9 @@ class Processes:
 
 def start_in(stat: bytes) -> int:
     """Return the start of a process from its file ``stat``."""
-    return int(_fields_in(stat)[_START_FIELD])
+    return int(_fields_in(stat, _START_FIELD + 1)[_START_FIELD])
 
 
-def _fields_in(stat: bytes) -> list[bytes]:
-    """Return the fields after the name of the program."""
-    return stat[stat.rindex(b")") + 2 :].split()
+def _fields_in(stat: bytes, count: int) -> list[bytes]:
+    """Return so many fields after the name of the program, and then the rest of the line."""
+    return stat[stat.rindex(b")") + 2 :].split(maxsplit=count)

@@ -111,7 +111,7 @@ def judged(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
             if tally:
                 tally.open_over_restart += bool(at_daemon)
         judgement = judgement.with_plan(step.plan)
-        judgement, verdicts = judgement.after(step.tick / TICKS_PER_S, _grants(step), _uses(step))
+        judgement, verdicts = judgement.after(step.tick / TICKS_PER_S, tuple(_grants(step)), _uses(step))
         for each in verdicts:
             what = each.action if isinstance(each, Over) else "within"
             said.append((number, each.key.container_id, each.key.quantity, what))

@@ -74,7 +74,7 @@ class Node:
                 replace(
                     each,
                     container_id=container_id(NAMES[each.process.pid]),
-                    process=replace(each.process, start_ticks=1),
+                    process=each.process._replace(start_ticks=1),
                 )
                 for each in reading.processes
             )
