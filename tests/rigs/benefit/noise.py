@@ -6,7 +6,7 @@ Pure but for `calibrate`.
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 LIMITS = {
     "calibration": 0.10,
@@ -14,20 +14,27 @@ LIMITS = {
     "neighbours": 0.10,
     "stolen": 0.02,
 }
-"""What may differ, as a share. calibration: how far a fixed piece of work on the empty node differs between rounds.
-direct: how far the figures without a manager differ between rounds of one case. neighbours: how far what the neighbours
-do without a manager differs between rounds, in cases whose own figures differ on any machine. These are the distance of
-the quartiles, divided by the median. stolen: the time that the hypervisor took, in the median sample."""
+"""What may differ, as a share. calibration: how far a fixed piece of work on the empty node differs between samples,
+and by how much it may be faster or slower than usual beside a sample that counts. direct: how far the figures without a
+manager differ between rounds of one case. neighbours: how far what the neighbours do without a manager differs between
+rounds, in cases whose own figures differ on any machine. stolen: the time that the hypervisor took, in the median
+sample. What differs between samples or rounds is the distance of the quartiles, divided by the median."""
 _LOOPS = 2_000_000
-_PIECES = 9
-"""On each CPU; the median counts, so that one short process beside it is not taken for a slower machine."""
+_CPUS = 8
+Calibration = tuple[float, ...]
+"""How long a fixed piece of work takes on each of `some` CPUs, in seconds."""
 
 
-def calibrate() -> float:
-    """How long a fixed piece of work takes, in seconds: on each CPU, the slowest counts."""
+def calibrate(pieces: int) -> Calibration:
+    """Do the fixed piece of work on each of `some` CPUs, one after the other.
+
+    Args:
+        pieces: how often each CPU does it; the median counts, so that one short process beside it is not taken for a
+            slower machine.
+    """
     usable = os.sched_getaffinity(0)
     try:
-        return max(statistics.median(_timed_on(cpu) for _ in range(_PIECES)) for cpu in usable)
+        return tuple(statistics.median(_timed_on(cpu) for _ in range(pieces)) for cpu in some(usable))
     finally:
         os.sched_setaffinity(0, usable)
 
@@ -41,6 +48,51 @@ def _timed_on(cpu: int) -> float:
     return time.perf_counter() - begun
 
 
+def some(cpus: Collection[int]) -> list[int]:
+    """Eight of *cpus* at most, from the first to the last, so that a calibration is short on large machines, too."""
+    ordered = sorted(cpus)
+    return ordered[:: -(-len(ordered) // _CPUS) or 1]
+
+
+def distance(calibration_s: Calibration, reference_s: Calibration) -> float:
+    """How far a calibration is from another one, as a share, on the CPU that differs most."""
+    return max(abs(each - usually) / usually for each, usually in zip(calibration_s, reference_s, strict=True))
+
+
+def is_as_fast(calibration_s: Calibration, reference_s: Calibration) -> bool:
+    """Whether each CPU has the speed that it had in another calibration."""
+    return distance(calibration_s, reference_s) <= LIMITS["calibration"]
+
+
+def usual(calibrations_s: Sequence[Calibration]) -> Calibration:
+    """How long a calibration takes at the speeds that the CPUs together have most often; of equals, at the fastest.
+
+    On a machine with two speeds, a median of all calibrations could lie between both.
+
+    Args:
+        calibrations_s: at least one.
+    """
+    fastest_first = sorted(calibrations_s, key=sum)
+    alike = [[each for each in calibrations_s if is_as_fast(each, middle)] for middle in fastest_first]
+    most = max(alike, key=len)
+    return tuple(statistics.median(cpu) for cpu in zip(*most, strict=True))
+
+
+def rounded(calibration_s: Calibration) -> list[float]:
+    """For reports."""
+    return [round(each, 4) for each in calibration_s]
+
+
+def worse(before_s: Calibration, after_s: Calibration, reference_s: Calibration) -> Calibration:
+    """Of the calibrations beside a sample, the one that is farther from the usual one."""
+    return max(before_s, after_s, key=lambda each: distance(each, reference_s))
+
+
+def spread_of_cpus(calibrations_s: Sequence[Calibration]) -> float:
+    """The spread of the times of the CPU whose times differ most."""
+    return max((spread(cpu) for cpu in zip(*calibrations_s, strict=True)), default=0.0)
+
+
 def spread(values: Sequence[float]) -> float:
     """The distance of the quartiles, divided by the median; 0 of fewer than two values."""
     if len(values) < 2:
@@ -50,7 +102,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def complaints(
-    calibrations_s: Sequence[float],
+    calibrations_s: Sequence[Calibration],
     direct: Mapping[str, Sequence[float]],
     neighbours: Mapping[str, Sequence[float]],
     stolen: Sequence[float],
@@ -58,13 +110,13 @@ def complaints(
     """Why figures are not to be trusted, as sentences; none: the machine was quiet.
 
     Args:
-        calibrations_s: what `calibrate` returned before each round.
+        calibrations_s: the worse calibration beside each sample that counts.
         direct: case → its figures without a manager; only cases that measure alike on a quiet machine.
         neighbours: of the other cases, what the neighbours did without a manager.
         stolen: of each sample, what the hypervisor took.
     """
     found = []
-    if (calibrated := spread(calibrations_s)) > LIMITS["calibration"]:
+    if (calibrated := spread_of_cpus(calibrations_s)) > LIMITS["calibration"]:
         found.append(
             f"the same work on the empty machine took times that differ by {calibrated:.0%}"
             f" (limit {LIMITS['calibration']:.0%})"

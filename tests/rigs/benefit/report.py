@@ -17,6 +17,8 @@ from tests.rigs.benefit.equipment import Equipment
 from tests.rigs.benefit.rounds import Run
 
 FORMAT = 1
+_BY_LINE = ("calibrations_s", "learned_s", "samples")
+"""The raw data with a line for each item."""
 
 
 def build(
@@ -38,19 +40,22 @@ def build(
         "complaints": complaints,
         "limits": noise.LIMITS,
         "spreads": {
-            "calibration": round(noise.spread(run.calibrations_s), 4),
+            "calibration": round(noise.spread_of_cpus(run.calibrations_s()), 4),
             "direct": {name: round(noise.spread(values), 4) for name, values in direct.items()},
             "neighbours": {name: round(noise.spread(values), 4) for name, values in neighbours.items()},
         },
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds, "seed": plan.seed, "took_s": round(run.took_s)},
         "left_out": dict(left_out),
         "repeated": run.repeated,
+        "gate": {**run.gate.as_json(), "unusual": run.unusual()},
         "machine": machine.describe(cgroups.version),
         "versions": machine.versions(equipment),
         "policies": {manager.name: manager.policy for case in plan.cases for manager in case.managers},
         "cases": figures.cases(plan, run, figures.by_scipy(equipment)) if plan.has_figures else [],
         "raw": {
-            "calibrations_s": [round(value, 4) for value in run.calibrations_s],
+            "calibrations_s": [noise.rounded(each) for each in run.calibrations_s()],
+            "learned_s": [noise.rounded(each) for each in run.gate.learned_s],
+            "taken_again": list(run.gate.taken_again),
             "samples": [each.as_json() for each in run.taken],
             "cases": [asdict(case) for case in plan.cases],
         },
@@ -60,10 +65,10 @@ def build(
 def _complaints(
     plan: Plan, run: Run, direct: Mapping[str, Sequence[float]], neighbours: Mapping[str, Sequence[float]]
 ) -> list[str]:
-    """Judge a workload that differs on any machine by its neighbours, if there are any."""
-    erratic = {case.name for case in plan.cases if case.workload.is_erratic and case.neighbours.count}
+    """Judge a case whose figures differ on any machine by its neighbours, if there are any."""
+    erratic = {case.name for case in plan.cases if case.is_judged_by_neighbours}
     return noise.complaints(
-        run.calibrations_s,
+        run.calibrations_s(),
         {name: values for name, values in direct.items() if name not in erratic},
         {name: values for name, values in neighbours.items() if name in erratic},
         [each.sample.stolen for each in run.taken],
@@ -81,6 +86,9 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         console.print("[bold]cost of criproxy[/]", cost)
     for machine_name, policies in report.get("simulated", {}).items():
         console.print(f"[bold]simulated, {machine_name}[/]", policies)
+    gate = report["gate"]
+    waited = f"waited {gate['waited_s']} s for the machine's usual speed, took {gate['taken_again']} samples again"
+    console.print(f"{waited}; {gate['unusual']} count although the speed was another one")
     for reason in report["complaints"]:
         console.print(f"[red]noisy:[/] {reason}")
     verdict = "[green]usable[/]" if report["usable"] else "[bold red]UNUSABLE: the machine was too noisy[/]"
@@ -131,10 +139,13 @@ def disagreements(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[s
 
 
 def dump(report: Mapping[str, Any]) -> str:
-    """As JSON, with a line for each sample."""
-    samples = ",\n".join("   " + json.dumps(each) for each in report["raw"]["samples"])
-    rest = {**report, "raw": {**report["raw"], "samples": []}}
-    return json.dumps(rest, indent=1).replace('"samples": []', f'"samples": [\n{samples}\n  ]') + "\n"
+    """As JSON, with a line for each sample and each calibration."""
+    raw = report["raw"]
+    text = json.dumps({**report, "raw": {**raw, **{name: [] for name in _BY_LINE}}}, indent=1)
+    for name in _BY_LINE:
+        lines = ",\n".join("   " + json.dumps(each) for each in raw[name])
+        text = text.replace(f'"{name}": []', f'"{name}": [\n{lines}\n  ]')
+    return text + "\n"
 
 
 def left_out(plan: Plan, equipment: Equipment, needs: Sequence[str]) -> dict[str, str]:

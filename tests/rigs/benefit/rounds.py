@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from rich.console import Console
@@ -14,12 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.rigs.bench.processes import StartError
 from tests.rigs.benefit.cases import Case, Manager, Plan
-from tests.rigs.benefit.noise import calibrate
+from tests.rigs.benefit.gate import Account, Gate
+from tests.rigs.benefit.noise import Calibration, is_as_fast, rounded, worse
 from tests.rigs.benefit.pods import SilentError
 from tests.rigs.benefit.samples import Bench, Sample
 
 _WARM_UP_S = 1.0
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,15 @@ class Taken:
 
     turn: Turn
     sample: Sample
+    calibrated_s: tuple[Calibration, Calibration]
+    """How long a fixed piece of work took on the empty node, right before the sample and right after it."""
 
     def as_json(self) -> dict[str, Any]:
         """One line of the raw data."""
         turn = self.turn
         names = {"round": turn.round, "case": turn.case.name, "manager": turn.manager.name}
-        return {**names, **self.sample.as_json()}
+        calibrated_s = [rounded(each) for each in self.calibrated_s]
+        return {**names, **self.sample.as_json(), "calibrated_s": calibrated_s}
 
 
 def turns(plan: Plan) -> Iterator[list[Turn]]:
@@ -63,8 +68,8 @@ class Run:
     """What a run came to."""
 
     taken: list[Taken]
-    calibrations_s: list[float]
-    """How long a fixed piece of work took before each round, on an empty node."""
+    gate: Account
+    """How fast the machine usually was, and how long the run waited for that speed."""
     took_s: float
     repeated: list[str] = field(default_factory=list)
     """Samples that failed once and were taken again, with the reason."""
@@ -77,6 +82,14 @@ class Run:
         """The samples of a case under a manager, by round."""
         return [each.sample for each in self._of(case, manager)]
 
+    def calibrations_s(self) -> list[Calibration]:
+        """How long a fixed piece of work took beside each sample: the time that is farther from the usual one."""
+        return [worse(*each.calibrated_s, self.gate.reference_s) for each in self.taken]
+
+    def unusual(self) -> int:
+        """How many samples count although the machine was faster or slower than usual."""
+        return sum(not is_as_fast(each, self.gate.reference_s) for each in self.calibrations_s())
+
     def _of(self, case: str, manager: str) -> list[Taken]:
         found = [each for each in self.taken if (each.turn.case.name, each.turn.manager.name) == (case, manager)]
         return sorted(found, key=lambda each: each.turn.round)
@@ -85,7 +98,8 @@ class Run:
 def run(plan: Plan, bench: Bench, console: Console) -> Run:
     """Take all samples of *plan*, after one short one of each case that does not count."""
     taken: list[Taken] = []
-    calibrations_s: list[float] = []
+    gate = Gate.of(plan)
+    stretches = len(plan.cases) + 1
     repeated: list[str] = []
     begun = time.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -93,21 +107,23 @@ def run(plan: Plan, bench: Bench, console: Console) -> Run:
         total = len(plan.cases) + plan.rounds * sum(len(case.managers) for case in plan.cases)
         task = progress.add_task("warming up", total=total)
         for case in plan.cases:
+            gate.learn(stretches)
             bench.sample(case, case.managers[0], min(_WARM_UP_S, plan.seconds), plan.seed)
             progress.advance(task)
+        gate.learn(stretches)
         for number, turns_of_round in enumerate(turns(plan)):
-            calibrations_s.append(calibrate())
             for turn in turns_of_round:
                 what = f"round {number + 1}/{plan.rounds}: {turn.case.name}, {turn.manager.name}"
                 progress.update(task, description=what)
                 seed = plan.seed * 1000 + number  # the same load for all managers of a round
                 take = partial(bench.sample, turn.case, turn.manager, plan.seconds, seed)
-                taken.append(Taken(turn, twice_at_most(take, what, repeated)))
+                counted = twice_at_most(partial(gate.take, take, what), what, repeated)
+                taken.append(Taken(turn, counted.sample, (counted.before_s, counted.after_s)))
                 progress.advance(task)
-    return Run(taken, calibrations_s, time.monotonic() - begun, repeated)
+    return Run(taken, gate.account(), time.monotonic() - begun, repeated)
 
 
-def twice_at_most(take: Callable[[], Sample], what: str, repeated: list[str]) -> Sample:
+def twice_at_most(take: Callable[[], T], what: str, repeated: list[str]) -> T:
     """Take a sample, and once more if that fails, which *repeated* is told: half an hour shall not be lost for one."""
     try:
         return take()

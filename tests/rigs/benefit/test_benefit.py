@@ -50,6 +50,16 @@ def test_it_has_no_figures(report: dict[str, Any]) -> None:
     assert (report["has_figures"], report["usable"], report["cases"]) == (False, False, [])
 
 
+def test_it_waits_for_nothing(report: dict[str, Any]) -> None:
+    """It calibrates like a long run, but takes every sample as it is."""
+    gate, raw = report["gate"], report["raw"]
+    assert (gate["waited_s"], gate["dropped_s"], gate["taken_again"], raw["taken_again"]) == (0, 0, 0, [])
+    assert len(gate["reference_s"]) == len(raw["learned_s"][0]) > 1
+    assert all(usually > 0 for usually in gate["reference_s"])
+    assert 0 <= gate["unusual"] <= len(raw["samples"]) == len(raw["calibrations_s"])
+    assert all(len(sample["calibrated_s"]) == 2 for sample in raw["samples"])
+
+
 def test_without_a_manager_all_share_all_cpus(report: dict[str, Any]) -> None:
     """The kubelet leaves it to the kernel."""
     for sample in _samples(report, "none"):

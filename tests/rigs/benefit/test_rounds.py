@@ -1,5 +1,6 @@
 """The order of a run, and what becomes of its samples."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.rigs.benefit import blocks, figures, report
 from tests.rigs.benefit.cases import DEFAULT, FULL, MECHANISMS, QUICK, Plan, chosen, for_machine
+from tests.rigs.benefit.gate import Account
 from tests.rigs.benefit.pods import SilentError
 from tests.rigs.benefit.rounds import Run, Taken, Turn, turns, twice_at_most, without
 from tests.rigs.benefit.samples import Sample
@@ -30,11 +32,11 @@ def run_of(plan: Plan, values: Mapping[str, Sequence[tuple[float, float]]]) -> R
     """A run of the one case of *plan*: manager → figure and neighbours' work, by round."""
     (case,) = plan.cases
     taken = [
-        Taken(Turn(number, case, manager), sample(*values[manager.name][number]))
+        Taken(Turn(number, case, manager), sample(*values[manager.name][number]), ((1.0,), (1.0,)))
         for number in reversed(range(plan.rounds))
         for manager in case.managers
     ]
-    return Run(taken, [1.0, 1.0], 60.0)
+    return Run(taken, Account((1.0,)), 60.0)
 
 
 def ends(values: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -152,6 +154,28 @@ def test_an_unknown_name_is_told(words: tuple[str, ...], managers: tuple[str, ..
         chosen(DEFAULT, words, managers)
 
 
+@pytest.mark.parametrize("plan", PLANS)
+def test_erratic_cases_are_judged_by_their_neighbours(plan: Plan) -> None:
+    """PyTorch's spinning threads are erratic beside all neighbours, and redis beside busy loops."""
+    judged = {case.name for case in for_machine(plan, 2, 1).cases if case.is_judged_by_neighbours}
+    names = {case.name for case in plan.cases}
+    spinning = {
+        name for name in names if name.startswith(("cnn-pytorch/", "cnn-pytorch-burstable/")) and "alone" not in name
+    }
+    assert judged == spinning | names & {"redis/busy"}
+
+
+def test_a_sample_is_judged_by_its_worse_calibration() -> None:
+    """Each sample that counts has one, and those at another speed are counted."""
+    turn = Turn(0, DEFAULT.cases[0], DEFAULT.cases[0].managers[0])
+    pairs = [((1.0, 2.0), (1.05, 2.0)), ((1.05, 2.0), (1.0, 3.0)), ((0.5, 2.0), (1.0, 2.0))]
+    run = Run([Taken(turn, sample(1.0), pair) for pair in pairs], Account((1.0, 2.0)), 60.0)
+
+    assert run.calibrations_s() == [(1.05, 2.0), (1.0, 3.0), (0.5, 2.0)]
+    assert run.unusual() == 2
+    assert run.taken[1].as_json()["calibrated_s"] == [[1.05, 2.0], [1.0, 3.0]]
+
+
 def test_what_cannot_run_is_left_out() -> None:
     """The other cases are measured."""
     left = without(DEFAULT, {"torch"})
@@ -197,3 +221,14 @@ def test_runs_agree_where_their_intervals_meet(
         return {"cases": [{"name": "a/b", "managers": [{"name": "m", "shorter_percent": figure}]}]}
 
     assert report.disagreements(of(first), of(second)) == ([] if expected else ["a/b m"])
+
+
+def test_a_report_has_a_line_for_each_item_of_its_raw_data() -> None:
+    """Nothing else changes."""
+    raw = {"calibrations_s": [[1.0, 2.0]], "learned_s": [], "samples": [{"value": 1}, {"value": 2}], "taken_again": []}
+    made = {"format": 1, "raw": raw}
+
+    text = report.dump(made)
+
+    assert json.loads(text) == made
+    assert {"   [1.0, 2.0]", '   {"value": 1},', '   {"value": 2}'} <= set(text.splitlines())
