@@ -179,7 +179,7 @@ class LabelOptions(BaseModel):
     file: FilePath = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
     """The feature file that criproxy writes."""
     interval: Period = "60s"
-    """How often criproxy rewrites the file."""
+    """How often criproxy checks whether the labels have changed; it rewrites the file only then."""
 
     def labels(self) -> Labels:
         """Convert to plain values."""
