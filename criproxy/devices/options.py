@@ -80,8 +80,8 @@ class ClassOptions(BaseModel):
     strip_env: tuple[EnvPattern, ...] = ()
     """Additional environment variables that criproxy removes; a * at the end is a wildcard."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
-    """A pod can use a mount to ask the hook for a card. These are the prefixes of the container paths of such mounts; the
-    rest of the path names the card."""
+    """A pod can use a mount to ask the hook for a card. These are the prefixes of the container paths of such mounts;
+    the rest of the path names the card."""
     runtimes: tuple[str, ...] = ("*",)
     """The runtime handlers (of RuntimeClass) whose hook understands hideValue; * means all, "" means the node's
     default."""
@@ -177,8 +177,8 @@ class DeviceOptions(BaseModel):
     the card away during the update."""
     on_no_evidence: OnNoEvidence = "keep"
     """What criproxy does if a container asks for cards, and neither the kubelet nor its checkpoint shows whether they
-    are allocated to it. keep: keep the cards. hide: treat the cards as not allocated (see userOverride). fail: refuse the
-    container until the allocation is known."""
+    are allocated to it. keep: keep the cards. hide: treat the cards as not allocated (see userOverride). fail: refuse
+    the container until the allocation is known."""
     podresources: PodresourcesOptions = PodresourcesOptions()
     """How criproxy asks the kubelet for allocated devices."""
     checkpoint: HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
