@@ -9,6 +9,7 @@ LIVES ?= 300
 PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
 BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/lives rigs/properties rigs/tenant)
 OWN := $(addprefix tests/,deviceplugin install packaging page watcher)
+GUESTS := tests/rigs/vm
 PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 
@@ -27,12 +28,14 @@ demo: setup ## put pods through criproxy and print where they landed and why
 test: setup ## run every test but those that take minutes; ARGS="tests/wire -k hold" for some
 ifneq ($(ARGS),)
 	@$(PYTHON_VENV) -m pytest $(ARGS)
-else # what needs nothing of this machine, and the parts that people start beside the daemon, run beside the others
+else # what needs nothing of this machine, the parts that people start beside the daemon, and guests run beside the others
 	@mkdir -p build; status=0; \
 	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(BESIDE) >build/beside.log 2>&1 & beside=$$!; \
 	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(OWN) >build/own.log 2>&1 & own=$$!; \
-	$(PYTHON_VENV) -m pytest $(addprefix --ignore=,$(BESIDE) $(OWN)) || status=$$?; \
-	wait $$own || status=$$?; wait $$beside || status=$$?; cat build/own.log build/beside.log; exit $$status
+	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(GUESTS) >build/guests.log 2>&1 & guests=$$!; \
+	$(PYTHON_VENV) -m pytest $(addprefix --ignore=,$(BESIDE) $(OWN) $(GUESTS)) || status=$$?; \
+	wait $$own || status=$$?; wait $$beside || status=$$?; wait $$guests || status=$$?; \
+	cat build/guests.log build/own.log build/beside.log; exit $$status
 endif
 
 lint: setup ## check style, types, layers and generated files

@@ -15,6 +15,7 @@ from tests.page.browser import browser, window
 from tests.page.stage import Stage, crowd, stage
 
 LIMIT_S = 120.0
+WIDER = ("desk", "zoomed")
 SPEC = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=GIB)
 FOCUSED = "document.activeElement.getAttribute('href')"
 NEWER = "import criproxy; criproxy.__version__ = '99.0'; from criproxy.cli import main; main()"
@@ -154,25 +155,25 @@ async def test_a_clock_that_is_wrong(there: Stage, opened: Browser) -> None:
     assert re.findall(r"\d+ [dh]\b", " ".join([facts, version, *ages])) == []
 
 
-async def test_hostile_names_on_every_width(there: Stage, opened: Browser) -> None:
+@pytest.mark.parametrize("size", [*(pytest.param(each, marks=pytest.mark.thorough) for each in WIDER), "narrow"])
+async def test_hostile_names_on_every_width(there: Stage, opened: Browser, size: str) -> None:
     """They are text, whatever is in them, and move nothing out of its place; their stories open."""
     await there.run([PodSpec(name, (SPEC,), "evil") for name in HOSTILE])
-    for size in ("desk", "zoomed", "narrow"):
-        async with window(opened, there.url, size) as shown:
-            page = shown.page
-            rows = page.locator("#table tbody tr")
-            await expect(rows).to_have_count(len(HOSTILE))
-            assert (size, await overflow(page)) == (size, 0)
-            for index in range(len(HOSTILE)):
-                await rows.nth(index).locator("a").click()
-                await page.wait_for_selector("#story-body h3")
-                assert (size, index, await overflow(page)) == (size, index, 0)
-                await page.keyboard.press("Escape")
-                await page.evaluate("document.getElementById('story-body').replaceChildren()")
-            assert "owned" not in await page.title()
-            assert await page.evaluate("document.querySelectorAll('script, svg').length") == 2  # ours
+    async with window(opened, there.url, size) as shown:
+        page = shown.page
+        rows = page.locator("#table tbody tr")
+        await expect(rows).to_have_count(len(HOSTILE))
+        assert await overflow(page) == 0
+        for index in range(len(HOSTILE)):
+            await rows.nth(index).locator("a").click()
+            await page.wait_for_selector("#story-body h3")
+            assert (index, await overflow(page)) == (index, 0)
+            await page.keyboard.press("Escape")
+            await page.evaluate("document.getElementById('story-body').replaceChildren()")
+        assert "owned" not in await page.title()
+        assert await page.evaluate("document.querySelectorAll('script, svg').length") == 2  # ours
 
-        assert shown.complaints == []
+    assert shown.complaints == []
 
 
 async def overflow(page: Page) -> int:
