@@ -69,6 +69,13 @@ class Scene:
             place = ("--state-dir", str(self.directory / "state"))
         return await asyncio.to_thread(CliRunner().invoke, main, [*arguments, *place])
 
+    async def listed(self, count: int) -> Result:
+        """Wait until `criproxy history config` lists so many configurations; they are written after the answer."""
+        async with asyncio.timeout(LIMIT_S):
+            while len((found := await self.command("history", "config")).output.splitlines()) <= count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return found
+
     async def status(self) -> dict[str, Any]:
         """What `criproxy status` says of the configuration."""
         values = json.loads((await self.command("status", "--format", "json")).output)
@@ -99,7 +106,7 @@ async def test_a_dry_run_and_a_try_over_a_crash(tmp_path: Path) -> None:
             await scene.at("2")
             ended = await scene.command("reload")
             await scene.at("1")
-            listed = await scene.command("history", "config")
+            listed = await scene.listed(3)
             second = await scene.command("history", "config", "2")
 
     assert (shown.exit_code, tried.exit_code, checked.exit_code, ended.exit_code) == (0, 0, 0, 0), tried.output

@@ -54,5 +54,5 @@ def sharing_refusal(choosing: Choosing) -> str:
 
 def _strictly(choosing: Choosing, free: CpuSet) -> str:
     near, where = near_words(choosing.request.hints), by_node(choosing.room.tree.topology, free)
-    strict = f"strictly close to its devices on {near}, but the places with room are elsewhere"
+    strict = f"strictly close to its devices on {near}, but the places with room are elsewhere (fail strict hint)"
     return f"{strict}; free: {where}"
