@@ -7,9 +7,9 @@ EXAMPLES ?= 500
 KILLS ?= 60
 LIVES ?= 300
 PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
-BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/lives rigs/properties rigs/tenant)
-OWN := $(addprefix tests/,deviceplugin install packaging page watcher)
-GUESTS := tests/rigs/vm
+BESIDE := $(PURE) $(addprefix tests/,control rigs/fuzz rigs/lives rigs/properties rigs/tenant)
+OWN := $(addprefix tests/,deviceplugin install packaging page watcher rigs/bench rigs/chaos)
+GUESTS := $(addprefix tests/,rigs/vm cli matrix planted simulate views)
 PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 
@@ -28,7 +28,7 @@ demo: setup ## put pods through criproxy and print where they landed and why
 test: setup ## run every test but those that take minutes; ARGS="tests/wire -k hold" for some
 ifneq ($(ARGS),)
 	@$(PYTHON_VENV) -m pytest $(ARGS)
-else # what needs nothing of this machine, the parts that people start beside the daemon, and guests run beside the others
+else # four runs that take about as long as each other
 	@mkdir -p build; status=0; \
 	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(BESIDE) >build/beside.log 2>&1 & beside=$$!; \
 	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(OWN) >build/own.log 2>&1 & own=$$!; \

@@ -85,7 +85,7 @@ async def test_the_demo_shows_every_step_and_cleans_up(environ: dict[str, str], 
     assert left_behind(short_path, text) == []
 
 
-@pytest.mark.parametrize("after", ["trader runs on", "train has card0"])
+@pytest.mark.parametrize("after", [pytest.param("trader runs on", marks=pytest.mark.thorough), "train has card0"])
 async def test_an_interrupted_demo_cleans_up(environ: dict[str, str], short_path: Path, after: str) -> None:
     """Ctrl-C or SIGTERM in the middle ends all programs, the runtime and its pods, and the exit status says so."""
     number = signal.SIGTERM if "PATH" in environ else signal.SIGINT

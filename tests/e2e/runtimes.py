@@ -58,11 +58,9 @@ IN_SHORT = (
     "test_updates_of_the_kubelet_keep_our_cpuset",
     "test_a_container_sees_the_card_that_it_was_given",
     "test_a_card_survives_updates_of_the_cpuset",
-    "test_12_a_class_of_ones_own",
     "test_a_restart_of_containerd",
     "test_a_lost_store_is_rebuilt",
     "test_a_resize_of_the_kubelet",
-    "test_a_reboot",
     "test_every_method_answers_as_without_the_proxy",
 )
 """The tests of these files that `make test` has time for on 1.7; `make thorough` runs the others."""

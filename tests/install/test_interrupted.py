@@ -16,8 +16,6 @@ CHANGES_MAX = 400
 NODES = [
     pytest.param("kubeadm", True, 2, id="kubeadm-package"),
     pytest.param("k3s", False, 2, id="k3s-container"),
-    pytest.param("rke2", True, 2, id="rke2-package"),
-    pytest.param("plain", False, 2, id="plain-container"),
     *(
         pytest.param(kind, has_package, 1, id=f"{kind}-{has_package}-all", marks=pytest.mark.thorough)
         for kind in KINDS

@@ -46,6 +46,7 @@ def test_a_guest_runs_one_command_on_this_machines_files(tmp_path: Path) -> None
     assert not Path("/etc/criproxy-vm-was-here").exists()
 
 
+@pytest.mark.thorough
 def test_a_shell_is_on_our_terminal() -> None:
     """It has job control and the terminal's size, and its exit status is that of the whole."""
     pid, terminal = pty.fork()
