@@ -7,9 +7,9 @@ EXAMPLES ?= 500
 KILLS ?= 60
 LIVES ?= 300
 PURE := $(addprefix tests/,alloc config cri devices engine model nvidia policy store usage wire)
-BESIDE := $(PURE) $(addprefix tests/,control rigs/fuzz rigs/lives rigs/properties rigs/tenant)
+BESIDE := $(PURE) $(addprefix tests/,control rigs/fuzz rigs/tenant)
 OWN := $(addprefix tests/,deviceplugin install packaging page watcher rigs/bench rigs/chaos)
-GUESTS := $(addprefix tests/,rigs/vm cli matrix planted simulate views)
+GUESTS := $(addprefix tests/,rigs/vm cli matrix planted simulate views rigs/lives rigs/properties)
 PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 
