@@ -90,6 +90,7 @@ def command(  # noqa: PLR0913 (one for each option)
     from criproxy.install import paths
     from criproxy.install.facts import NodeKind
     from criproxy.install.host import Host
+    from criproxy.install.node_ready import check_kubeconfig
     from criproxy.install.operate import Operator, policy_text
     from criproxy.install.plan import Wishes
     from criproxy.wire.sockets import unix_path
@@ -97,6 +98,8 @@ def command(  # noqa: PLR0913 (one for each option)
     runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
     text = policy_text(policy, host_root) if policy else None
     token = _token(http_token_file) if http_token_file else ""
+    if kubeconfig:
+        check_kubeconfig(kubeconfig)
     ready_by = str(kubeconfig.absolute()) if kubeconfig else ""
     wishes = Wishes(paths.socket_of(runtime), text, ready_by, None if http is None else _address(http), token)
     if token and not wishes.http:

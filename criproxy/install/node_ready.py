@@ -44,6 +44,15 @@ def why_not_ready(kubeconfig: Path, node: str, since_s: float) -> str:
     return ""
 
 
+def check_kubeconfig(kubeconfig: Path) -> None:
+    """Check that the file can be used, before anything is changed.
+
+    Raises:
+        CriproxyError: it cannot be read, or has no current context.
+    """
+    _context(kubeconfig)
+
+
 def _context(kubeconfig: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the cluster and the user of the current context."""
     try:

@@ -471,6 +471,19 @@ def test_nothing_to_install(attempts: Attempts, make_node: MakeNode) -> None:
     assert "there is no program /opt/criproxy/bin/criproxy: install the deb" in told
 
 
+@pytest.mark.parametrize("content", [None, "", "current-context: none\n"])
+def test_a_kubeconfig_file_that_cannot_be_used(tmp_path: Path, content: str | None) -> None:
+    """It is refused before anything is looked at, not by the last step."""
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content)
+    command = ["install", "--dry-run", "--host-root", str(tmp_path), "--kubeconfig", str(file)]
+    result = CliRunner().invoke(main, command)
+
+    assert result.exit_code == 1
+    assert f"Error: --kubeconfig {file}" in result.output
+
+
 def test_no_kubelet(tmp_path: Path) -> None:
     """On a machine without a kubelet, the command says which units it looked for."""
     (tmp_path / "var/lib").mkdir(parents=True)
