@@ -40,7 +40,7 @@ def test_it_brings_the_command(wheel: zipfile.ZipFile) -> None:
     """`criproxy` is what the units and the documentation call."""
     (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
 
-    assert "criproxy = criproxy.cli:main" in wheel.read(entry_points).decode()
+    assert "criproxy = criproxy.__main__:run" in wheel.read(entry_points).decode()
 
 
 DATED = re.compile(r"## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)")

@@ -25,6 +25,13 @@ from criproxy.views.device_plugin import (
 )
 from criproxy.views.situation import Situation
 
+_KEPT = {
+    "different": ("the content of the policy file is different", ", or run 'criproxy reload' to use the file as it is"),
+    "invalid": ("the policy file cannot be used", ""),
+    "missing": ("there is no policy file", ", or run 'criproxy reload' to go back to the state without one"),
+}
+"""`InForce.policy_file` → what is different from the configuration that was kept, and what else can be done."""
+
 
 class Situations:
     """Takes snapshots of a controller on the event loop; any thread may format the snapshots."""
@@ -101,11 +108,9 @@ class Situations:
             return
         if not trial.until_s:
             kept = f"{in_force.loaded.file} (hash {in_force.loaded.hash}) was kept and is in effect"
-            remedy = (
-                "write the kept configuration to the policy file ('criproxy history config' lists it), or run "
-                "'criproxy reload' to use the policy file as it is"
-            )
-            yield Notice("config-kept", f"{kept}, but the content of the policy file is different: {remedy}")
+            but, instead = _KEPT[in_force.policy_file]
+            remedy = "write the kept configuration to the policy file ('criproxy history config' lists it)"
+            yield Notice("config-kept", f"{kept}, but {but}: {remedy}{instead}")
         elif not in_force.trial_problem:
             left = counted(round(trial.left_s), "second")
             back = (

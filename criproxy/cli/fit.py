@@ -7,7 +7,7 @@ import click
 
 from criproxy.cli.client import ask
 from criproxy.cli.daemon_queries import control_socket_option
-from criproxy.cli.unit_types import Cpu, Size
+from criproxy.cli.unit_types import Cpu, Size, WholeNumber
 from criproxy.model.bounded import printable
 
 Values = dict[str, Any]
@@ -36,7 +36,7 @@ def _counts(context: click.Context, option: click.Parameter, values: tuple[str, 
 @click.command(short_help="Show whether a pod would fit on this node, and where.")
 @click.option("--cpu", type=Cpu(), metavar="CPU", help="CPUs of its container, such as 8, 1.5 or 250m.")
 @click.option("--memory", type=Size(), metavar="SIZE", default="0", help="Memory of its container, such as 4Gi.")
-@click.option("--gpu", type=click.IntRange(1, MOST_CARDS), metavar="N", help="GPUs of its container.")
+@click.option("--gpu", type=WholeNumber(1, MOST_CARDS), metavar="N", help="GPUs of its container.")
 @click.option(
     "--device",
     "devices",

@@ -9,6 +9,7 @@ import click
 
 from criproxy.cli.daemon_queries import state_dir_option
 from criproxy.cli.render.lines import print_lines
+from criproxy.cli.unit_types import WholeNumber
 from criproxy.errors import CriproxyError
 from criproxy.model.bounded import bounded, bounded_text
 from criproxy.model.notices import timestamp
@@ -24,7 +25,7 @@ HOW = {
 
 @click.command(short_help="Show the configurations that were in effect on this node.")
 @click.argument("what", type=click.Choice(["config"]))
-@click.argument("number", type=click.IntRange(min=1), required=False)
+@click.argument("number", type=WholeNumber(min=1), required=False)
 @state_dir_option("The daemon's state on disk.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(what: str, number: int | None, state_dir: Path, output: str) -> None:

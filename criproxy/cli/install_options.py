@@ -15,7 +15,7 @@ def host_options(function: F) -> F:
     dry_run = click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
     host_root = click.option(
         "--host-root",
-        type=PathOption(folder=True),
+        type=PathOption(folder=True, exists=True),
         default="/",
         show_default=True,
         help="The node's root directory, if the command runs in a container that manages its host; it then runs "

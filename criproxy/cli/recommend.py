@@ -13,6 +13,7 @@ from criproxy.cli.client import ask
 from criproxy.cli.daemon_queries import PATIENCE_S, control_socket_option
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
+from criproxy.cli.unit_types import WholeNumber
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
 from criproxy.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
@@ -76,14 +77,27 @@ def _goal(text: str, context: click.Context, option: click.Parameter) -> tuple[M
 )
 @click.option(
     "--current",
-    type=click.IntRange(0, MOST_CURRENT),
+    type=WholeNumber(0, MOST_CURRENT),
+    metavar="N",
     help="Current number of replicas.  [default: the number of matching pods with vGPUs]",
 )
 @click.option(
-    "--min", "fewest", type=click.IntRange(min=1), default=1, show_default=True, help="Minimum number of replicas."
+    "--min",
+    "fewest",
+    type=WholeNumber(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Minimum number of replicas.",
 )
 @click.option(
-    "--max", "most", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum number of replicas."
+    "--max",
+    "most",
+    type=WholeNumber(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of replicas.",
 )
 @click.option(
     "-t",

@@ -22,6 +22,13 @@ MAX_BYTES = 900_000
 """What fits into one request to the daemon, as JSON."""
 
 Values = dict[str, Any]
+_KEPT = {
+    "different": "The content of the policy file is different: write this configuration to it, too.",
+    "invalid": "The policy file cannot be used: write this configuration to it.",
+    "missing": "There is no policy file: write this configuration to /etc/criproxy/policy.yaml.",
+    "same": "The policy file has the same content.",
+}
+"""InForce.policy_file → what to say after a try was kept."""
 
 
 @click.command(short_help="Read the policy file again, or try another one for a limited time.")
@@ -61,9 +68,18 @@ def command(
     elif dry_run:
         values = ask(control_socket, "reload-dry-run", _read(file), TIMEOUT_S)
     else:
-        values = ask(control_socket, "reload-try", {**_read(file), "time_s": time_s}, TIMEOUT_S)
+        values = _try(control_socket, {**_read(file), "time_s": time_s})
     _show(values, output, dry_run=dry_run)
     raise SystemExit(int(dry_run and not (values["accepted"] and not values["refused"])))
+
+
+def _try(control_socket: str, arguments: Values) -> Values:
+    """Begin a try; whoever interrupts that hears how to find out whether it has begun."""
+    try:
+        return dict(ask(control_socket, "reload-try", arguments, TIMEOUT_S))
+    except KeyboardInterrupt:
+        text = "interrupted: the try may have begun; 'criproxy status' shows it, and 'criproxy reload' ends it"
+        raise CriproxyError(text) from None
 
 
 def _read(path: Path) -> Values:
@@ -105,7 +121,8 @@ def _sentence(values: Values) -> str:
         until = f"until {values['until'][:19]}Z{_effects(values)}. 'criproxy reload --keep' keeps it"
         return f"Being tried: {what}, {until}, and 'criproxy reload' ends the try."
     if values["kept"]:
-        return f"Kept: {what}. The content of the policy file is different: write this configuration to it, too."
+        but = _KEPT.get(values.get("policy_file", ""), _KEPT["different"])  # an earlier version does not say that
+        return f"Kept: {what}. {but}"
     return f"In effect: {what}."
 
 

@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 from criproxy.cli.machines import EXISTING, cards_chosen, chosen_machine, machine_options
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
+from criproxy.cli.unit_types import WholeNumber
 from criproxy.model.bounded import printable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 )
 @click.option(
     "--nodes",
-    type=click.IntRange(1, MOST_NODES),
+    type=WholeNumber(1, MOST_NODES),
     default=1,
     metavar="N",
     help="With --load, simulate this many identical nodes with different pods, one process per CPU.",

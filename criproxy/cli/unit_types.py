@@ -5,6 +5,12 @@ from typing import Any
 import click
 
 
+class WholeNumber(click.IntRange):
+    """A whole number between limits."""
+
+    name = "whole number"
+
+
 class Duration(click.ParamType[float]):
     """A number of seconds, written like ``10m``."""
 

@@ -187,4 +187,14 @@ class InForce:
         """
         trial = self.trial
         until = timestamp(trial.ends_s) if trial and trial.until_s else None
-        return {"file": self.loaded.file, "until": until, "kept": trial is not None and until is None}
+        kept = trial is not None and until is None
+        return {"file": self.loaded.file, "until": until, "kept": kept, "policy_file": self.policy_file}
+
+    @property
+    def policy_file(self) -> str:
+        """How the policy file compares with what is in effect: ``same``, ``different``, ``missing`` or ``invalid``."""
+        if self.problem is not None:
+            return "invalid"
+        if self.trial is None:
+            return "same"
+        return "different" if self.trial.back_hash else "missing"

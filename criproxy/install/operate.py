@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, UsageError
 from criproxy.install import edits, paths
 from criproxy.install.brought import brought
 from criproxy.install.checks import Checks
@@ -159,16 +159,17 @@ def policy_text(file: Path, host_root: Path) -> str:
     """Return the text of a policy file that this machine can use.
 
     Raises:
-        ConfigError: it has mistakes.
-        OSError: it cannot be read.
+        UsageError: it is a directory.
+        ConfigError: it cannot be read, or has mistakes.
     """
     from criproxy.config.load import load
     from criproxy.discovery.host_paths import host_reader
     from criproxy.discovery.machine import discover
 
-    text = file.read_text()
+    if file.is_dir():
+        raise UsageError(f"--policy: {file} is a directory; name the policy file of this node")
     load(file, "", topology=discover(host_root), host=host_reader(host_root))
-    return text
+    return file.read_text()
 
 
 def _by_hand(steps: Callable[[], T]) -> T:

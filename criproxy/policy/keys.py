@@ -88,7 +88,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "memory.preserve": Key(
         _BOOL,
-        "whether criproxy leaves the memory nodes of the container as the kubelet sent them",
+        "whether criproxy leaves the memory nodes of the container unchanged",
         ("topology-aware", "balloons", "pools"),
     ),
     "affinity": Key(

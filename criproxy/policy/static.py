@@ -62,7 +62,7 @@ class StaticOptions(Options):
     distribute_cpus_across_cores: bool = Field(default=False, alias="distributeCPUsAcrossCores")
     """Whether a container gets one thread of each core before it gets a second thread of any core."""
     align_by_socket: bool = False
-    """Whether CPUs from one socket are preferred to CPUs from fewer NUMA nodes."""
+    """Whether it matters more to take all CPUs from one socket than to take them from as few NUMA nodes as possible."""
     prefer_align_cpus_by_uncore_cache: bool = Field(default=False, alias="preferAlignCPUsByUncoreCache")
     """No effect: exclusive CPUs come from as few level 3 caches as possible anyway, unless distributeCPUsAcrossCores is
     on."""

@@ -10,8 +10,8 @@ from criproxy.model.workload import Container
 
 
 def moved(before: Node, decision: Decision) -> Iterator[Values]:
-    """Yield the containers that would get other CPUs or other memory than on the node *before*."""
-    for update in decision.moving(before):
+    """Yield the containers that would get other CPUs or other memory than on the node *before*, ordered by name."""
+    for update in sorted(decision.moving(before), key=lambda update: by_name(before.containers[update.key])):
         container, had = before.containers[update.key], before.grants.get(update.key)
         yield {
             **identity(container),
@@ -20,6 +20,11 @@ def moved(before: Node, decision: Decision) -> Iterator[Values]:
             "from_mems": format_cpuset(had.mems) if had else "",
             "mems": format_cpuset(update.grant.mems),
         }
+
+
+def by_name(container: Container) -> tuple[str, str, str]:
+    """Return by what containers are sorted for people."""
+    return container.namespace, container.pod_name, container.name
 
 
 def identity(container: Container) -> Values:

@@ -3,7 +3,7 @@
 from criproxy.engine.rehearsal import Rehearsal
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.notices import Values
-from criproxy.views.moved import identity, moved
+from criproxy.views.moved import by_name, identity, moved
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
 """What a file does that cannot come into force."""
@@ -11,10 +11,10 @@ NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "re
 
 def to_values(found: Rehearsal) -> Values:
     """Who would move, who would have no place, and which CPUs would be exclusive then."""
-    after = found.decision.node
+    after, refused = found.decision.node, sorted(found.refused, key=lambda each: by_name(each[0]))
     return {
         "ends_release": bool(found.before.released and not after.released),
         "exclusive_cpus": format_cpuset(after.exclusive_cpus),
         "moved": list(moved(found.before, found.decision)),
-        "refused": [{**identity(container), "text": text} for container, text in found.refused],
+        "refused": [{**identity(container), "text": text} for container, text in refused],
     }

@@ -205,6 +205,25 @@ def test_who_may_not_read_the_state_hears_of_the_daemon(
     assert "no criproxy daemon listens on" in result.output
 
 
+def test_an_interrupt_while_the_program_is_imported_shows_no_traceback() -> None:
+    """Whoever presses Ctrl-C right after Enter reads what they would read later."""
+    program = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from criproxy.__main__ import run
+run()
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "\nAborted!\n")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_closed_streams_fail_no_command(closed: str) -> None:
     """What a script has closed takes no text, and the exit status tells all the same."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -213,6 +215,39 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         assert (result.exit_code, said in result.output) == (1, True), result.output
 
 
+async def test_an_interrupted_try_may_have_begun(tmp_path: Path) -> None:
+    """Whoever presses Ctrl-C before the daemon has answered reads that, and what to do about it."""
+    asked, new, path = asyncio.Event(), tmp_path / "new.yaml", tmp_path / "control.sock"
+    new.write_text(MOVES)
+    new.chmod(0o600)
+
+    async def daemon(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        asked.set()
+        await reader.read()  # it answers when nobody listens any more
+        writer.close()
+
+    async with asyncio.timeout(LIMIT_S), await asyncio.start_unix_server(daemon, path):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "criproxy", "reload", "--try", "10m", str(new), "--control-socket", str(path)),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        await asked.wait()
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+
+    assert process.returncode == 1
+    text = "Error: interrupted: the try may have begun; 'criproxy status' shows it, and 'criproxy reload' ends it\n"
+    assert said.decode() == text
+
+
+def test_a_number_that_is_none() -> None:
+    """It is called what people call it."""
+    result = CliRunner().invoke(main, ["history", "config", "x"])
+
+    assert (result.exit_code, "'x' is not a valid whole number" in result.output) == (2, True), result.output
+
+
 def test_history_of_a_node_without_one(tmp_path: Path) -> None:
     """It says so; a number that is not there is an error."""
     none = CliRunner().invoke(main, ["history", "config", "--state-dir", str(tmp_path)])
@@ -267,3 +302,21 @@ def test_what_a_try_does_is_said(moved: int, no_place: int, said: str) -> None:
     assert sentence.startswith(
         f"Being tried: /n.yaml, hash a0, policy static, until 2026-11-24T14:00:03Z{said}. 'criproxy reload --keep'"
     )
+
+
+@pytest.mark.parametrize(
+    ("policy_file", "said"),
+    [
+        pytest.param(
+            {"policy_file": "different"}, "The content of the policy file is different: write", id="different"
+        ),
+        pytest.param({}, "The content of the policy file is different: write", id="an-earlier-version"),
+        pytest.param({"policy_file": "invalid"}, "The policy file cannot be used: write", id="invalid"),
+        pytest.param({"policy_file": "missing"}, "There is no policy file: write", id="missing"),
+    ],
+)
+def test_what_to_do_about_the_policy_file_is_said_when_a_try_is_kept(policy_file: dict[str, str], said: str) -> None:
+    """It depends on what the policy file is."""
+    known = {"file": "/n.yaml", "hash": "a0", "policy": "static", "until": None, "kept": True}
+
+    assert _sentence({**known, **policy_file}).startswith(f"Kept: /n.yaml, hash a0, policy static. {said}")

@@ -484,6 +484,20 @@ def test_a_kubeconfig_file_that_cannot_be_used(tmp_path: Path, content: str | No
     assert f"Error: --kubeconfig {file}" in result.output
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        pytest.param(["--host-root", "{}/none"], "Invalid value for '--host-root': Directory", id="no-root"),
+        pytest.param(["--policy", "{}"], "Error: --policy: {} is a directory", id="a-directory-as-policy"),
+    ],
+)
+def test_a_path_that_is_wrong(tmp_path: Path, option: list[str], said: str) -> None:
+    """The message names the option, and the exit status is that of a wrong use."""
+    result = CliRunner().invoke(main, ["install", "--dry-run", *(each.format(tmp_path) for each in option)])
+
+    assert (result.exit_code, said.format(tmp_path) in result.output) == (2, True), result.output
+
+
 def test_no_kubelet(tmp_path: Path) -> None:
     """On a machine without a kubelet, the command says which units it looked for."""
     (tmp_path / "var/lib").mkdir(parents=True)

@@ -135,7 +135,8 @@ class Reload:
         """
         try:
             new = await asyncio.to_thread(self._load)
-        except CriproxyError:
+        except CriproxyError as error:
+            self._failed(str(error), asked=False)
             return False
         settings = self.context.settings
         same = (new.settings.configuration, new.settings.devices) == (settings.configuration, settings.devices)

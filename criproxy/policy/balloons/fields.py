@@ -145,7 +145,7 @@ class Preserve(_Group):
 
     match_expressions: tuple[ExpressionOption, ...] = ()
     """criproxy does not place containers that match any of these expressions: they run on all CPUs of the machine that
-    are not exclusive, and their memory nodes stay as the kubelet sent them."""
+    are not exclusive, and criproxy does not change their memory nodes."""
 
 
 class BalloonType(_Group):
@@ -160,8 +160,8 @@ class BalloonType(_Group):
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
     """Namespaces whose pods may select this type with an annotation; * and ? are wildcards. criproxy refuses pods of
     other namespaces that select it. By default, all namespaces that annotations.allow permits. The type reserved is an
-    exception: unless annotations.allow is set, only pods of the namespaces whose containers run in it anyway may select
-    it."""
+    exception: unless annotations.allow is set, it can be selected only by pods whose namespace puts them there
+    anyway."""
     match_expressions: tuple[ExpressionOption, ...] = ()
     """Containers that match any of these expressions run in balloons of this type."""
     group_by: str = ""

@@ -93,7 +93,12 @@ async def test_a_release_while_none_is_kept(node: Node) -> None:
 
     answer = await node.world.controller.policy_switch.release("somebody")
 
-    assert answer["configuration"] == {"file": "/root/new.yaml", "until": None, "kept": True}
+    assert answer["configuration"] == {
+        "file": "/root/new.yaml",
+        "until": None,
+        "kept": True,
+        "policy_file": "different",
+    }
     with pytest.raises(UsageError, match=r"/root/new\.yaml, which was kept, has policy none"):
         await node.world.controller.policy_switch.undo()
     await node.reload.command({})

@@ -368,6 +368,21 @@ async def test_a_try_on_top_of_what_was_kept(node: Node) -> None:
     assert (node.hash, "config-kept" in node.kinds()) == (kept, True)
 
 
+async def test_what_is_kept_while_the_policy_file_cannot_be_used(node: Node) -> None:
+    """Nobody is sent to a file that would be refused: the notice says what is wrong with it, and what helps."""
+    await node.tries(MOVES)
+    node.file.write_text("policy: statik\n")
+
+    answer = await node.try_out.keep({})
+
+    assert (answer["kept"], answer["policy_file"]) == (True, "invalid")
+    notices = {notice.kind: notice.text for notice in node.notices()}
+    assert "unknown policy 'statik'" in notices["config"]
+    assert "which was kept, is in effect" in notices["config"]
+    assert "but the policy file cannot be used: write the kept configuration" in notices["config-kept"]
+    assert "criproxy reload" not in notices["config-kept"]
+
+
 async def test_a_section_of_devices_is_tried(node: Node) -> None:
     """It is in force while it is tried, and not after."""
     await node.tries(f"{STATIC}devices: {{}}\n", 1.0)

@@ -13,7 +13,7 @@ from criproxy.control.configuration.try_out import TryOut
 from criproxy.control.controller import Controller
 from criproxy.daemon.options import Options
 from criproxy.daemon.start import _chosen, _with_tries
-from criproxy.model.notices import Values
+from criproxy.model.notices import Notice, Values
 from criproxy.model.topology import Topology
 from criproxy.observe.systemd import Notifier
 from criproxy.simulate.machines import machine
@@ -158,7 +158,11 @@ class Node:
 
     def kinds(self) -> list[str]:
         """The kinds of notices."""
-        return [notice.kind for notice in situation(self.world.controller).notices]
+        return [notice.kind for notice in self.notices()]
+
+    def notices(self) -> list[Notice]:
+        """What is wrong with the node."""
+        return list(situation(self.world.controller).notices)
 
 
 def static_node(directory: Path) -> Node:

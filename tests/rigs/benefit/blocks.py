@@ -167,7 +167,7 @@ def headline(report: Report) -> str:
     cpus = report["machine"]["cpus"]
     fell = f"{other[0]:.2g} ms to {other[1]:.2g} ms"
     lines = [
-        f"On a node with {cpus} CPUs, beside noisy neighbours ([measured; how to repeat it](docs/benefit.md)):",
+        f"With criproxy, on a node with {cpus} CPUs and noisy neighbours ([measured; how to repeat it](docs/benefit.md)):",
         "",
         f"* training a CNN with PyTorch's default settings takes {training['median']:.0f} % less time;",
         f"* the p99 latency of redis falls from {service[0]:.2g} ms to {service[1]:.2g} ms;",
