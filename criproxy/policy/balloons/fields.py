@@ -215,7 +215,8 @@ class BalloonType(_Group):
     prefer_isol_cpus: bool = False
     """Whether balloons of this type take isolated CPUs (isolcpus); all others avoid them."""
     prefer_core_type: Literal["efficient", "performance"] | None = None
-    """Which cores balloons of this type take on a machine with two kinds of cores; all other balloons avoid them."""
+    """The kind of core that balloons of this type take on a machine with two kinds; all other balloons avoid these
+    cores."""
     cpu_class: str = ""
     """No effect: criproxy does not set CPU frequencies."""
     scheduling_class: str = ""

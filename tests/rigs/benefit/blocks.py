@@ -166,8 +166,9 @@ def headline(report: Report) -> str:
     other = [of_case(report, "redis-burstable/web", name)["value"]["median"] for name in ("kubelet-static", "balloons")]
     cpus = report["machine"]["cpus"]
     fell = f"{other[0]:.2g} ms to {other[1]:.2g} ms"
+    how = "[measured; how to repeat it](docs/benefit.md)"
     lines = [
-        f"With criproxy, on a node with {cpus} CPUs and noisy neighbours ([measured; how to repeat it](docs/benefit.md)):",
+        f"With criproxy, on a node with {cpus} CPUs and noisy neighbours ({how}):",
         "",
         f"* training a CNN with PyTorch's default settings takes {training['median']:.0f} % less time;",
         f"* the p99 latency of redis falls from {service[0]:.2g} ms to {service[1]:.2g} ms;",
