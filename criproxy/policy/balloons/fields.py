@@ -137,7 +137,7 @@ class LoadClass(_Group):
     """The hardware for which these loads compete: balloons with the same load class avoid each other's cores or level 2
     caches."""
     overloads_level_in_balloon: bool = False
-    """Whether the CPUs within a single balloon should also avoid sharing a core or cache."""
+    """Whether the policy also avoids giving a single balloon several CPUs that share a core or level 2 cache."""
 
 
 class Preserve(_Group):
@@ -200,8 +200,8 @@ class BalloonType(_Group):
     """Whether the memory of the type's containers may be restricted to the NUMA nodes of their balloon; by default, the
     policy's option with the same name applies."""
     components: tuple[ComponentOption, ...] = ()
-    """Makes this a type of composite balloons, and lists the types of their parts. A composite balloon has the CPUs of
-    all its parts."""
+    """The types of the parts of a composite balloon, which has the CPUs of all its parts. With this option, all balloons
+    of this type are composite."""
     component_creation: Literal["all", "balance-balloons"] | None = None
     """Whether a composite balloon has one part of each component type (all), or a single part of the component type
     with the fewest balloons (balance-balloons)."""
