@@ -230,7 +230,8 @@ def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tu
         return node, (Reason(container.key, f"{had}, and shares CPUs: {error}"),), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=one.mems)
-    reasons = Reason(container.key, had), *reasons_with_memory_as_before(layout, container.key)
+    lost = () if grants[container.key].exclusive == one.has else (Reason(container.key, had),)
+    reasons = *lost, *reasons_with_memory_as_before(layout, container.key)
     return node.replace(grants=grants, kept=layout.kept), reasons, True
 
 

@@ -72,7 +72,10 @@ class ControlServer:
                 if _hung_up(writer) and not self._is_notice(line):
                     log.warning("a control request is dropped: its client did not wait for the answer")
                     break
-                writer.write(await self._answer(line))
+                answer = await self._answer(line)
+                if writer.is_closing():  # `stop` has closed it meanwhile; uvloop raises an error for a late write
+                    break
+                writer.write(answer)
                 async with asyncio.timeout(IDLE_S):
                     await writer.drain()
         except (ConnectionError, TimeoutError):

@@ -135,6 +135,19 @@ def test_two_owners_of_one_cpu_are_parted() -> None:
     assert any("s/b" in reason or "b cannot keep" in reason for reason in decision.sentences)
 
 
+def test_an_owner_that_is_back_on_cpus_kept_for_its_pod_has_lost_nothing() -> None:
+    """A list of the runtime did not have it for a moment: no sentence says that it cannot keep what it has again."""
+    node = step(EMPTY, Found((Pod(key="s", uid="u"),), (present("a", "1-2", 2),)), POLICY).node
+    node = step(node, ContainerGone("a"), POLICY).node
+    assert node.kept["u"].cpus == {1, 2}
+
+    decision = step(node, Found((), (present("a", "1-2", 2),)), POLICY)
+
+    assert places(decision) == {"a": "1-2*"}
+    assert not any("cannot keep" in reason for reason in decision.sentences)
+    assert any("a has CPUs 1-2 again" in reason for reason in decision.sentences)
+
+
 def test_an_owner_on_a_reserved_cpu_gets_another() -> None:
     """What is not legal any more is repaired."""
     assert places(step(EMPTY, Found((), (present("a", "0-1", 2),)), POLICY)) == {"a": "1-2*"}

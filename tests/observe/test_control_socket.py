@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from criproxy.cli.client import ask
 from criproxy.errors import CriproxyError, UsageError
@@ -177,6 +178,39 @@ async def test_a_silent_client_is_hung_up_on(path: str, monkeypatch: pytest.Monk
 
     assert await asyncio.wait_for(reader.read(), 10) == b""
     writer.close()
+
+
+def test_an_answer_after_the_end_is_no_failure(tmp_path: Path) -> None:
+    """The daemon ends while a command runs, and what it would have answered is dropped without an error in the log."""
+
+    async def end_in_between() -> list[dict[str, Any]]:
+        failed = list[dict[str, Any]]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: failed.append(what))
+        begun, goes_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def slow(_: Mapping[str, Any]) -> dict[str, Any]:
+            begun.set()
+            await goes_on.wait()
+            done.set()
+            return {}
+
+        listener = listen(str(tmp_path / "control.sock"), 0o600)
+        server = ControlServer({"slow": slow})
+        await server.start(listener.sock)
+        reader, writer = await asyncio.open_unix_connection(listener.path)
+        writer.write(b'{"command": "slow"}\n')
+        await begun.wait()
+        await server.stop()
+        assert await reader.read() == b""
+        goes_on.set()
+        await done.wait()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+        writer.close()
+        listener.close()
+        return failed
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the daemon's loop
+        assert runner.run(end_in_between()) == []
 
 
 async def test_stop_hangs_up(tmp_path: Path) -> None:

@@ -200,8 +200,8 @@ class BalloonType(_Group):
     """Whether the memory of the type's containers may be restricted to the NUMA nodes of their balloon; by default, the
     policy's option with the same name applies."""
     components: tuple[ComponentOption, ...] = ()
-    """The types of the parts of a composite balloon, which has the CPUs of all its parts. With this option, all balloons
-    of this type are composite."""
+    """The types of the parts of a composite balloon, which has the CPUs of all its parts. With this option, all
+    balloons of this type are composite."""
     component_creation: Literal["all", "balance-balloons"] | None = None
     """Whether a composite balloon has one part of each component type (all), or a single part of the component type
     with the fewest balloons (balance-balloons)."""
