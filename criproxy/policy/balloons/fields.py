@@ -132,7 +132,7 @@ class LoadClass(_Group):
     """A kind of load that slows down other loads on the same hardware."""
 
     name: Name
-    """The name of the load class, for use in the option loads of balloon types."""
+    """The name of the load class. Balloon types list the names of load classes in their option loads."""
     level: Literal["core", "l2cache"]
     """The hardware for which these loads compete: balloons with the same load class avoid each other's cores or level 2
     caches."""
@@ -159,9 +159,9 @@ class BalloonType(_Group):
     container, the first one applies."""
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
     """Namespaces whose pods may select this type with an annotation; * and ? are wildcards. criproxy refuses pods of
-    other namespaces that select it. By default, all namespaces that annotations.allow permits. The type reserved is an
-    exception: unless annotations.allow is set, it can be selected only by pods whose namespace puts them there
-    anyway."""
+    other namespaces that select it. By default, all namespaces that annotations.allow permits. An
+    exception is the type named reserved: unless annotations.allow is set, only pods that run in the reserved balloon
+    anyway because of their namespace may select it."""
     match_expressions: tuple[ExpressionOption, ...] = ()
     """Containers that match any of these expressions run in balloons of this type."""
     group_by: str = ""
