@@ -98,6 +98,10 @@ class Wishes:
         scope = (self._written(key) or "").partition("/")[2]
         return 0 if scope.startswith("container.") else 1 if scope == "pod" else 2
 
+    def name_of(self, key: str) -> str:
+        """The name of the annotation about *key* as its pod has written it; *key* without one."""
+        return self._written(key) or key
+
     def document(self, key: str, convert: Callable[[object], T]) -> T | None:
         """The value of *key* as *convert* reads the plain data of its YAML; None without one."""
         return self.read(key, lambda text: convert(plain_data(text)))

@@ -23,7 +23,7 @@ def test_a_pod_of_another_namespace_is_refused_with_a_sentence() -> None:
     """Silently to run elsewhere would be no help to its owner, who asked for something that is there."""
     with pytest.raises(
         BadAnnotation,
-        match=r"container shop/pod0/pod0: annotation balloon.balloons names balloon type 'gold', "
+        match=r"container shop/pod0/pod0: annotation balloon\.balloons\.criproxy\.io names balloon type 'gold', "
         r"which only pods of the namespaces finance, team-\* may name",
     ):
         world(GOLD).come("pod0", 500, namespace="shop", **of_type("gold"))

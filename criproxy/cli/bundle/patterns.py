@@ -71,6 +71,10 @@ _BY_LOOK: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (_USER_OPTION, _keep_key),
     (re.compile(r"(?P<key>\b[a-z][a-z0-9+.-]{0,30}://)[^\s/\"']+@", re.IGNORECASE), rf"\g<key>{HIDDEN}@"),
     (re.compile(r"(annotation \S+ is invalid: )(.*)"), _keep_reason),
+    (
+        re.compile(rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)"),
+        _keep_key,
+    ),  # of annotations
 )
 """Secrets that can be told by their look, and what replaces them."""
 _BY_KEY = (

@@ -289,13 +289,13 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
         )
         name = None
     if name is not None and name in catalogue.by_name:
-        return _named(catalogue.by_name[name], container)
+        return _named(catalogue.by_name[name], wishes)
     if name is not None:
         known = ", ".join(catalogue.by_name)
         named = bounded_text(repr(name), _MAX_NAME_CHARS)
         raise BadAnnotation(
-            f"container {container.title}: annotation {ANNOTATION} names balloon type {named}, which does not exist; "
-            f"types are: {known}"
+            f"container {container.title}: annotation {wishes.name_of(ANNOTATION)} names balloon type {named}, "
+            f"which does not exist; types are: {known}"
         )
     attribute = attribute_of(node, container)
     for kind in catalogue.kinds:
@@ -315,12 +315,12 @@ def _may_have_reserved(catalogue: Catalogue, container: Container) -> bool:
     return any(fnmatchcase(container.namespace, pattern) for pattern in patterns)
 
 
-def _named(kind: Kind, container: Container) -> Kind:
+def _named(kind: Kind, wishes: Wishes) -> Kind:
     """The type that its annotation names; raises BadAnnotation where its namespace may not."""
-    patterns = kind.type.annotation_namespaces
+    container, patterns = wishes.container, kind.type.annotation_namespaces
     if patterns and not any(fnmatchcase(container.namespace, pattern) for pattern in patterns):
         raise BadAnnotation(
-            f"container {container.title}: annotation {ANNOTATION} names balloon type {kind.name!r}, "
+            f"container {container.title}: annotation {wishes.name_of(ANNOTATION)} names balloon type {kind.name!r}, "
             f"which only pods of the namespaces {', '.join(patterns)} may name"
         )
     return kind

@@ -59,6 +59,10 @@ LINES = {
     "pem-that-is-cut": "key follows\n-----BEGIN RSA PRIVATE KEY-----\n@\n",
     "pem-in-json": '{"x": "-----BEGIN CERTIFICATE-----\\n@\\n-----END CERTIFICATE-----"}',
     "kubeconfig": "    client-key-data: @\n    client-certificate-data: @",
+    "unknown-pool": "a/b/c shares CPUs 4-15 of default: there is no pool '@'",
+    "unknown-balloon-type": "annotation b.x/pod names balloon type '@', which does not exist; types are: a",
+    "unknown-balloon-type-that-is-cut": "annotation b.x/pod names balloon type '@…, which does not exist",
+    "unknown-balloon-type-in-json": '{"text": "b.x/pod names balloon type \\"@\'s\\", which does not exist"}',
     "invalid-annotation": "container a/b/c: annotation cpu.x/y is invalid: '@' is no number; valid: 1, 2",
 }
 LOOKS = {
