@@ -247,4 +247,4 @@ def test_a_process_that_uses_no_card_any_more_is_not_kept(tmp_path: Path, sleepi
 
 
 def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len([*Path("/proc/self/fd").iterdir()])

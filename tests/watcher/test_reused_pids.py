@@ -106,8 +106,8 @@ class Step:
     """What happens next."""
 
     what: str
-    """start, exit, report (the driver takes a reading, of one PID or, with 0, of all), locate (the watcher finds the containers), or kill; and
-    locate-reused and kill-reused: another process gets the PID in the middle of it."""
+    """start, exit, report (the driver takes a reading of one PID or, with 0, of all), locate (the watcher finds the
+    containers), or kill; locate-reused and kill-reused: another process gets the PID in the middle of it."""
     pid: int
     container: str
 
