@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy.errors import CriproxyError
-from criproxy.model.plain import to_plain
-from criproxy.usage.totals import ClassUse, UsageReport
+from criproxy.usage.totals import ClassUse, UsageReport, plain_report
 from criproxy.watcher.daemon_client import DaemonClient
 
 COMMAND = "device-usage"
@@ -90,5 +89,4 @@ class UsageReports:
 
 def report_of(uses: tuple[ClassUse, ...], period_s: float) -> dict[str, Any]:
     """Return the arguments of the command ``device-usage``."""
-    plain: dict[str, Any] = to_plain(UsageReport(at_s=time.time(), period_s=period_s, classes=uses))
-    return plain
+    return plain_report(UsageReport(at_s=time.time(), period_s=period_s, classes=uses))
