@@ -129,9 +129,9 @@ _SOME = st.sampled_from([0, 0, 1, 2]).flatmap(lambda most: _steps(["start", "sta
 def histories(draw: st.DrawFn) -> list[Step]:
     """Readings after which processes come and go, before and after their containers are found; then some are killed."""
     steps = draw(_steps(["start"], 3))
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, 3))):
         report = Step("report", draw(st.sampled_from([0, *PIDS])), "")
-        for _ in range(draw(st.integers(1, 3))):
+        for _ in range(draw(st.integers(1, 2))):
             steps += [*draw(_SOME), report]
             steps += [*draw(_SOME), *draw(_steps(["locate", "locate", "locate-reused"], 1))]
         steps += [*draw(_SOME), *draw(_steps(["kill", "kill-reused"], 2))]
