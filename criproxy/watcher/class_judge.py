@@ -69,9 +69,7 @@ class ClassJudge:
             by_card.setdefault(use.card, []).append(use)
         limits = granted.limits.get(self.kind, {})
         lost, verdicts = self._lost(reading), list[Verdict]()
-        for card in dict.fromkeys(
-            (*self._cards, *limits)
-        ):  # the cards that containers have, or had at the last reading
+        for card in dict.fromkeys((*self._cards, *limits)):  # of containers, now or at the last reading
             if card not in reading.unread:
                 of_card, used, sampled_s = limits.get(card, ()), by_card.get(card, ()), reading.sampled_s.get(card)
                 judgement, found = self._card(card).after(reading.at_s, of_card, used, lost.get(card, ()), sampled_s)
