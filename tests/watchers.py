@@ -8,6 +8,7 @@ from typing import Any
 from criproxy.devices.plan import QuotaPlan
 from criproxy.errors import CriproxyError
 from criproxy.model.plain import from_plain
+from criproxy.usage.limits import limits_of
 from criproxy.usage.quota_judgement import Judgement
 from criproxy.usage.quota_verdicts import Key, Over, Verdict
 from criproxy.usage.values import ContainerUse, Grant
@@ -39,7 +40,8 @@ class Watcher:
         grants = tuple(from_plain(Grant, each) for each in answer["containers"])
         judgement = self._judgement or self._resumed(answer["incidents"])
         uses = [_use(grant, used_mib[grant.pod]) for grant in grants if grant.pod in used_mib]
-        self._judgement, verdicts = judgement.after(at_s, grants, uses)
+        limits = [each for of_card in limits_of(grants).get(self.kind, {}).values() for each in of_card]
+        self._judgement, verdicts = judgement.after(at_s, limits, uses)
         self._pending |= {verdict.key: self._arguments(verdict) for verdict in verdicts}
         for each in answer["incidents"]:
             self._confirm(each)

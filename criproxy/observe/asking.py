@@ -3,7 +3,8 @@
 import asyncio
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -15,7 +16,7 @@ WRONG_USE = 2
 LONGEST_ANSWER_BYTES = 1 << 20
 REPORT_TIMEOUT_S = 2.0
 """How long the daemon may take to answer one report."""
-_CHUNK_BYTES = 65_536
+CHUNK_BYTES = 65_536
 
 
 class NoDaemon(CriproxyError):
@@ -50,19 +51,41 @@ def ask(path: str, command: str, arguments: Mapping[str, Any], timeout_s: float)
         NoDaemon: there is no answer in time.
         DaemonRefuses: the answer is an error.
     """
-    request = json.dumps({"command": command, "arguments": dict(arguments)}).encode() + b"\n"
+    with no_daemon_errors(path, timeout_s):
+        return result_of(path, _answer(path, request_of(command, arguments), monotonic() + timeout_s))
+
+
+def request_of(command: str, arguments: Mapping[str, Any]) -> bytes:
+    """Return the line that sends a command."""
+    return json.dumps({"command": command, "arguments": dict(arguments)}).encode() + b"\n"
+
+
+def result_of(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Return the result in the *line* with which the daemon on *path* has answered.
+
+    Raises:
+        NoDaemon: the line is none of a daemon.
+        DaemonRefuses: the answer is an error.
+    """
     try:
-        answer = json.loads(_answer(path, request, monotonic() + timeout_s))
+        answer = json.loads(line)
         if "result" in answer:
             return answer["result"]
         unknown = answer.get("unknown_command") is True
         raise DaemonRefuses(str(answer["error"]), wrong=answer.get("exit_status") == WRONG_USE, unknown=unknown)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: {error!r}") from error
+
+
+@contextmanager
+def no_daemon_errors(path: str, timeout_s: float) -> Iterator[None]:
+    """Raise `NoDaemon` for the errors of a socket on *path*."""
+    try:
+        yield
     except TimeoutError as error:
         raise NoDaemon(f"the daemon on {path} did not answer within {timeout_s:g} s") from error
     except OSError as error:
         raise NoDaemon(f"no daemon answers on {path}: {error.strerror or error}") from error
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: {error!r}") from error
 
 
 def _answer(path: str, request: bytes, deadline_s: float) -> bytes:
@@ -74,7 +97,7 @@ def _answer(path: str, request: bytes, deadline_s: float) -> bytes:
         answer = b""
         while not answer.endswith(b"\n"):
             _until(sock, deadline_s)
-            chunk = sock.recv(_CHUNK_BYTES)
+            chunk = sock.recv(CHUNK_BYTES)
             if not chunk or len(answer) > LONGEST_ANSWER_BYTES:
                 break
             answer += chunk

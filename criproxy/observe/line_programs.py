@@ -49,17 +49,26 @@ class LineProgram:
             lines = await self.child.start(self.command, self.longest_bytes)
         except OSError as error:
             return f"{self.title} cannot be run: {error.strerror}"
-        problem = f"{self.title} has exited"
+        limit = asyncio.timeout(self.silent_s)
+        try:
+            async with limit:
+                return await self._lines(lines, take, limit)
+        except TimeoutError:
+            if limit.expired():
+                return f"{self.silence} for {self.silent_s:g} s"
+            raise
+
+    async def _lines(self, lines: asyncio.StreamReader, take: Callable[[bytes], str], limit: asyncio.Timeout) -> str:
+        """Pass each line on; *limit* ends it when there is none for too long."""
+        problem, loop = f"{self.title} has exited", asyncio.get_running_loop()
         while True:
             try:
-                async with asyncio.timeout(self.silent_s):
-                    line = await lines.readline()
-            except TimeoutError:
-                return f"{self.silence} for {self.silent_s:g} s"
+                line = await lines.readline()
             except ValueError as error:
                 return f"{self.title} printed {self.unreadable}: {error}"
             if not line:
                 return problem
+            limit.reschedule(loop.time() + self.silent_s)
             try:
                 problem = take(line) or problem
             except BadLine as error:

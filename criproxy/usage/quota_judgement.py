@@ -16,10 +16,12 @@ judged by the mean of the last readings. A reading without a newer sample than t
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import NamedTuple
 
 from criproxy.devices.plan import STRENGTHS, OverQuota, QuotaPlan
+from criproxy.usage.limits import Limit
 from criproxy.usage.quota_verdicts import Key, Over, Verdict, Within
-from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse, Quantity
+from criproxy.usage.values import ContainerUse, Process, ProcessUse
 
 MEAN_OF = 5
 """The minimum number of readings over which the use of computing units is averaged."""
@@ -27,12 +29,10 @@ PAUSE_PERIODS = 3.0
 """After so many periods without a complete reading, the counts of a container start anew."""
 ALL_CORES_PERCENT = 100.0
 """The maximum use of a card's computing units by one container; the driver is wrong if it reports more."""
-_QUANTITIES: tuple[Quantity, ...] = ("memory", "cores")
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """Consecutive readings about one quota."""
+class _Series(NamedTuple):
+    """Consecutive readings about one quota; a tuple, because each reading makes hundreds of them."""
 
     recent: tuple[float, ...] = ()
     over_since_s: float | None = None
@@ -60,10 +60,6 @@ class Judgement:
     """The name of the class."""
     plan: QuotaPlan
     _series: Mapping[Key, _Series] = field(default_factory=dict)
-    _grants: tuple[Grant, ...] = ()
-    """Those of the last reading: the same ones in most readings, since the daemon is asked less often."""
-    _allowed: Mapping[Key, tuple[int, Grant]] = field(default_factory=dict)
-    """What the last grants allow."""
 
     def with_plan(self, plan: QuotaPlan) -> "Judgement":
         """Return the judgement with another *plan*: all counts start anew, and incidents remain."""
@@ -86,7 +82,7 @@ class Judgement:
     def after(
         self,
         at_s: float,
-        grants: tuple[Grant, ...],
+        limits: Iterable[Limit],
         uses: Iterable[ContainerUse],
         lost: Collection[ProcessUse] = (),
         sampled_s: float | None = None,
@@ -95,7 +91,7 @@ class Judgement:
 
         Args:
             at_s: when the reading was taken, on the monotonic clock.
-            grants: the grants of the containers that exist now.
+            limits: what the containers that exist now may use of cards of this class.
             uses: what containers use of cards of this class; a container that is missing uses nothing.
             lost: the use of the containers' card by processes that had exited before their containers were found.
             sampled_s: when the newest sample of the card's computing units was taken, by any clock; None: it is new.
@@ -104,29 +100,29 @@ class Judgement:
             The new state, and the verdicts that are new.
         """
         used = {(each.container_id, each.card): each for each in uses}
-        quotas = self._allowed if grants is self._grants else _quotas(grants, self.kind)
+        pause_s = PAUSE_PERIODS * self.plan.period_s
         series: dict[Key, _Series] = {}
         verdicts: list[Verdict] = []
-        for key, (allowed, grant) in quotas.items():
-            before = self._continued(self._series.get(key, _NEW), at_s)
-            use = used.get((key.container_id, key.card))
-            used_now = self._certain(key, allowed, _used(key, use), lost)
-            sample_s = sampled_s if key.quantity == "cores" else None
-            now = self._read(before, key, allowed, used_now, at_s, sample_s)
+        for limit in limits:
+            key = limit.key
+            before = self._series.get(key, _NEW)
+            if before.last_s is not None and at_s - before.last_s > pause_s:
+                before = before.restarted()
+            use = used.get(key[:2])
+            used_now = _used(key, use)
+            if lost:
+                used_now = self._certain(key, limit.allowed, used_now, lost)
+            now = self._read(before, key, limit.allowed, used_now, at_s, sampled_s if key.quantity == "cores" else None)
             if now.is_incident:
-                action = self._action(key, grant)
+                action = self._action(limit)
                 if self._is_new_verdict(before, now, action):
-                    now = replace(now, action=action)
-                    verdicts.append(self._over(key, allowed, now, use))
+                    now = now._replace(action=action)
+                    verdicts.append(self._over(limit, now, use))
             elif before.is_incident:
                 verdicts.append(Within(key))
             series[key] = now
         verdicts += [Within(key) for key, each in self._series.items() if each.is_incident and key not in series]
-        return replace(self, _series=series, _grants=grants, _allowed=quotas), tuple(verdicts)
-
-    def _continued(self, before: _Series, at_s: float) -> _Series:
-        pause_s = PAUSE_PERIODS * self.plan.period_s
-        return before if before.last_s is None or at_s - before.last_s <= pause_s else before.restarted()
+        return replace(self, _series=series), tuple(verdicts)
 
     def _read(
         self, before: _Series, key: Key, allowed: int, used: float | None, at_s: float, sampled_s: float | None
@@ -135,7 +131,7 @@ class Judgement:
         if used is None or (before.last_s is not None and at_s <= before.last_s):
             return before
         if sampled_s is not None and sampled_s == before.sampled_s:
-            return replace(before, last_s=at_s)
+            return before._replace(last_s=at_s)
         return self._with(before, key, allowed, used, at_s, sampled_s)
 
     def _with(
@@ -151,7 +147,7 @@ class Judgement:
         over_since_s = at_s if before.over_since_s is None else before.over_since_s
         readings_over = before.readings_over + 1
         now = _Series(recent, over_since_s, readings_over, before.is_incident, at_s, before.action, sampled_s)
-        return replace(now, is_incident=now.is_incident or self._is_long(now))
+        return now if now.is_incident else now._replace(is_incident=self._is_long(now))
 
     def _is_long(self, series: _Series) -> bool:
         """Whether the quota has been exceeded for longer than the grace period."""
@@ -167,13 +163,13 @@ class Judgement:
         is_stronger = STRENGTHS.index(action) > STRENGTHS.index(now.action)
         return is_stronger and now.readings_over > before.readings_over and self._is_long(now)
 
-    def _action(self, key: Key, grant: Grant) -> OverQuota:
-        return "observe" if grant.is_only_observed else self.plan.action(self.kind, key.quantity)
+    def _action(self, limit: Limit) -> OverQuota:
+        return "observe" if limit.is_only_observed else self.plan.action(self.kind, limit.key.quantity)
 
     def _certain(self, key: Key, allowed: int, used: float | None, lost: Collection[ProcessUse]) -> float | None:
         """Return *used*; None if *lost* would decide the verdict in case it belongs to the container."""
-        if used is None or not lost:
-            return used
+        if used is None:
+            return None
         most = used + sum(_lost(key, each) for each in lost)
         limits = allowed, allowed + self._margin(key)
         return None if any(used <= limit < most for limit in limits) else used
@@ -181,30 +177,16 @@ class Judgement:
     def _margin(self, key: Key) -> int:
         return self.plan.margin_mib if key.quantity == "memory" else self.plan.cores_margin_percent
 
-    def _over(self, key: Key, allowed: int, now: _Series, use: ContainerUse | None) -> Over:
+    def _over(self, limit: Limit, now: _Series, use: ContainerUse | None) -> Over:
         return Over(
-            key=key,
+            key=limit.key,
             kind=self.kind,
             used=sum(now.recent) / len(now.recent),
-            allowed=allowed,
+            allowed=limit.allowed,
             over_since_s=now.over_since_s or 0.0,
             action=now.action,
-            largest=_largest(key, use),
+            largest=_largest(limit.key, use),
         )
-
-
-def _quotas(grants: Iterable[Grant], kind: str) -> dict[Key, tuple[int, Grant]]:
-    """Return each quota of cards of a class, and what it allows: the larger one if a container has two of a card."""
-    found: dict[Key, tuple[int, Grant]] = {}
-    for grant in grants:
-        if grant.kind != kind or grant.quota is None:
-            continue
-        limits = {"memory": grant.quota.memory_mib, "cores": grant.quota.cores_percent}
-        for key in (Key(grant.container_id, card, quantity) for card in grant.cards for quantity in _QUANTITIES):
-            allowed = limits[key.quantity]
-            if allowed and (key not in found or found[key][0] < allowed):
-                found[key] = allowed, grant
-    return found
 
 
 def _used(key: Key, use: ContainerUse | None) -> float | None:

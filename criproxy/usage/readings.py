@@ -1,11 +1,13 @@
 """Parses readings from the JSON that programs and files contain; docs/vgpu.md describes the format."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from criproxy.usage.values import CardUse, Process, ProcessUse, Reading
+
+T = TypeVar("T")
 
 MAX_MIB = 1 << 31
 MAX_PERCENT = 100.0
@@ -43,11 +45,11 @@ def parse_reading(value: object, kind: str, at_s: float) -> Reading:
     return Reading(
         kind=kind,
         at_s=_taken_s(fields, at_s),
-        processes=tuple(_process(each, where) for each, where in _items(fields, "processes")),
-        cards=tuple(_card(each, where) for each, where in _items(fields, "cards")),
+        processes=tuple(_each(fields, "processes", _process)),
+        cards=tuple(_each(fields, "cards", _card)),
         problem=problem,
         unread={card: _text(reason, f"unread.{card}") for card, reason in unread.items()},
-        sampled_s=dict(_sampled(each, where) for each, where in _items(fields, "cards") if "sampled_s" in each),
+        sampled_s=dict(each for each in _each(fields, "cards", _sampled) if each),
         unknown_keys=tuple(islice(dict.fromkeys(_unknown_keys(fields)), MOST_UNKNOWN)),
     )
 
@@ -75,43 +77,46 @@ def _taken_s(fields: Mapping[str, Any], arrived_s: float) -> float:
     return min(float(value), arrived_s)
 
 
-def _items(fields: Mapping[str, Any], name: str) -> Iterator[tuple[Any, str]]:
+def _each(fields: Mapping[str, Any], name: str, parse: Callable[[Mapping[str, Any]], T]) -> list[T]:
+    """Parse each object of a list; the sentence about an invalid one begins with its place."""
     items = fields.get(name, [])
     if not isinstance(items, list):
         raise InvalidReading(f"{name} must be a list, not {items!r:.60}")
-    for number, each in enumerate(items):
-        yield each, f"{name}[{number}]"
+    found: list[T] = []
+    for each in items:
+        if not isinstance(each, dict):
+            raise InvalidReading(f"{name}[{len(found)}] must be an object, not {each!r:.60}")
+        try:
+            found.append(parse(each))
+        except InvalidReading as error:
+            raise InvalidReading(f"{name}[{len(found)}].{error}") from None
+    return found
 
 
-def _process(value: object, where: str) -> ProcessUse:
-    fields = _object(value, where)
+def _process(fields: Mapping[str, Any]) -> ProcessUse:
     pid = fields.get("pid")
     if type(pid) is not int or not 0 < pid < MAX_PID:
-        raise InvalidReading(f"{where}.pid must be a process ID, not {pid!r:.60}")
-    return ProcessUse(
-        process=Process(pid=pid, start_ticks=0),
-        card=_name(fields, where),
-        memory_mib=_mib(fields, "memory_mib", where),
-        cores_percent=_percent(fields, where),
-    )
+        raise InvalidReading(f"pid must be a process ID, not {pid!r:.60}")
+    return ProcessUse(Process(pid, 0), _name(fields), _mib(fields, "memory_mib"), _percent(fields))
 
 
-def _card(value: object, where: str) -> CardUse:
-    fields = _object(value, where)
+def _card(fields: Mapping[str, Any]) -> CardUse:
     return CardUse(
-        card=_name(fields, where),
-        memory_mib=_mib(fields, "memory_mib", where),
-        total_mib=_mib(fields, "total_mib", where) if "total_mib" in fields else 0,
-        cores_percent=_percent(fields, where),
+        card=_name(fields),
+        memory_mib=_mib(fields, "memory_mib"),
+        total_mib=_mib(fields, "total_mib") if "total_mib" in fields else 0,
+        cores_percent=_percent(fields),
     )
 
 
-def _sampled(fields: Mapping[str, Any], where: str) -> tuple[str, float]:
-    """Return a card that has the time of its newest sample, and that time."""
+def _sampled(fields: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return a card and the time of its newest sample, if it has that."""
+    if "sampled_s" not in fields:
+        return None
     value = fields["sampled_s"]
     if type(value) not in {int, float} or not isfinite(value):
-        raise InvalidReading(f"{where}.sampled_s must be a number of seconds, not {value!r:.60}")
-    return _name(fields, where), float(value)
+        raise InvalidReading(f"sampled_s must be a number of seconds, not {value!r:.60}")
+    return _name(fields), float(value)
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:
@@ -126,27 +131,27 @@ def _text(value: object, where: str) -> str:
     return value[:500]
 
 
-def _name(fields: Mapping[str, Any], where: str) -> str:
+def _name(fields: Mapping[str, Any]) -> str:
     """Return the name of the card: its id, or another name that the device plugin knows, such as its number."""
     card = fields.get("card")
     if type(card) is int:
         return str(card)
     if not isinstance(card, str) or not card:
-        raise InvalidReading(f"{where}.card must name a card, not {card!r:.60}")
+        raise InvalidReading(f"card must name a card, not {card!r:.60}")
     return card
 
 
-def _mib(fields: Mapping[str, Any], name: str, where: str) -> int:
+def _mib(fields: Mapping[str, Any], name: str) -> int:
     value: Any = fields.get(name)
     if type(value) not in {int, float} or not 0 <= value < MAX_MIB:
-        raise InvalidReading(f"{where}.{name} must be a number of MiB, not {value!r:.60}")
+        raise InvalidReading(f"{name} must be a number of MiB, not {value!r:.60}")
     return int(value)
 
 
-def _percent(fields: Mapping[str, Any], where: str) -> float | None:
+def _percent(fields: Mapping[str, Any]) -> float | None:
     value = fields.get("cores_percent")
     if value is None:
         return None
     if type(value) not in {int, float} or not 0 <= value <= MAX_PERCENT:
-        raise InvalidReading(f"{where}.cores_percent must be between 0 and 100, not {value!r:.60}")
+        raise InvalidReading(f"cores_percent must be between 0 and 100, not {value!r:.60}")
     return float(value)

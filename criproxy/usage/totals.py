@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from criproxy.model.plain import to_plain
 from criproxy.usage.values import CardUse, ContainerUse, Process, ProcessUse, Reading
 
 _LONGEST_NAME = 60
@@ -23,7 +25,6 @@ class ClassUse:
     """By card, why its use is unknown."""
     cards: tuple[CardUse, ...] = ()
     containers: tuple[ContainerUse, ...] = ()
-    """Without their processes."""
     others: tuple[ContainerUse, ...] = ()
     """The use of processes that belong to no container; their ``container_id`` is empty."""
 
@@ -39,12 +40,36 @@ class UsageReport:
     classes: tuple[ClassUse, ...] = ()
 
 
+def plain_report(report: UsageReport) -> dict[str, Any]:
+    """Return the same as `to_plain`, without the processes; that would take several times as long in each period."""
+    plain: dict[str, Any] = to_plain(replace(report, classes=()))
+    return {**plain, "classes": [_plain_class(each) for each in report.classes]}
+
+
+def _plain_class(use: ClassUse) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(replace(use, containers=(), others=()))
+    lists = {"containers": use.containers, "others": use.others}
+    return plain | {name: [_plain_use(each) for each in uses] for name, uses in lists.items() if uses}
+
+
+def _plain_use(use: ContainerUse) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "container_id": use.container_id,
+        "kind": use.kind,
+        "card": use.card,
+        "memory_mib": use.memory_mib,
+    }
+    if use.cores_percent is not None:
+        plain["cores_percent"] = use.cores_percent
+    return plain
+
+
 def container_uses(kind: str, processes: Iterable[ProcessUse]) -> tuple[ContainerUse, ...]:
     """Return what each container uses of each card; an empty ``container_id`` is for all processes without one."""
     found: dict[tuple[str, str], list[ProcessUse]] = {}
     for each in processes:
         found.setdefault((each.container_id, each.card), []).append(each)
-    return tuple(_use(kind, container, card, own) for (container, card), own in found.items())
+    return tuple([_use(kind, container, card, own) for (container, card), own in found.items()])
 
 
 def _use(kind: str, container_id: str, card: str, processes: list[ProcessUse]) -> ContainerUse:
@@ -53,22 +78,21 @@ def _use(kind: str, container_id: str, card: str, processes: list[ProcessUse]) -
         container_id=container_id,
         kind=kind,
         card=card,
-        memory_mib=sum(each.memory_mib for each in processes),
+        memory_mib=sum([each.memory_mib for each in processes]),
         cores_percent=round(sum(cores), 1) if cores else None,
         processes=tuple(processes),
     )
 
 
-def class_use(reading: Reading, source: str, uses: Iterable[ContainerUse]) -> ClassUse:
+def class_use(reading: Reading, source: str, uses: Sequence[ContainerUse]) -> ClassUse:
     """Return the report about a complete reading, whose *uses* are already known."""
-    reported = [each.without_processes() for each in uses]
     return ClassUse(
         kind=reading.kind,
         source=source,
         unread=reading.unread,
         cards=reading.cards,
-        containers=tuple(each for each in reported if each.container_id),
-        others=tuple(each for each in reported if not each.container_id),
+        containers=tuple([each for each in uses if each.container_id]),
+        others=tuple([each for each in uses if not each.container_id]),
     )
 
 
@@ -85,7 +109,7 @@ def with_card_ids(reading: Reading, cards: Mapping[str, str]) -> Reading:
         return reading if len(processes) == len(reading.processes) else replace(reading, processes=processes)
     return replace(
         reading,
-        processes=_once([replace(each, card=cards.get(each.card, each.card)) for each in reading.processes]),
+        processes=_once([each._replace(card=cards.get(each.card, each.card)) for each in reading.processes]),
         cards=tuple(replace(each, card=cards.get(each.card, each.card)) for each in reading.cards),
         unread={cards.get(card, card): reason for card, reason in reading.unread.items()},
         sampled_s={cards.get(card, card): sampled_s for card, sampled_s in reading.sampled_s.items()},
@@ -104,7 +128,7 @@ def _once(processes: Sequence[ProcessUse]) -> tuple[ProcessUse, ...]:
 def _larger(one: ProcessUse, other: ProcessUse) -> ProcessUse:
     known = [each.cores_percent for each in (one, other) if each.cores_percent is not None]
     memory_mib, cores_percent = max(one.memory_mib, other.memory_mib), max(known, default=None)
-    return replace(one, memory_mib=memory_mib, cores_percent=cores_percent)
+    return one._replace(memory_mib=memory_mib, cores_percent=cores_percent)
 
 
 def with_unknown_cards(reading: Reading, cards: Mapping[str, str]) -> Reading:

@@ -67,17 +67,17 @@ class ClassJudge:
         by_card: dict[str, list[ContainerUse]] = {}
         for use in uses:
             by_card.setdefault(use.card, []).append(use)
+        limits = granted.limits.get(self.kind, {})
         lost, verdicts = self._lost(reading), list[Verdict]()
-        for card in self._judged(granted):
+        for card in dict.fromkeys((*self._cards, *limits)):  # of containers, now or at the last reading
             if card not in reading.unread:
-                judgement = self._card(card)
-                grants = granted.by_card.get((self.kind, card), ())
-                self._cards[card], found = judgement.after(
-                    reading.at_s, grants, by_card.get(card, ()), lost.get(card, ()), reading.sampled_s.get(card)
-                )
+                of_card, used, sampled_s = limits.get(card, ()), by_card.get(card, ()), reading.sampled_s.get(card)
+                judgement, found = self._card(card).after(reading.at_s, of_card, used, lost.get(card, ()), sampled_s)
                 verdicts += found
-                if not grants:
-                    del self._cards[card]
+                if card in limits:
+                    self._cards[card] = judgement
+                else:
+                    self._cards.pop(card, None)
         return verdicts, list(self._finished(verdicts))
 
     def _lost(self, reading: Reading) -> Mapping[str, list[ProcessUse]]:
@@ -92,10 +92,6 @@ class ClassJudge:
                 found.setdefault(each.card, []).append(each)
         self._gone = frozenset(each.process.pid for each in gone)
         return found
-
-    def _judged(self, granted: Granted) -> dict[str, None]:
-        """Return the cards that containers have, or had at the last reading."""
-        return dict.fromkeys((*self._cards, *(card for kind, card in granted.by_card if kind == self.kind)))
 
     def _card(self, card: str) -> Judgement:
         return self._cards.get(card) or Judgement(kind=self.kind, plan=self.plan)
@@ -131,6 +127,9 @@ class ClassJudge:
 
 def with_unlisted(reading: Reading, granted: Granted) -> Reading:
     """Return a *reading* that should list all cards, with the granted cards that it lacks as unread."""
-    listed = {each.card for each in reading.cards}
-    lacking = {card for kind, card in granted.by_card if kind == reading.kind} - listed - reading.unread.keys()
+    lacking = (
+        granted.limits.get(reading.kind, {}).keys() - {each.card for each in reading.cards} - reading.unread.keys()
+    )
+    if not lacking:
+        return reading
     return replace(reading, unread={**reading.unread, **dict.fromkeys(sorted(lacking), UNLISTED)})

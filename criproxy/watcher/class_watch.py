@@ -148,6 +148,9 @@ class ClassWatch:
         Raises:
             Hangs: /proc does not show them in time.
         """
+        known = self.processes.with_known(reading)
+        if known is not None:
+            return known
         name = f"the search of /proc for processes that use cards of {reading.kind}"
         return await self.patience.wait(name, partial(self.processes.with_containers, reading), SEARCH_TIMEOUT_S)
 

@@ -4,12 +4,14 @@ Requests with different commands run in parallel, and the answer to one of them 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy.observe.asking import DaemonRefuses, NoDaemon, report
 from criproxy.observe.logger import Log
+from criproxy.observe.report_connection import ReportConnection
 
 FORGET_S = 60.0
 """A refusal that has not been repeated for so long is logged again."""
@@ -34,6 +36,8 @@ class DaemonClient:
     """By command, the logged reason why there is no answer."""
     _refusals: dict[tuple[str, str], float] = field(default_factory=dict)
     """By command and reason, when the command was last refused; the oldest first."""
+    _connections: dict[str, ReportConnection] = field(default_factory=dict)
+    """The connections that stay open, by command."""
 
     async def ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         """Return the daemon's answer to *command*.
@@ -42,8 +46,46 @@ class DaemonClient:
             NoDaemon: there is no answer in time.
             DaemonRefuses: the answer is an error.
         """
+        with self._logged(command):
+            return await report(self.socket, command, arguments)
+
+    async def tell(self, command: str, arguments: Mapping[str, Any]) -> None:
+        """Send a report that is repeated in each period; `is_told` returns whether the daemon has accepted it.
+
+        Raises:
+            NoDaemon: it cannot be sent.
+        """
+        connection = self._connections.get(command)
+        if connection is None:
+            connection = self._connections[command] = ReportConnection(self.socket)
         try:
-            answer = await report(self.socket, command, arguments)
+            await connection.send(command, arguments)
+        except NoDaemon as error:
+            self._log_no_answer(command, str(error))
+            raise
+
+    async def is_told(self, command: str) -> bool:
+        """Whether the daemon has accepted the last report, or there has been none whose answer is not known."""
+        connection = self._connections.get(command)
+        if connection is None or not connection.is_waiting:
+            return True
+        try:
+            with self._logged(command):
+                await connection.result()
+        except (NoDaemon, DaemonRefuses):
+            return False
+        return True
+
+    def hang_up(self, command: str) -> None:
+        """Close the connection on which such reports are sent."""
+        if connection := self._connections.pop(command, None):
+            connection.close()
+
+    @contextmanager
+    def _logged(self, command: str) -> Iterator[None]:
+        """Log that there is no answer, or a refusal; the block gets an answer."""
+        try:
+            yield
         except NoDaemon as error:
             self._log_no_answer(command, str(error))
             raise
@@ -52,7 +94,6 @@ class DaemonClient:
             self._log_refusal(command, str(error))
             raise
         self._unanswered.pop(command, None)
-        return answer
 
     def _log_no_answer(self, command: str, reason: str) -> None:
         self._refusals.clear()  # the next answer may come from another daemon

@@ -1,7 +1,7 @@
 """The cards that containers have: requested from the daemon regularly, and when an unknown container appears."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from criproxy.errors import CriproxyError
 from criproxy.model.plain import from_plain
 from criproxy.observe.log_once import LogOnce
 from criproxy.observe.logger import Log
+from criproxy.usage.limits import Limits, limits_of
 from criproxy.usage.quota_verdicts import Key
 from criproxy.usage.values import QUANTITIES, Grant, Process, Quantity
 from criproxy.watcher.daemon_client import DaemonClient
@@ -60,8 +61,7 @@ class OpenIncident:
 class Granted:
     """One answer of the daemon."""
 
-    by_card: Mapping[tuple[str, str], tuple[Grant, ...]] = field(default_factory=dict)
-    """The grants of a card, by its class and id."""
+    limits: Limits = field(default_factory=dict)
     containers: frozenset[str] = frozenset()
     """The ids of all containers that have cards."""
     incidents: tuple[OpenIncident, ...] = ()
@@ -141,16 +141,8 @@ def parse_granted(answer: Any) -> Granted:  # noqa: ANN401 - JSON
     grants = [from_plain(Grant, each) for each in answer["containers"]]
     reported = [from_plain(OpenIncident, each) for each in answer.get("incidents", [])]
     incidents = [each for each in reported if each.quantity in QUANTITIES]  # a newer daemon may know others
-    by_card: dict[tuple[str, str], list[Grant]] = {}
-    for grant in grants:
-        for card in grant.cards:
-            by_card.setdefault((grant.kind, card), []).append(grant)
     return Granted(
-        by_card={key: tuple(_of_card(each, key[1]) for each in found) for key, found in by_card.items()},
+        limits=limits_of(grants),
         containers=frozenset(grant.container_id for grant in grants),
         incidents=tuple(incidents),
     )
-
-
-def _of_card(grant: Grant, card: str) -> Grant:
-    return grant if grant.cards == (card,) else replace(grant, cards=(card,))

@@ -131,9 +131,10 @@ class NvmlCards:
         memory: dict[int, int] = {}
         for name in _LISTS:
             for each in self._list(name, card):
-                if each.usedGpuMemory is None:
+                pid, size = each.pid, each.usedGpuMemory
+                if size is None:
                     raise self._nvml.NVMLError(self._nvml.NVML_ERROR_NOT_SUPPORTED)
-                memory[each.pid] = max(memory.get(each.pid, 0), each.usedGpuMemory)
+                memory[pid] = max(memory.get(pid, 0), size)
         cores = self._cores(card)
         return [
             {
@@ -165,11 +166,12 @@ class NvmlCards:
             card.sampled_us = 0
             return None
         values: dict[int, list[int]] = {}
-        newest_us = card.seen_us
-        for each in samples:
-            if each.timeStamp > card.seen_us and each.smUtil <= _ALL_PERCENT:
-                values.setdefault(each.pid, []).append(each.smUtil)
-                newest_us = max(newest_us, each.timeStamp)
+        seen_us = newest_us = card.seen_us
+        for each in samples:  # each field is read once: that takes longer than all else
+            at_us = each.timeStamp
+            if at_us > seen_us and (percent := each.smUtil) <= _ALL_PERCENT:
+                values.setdefault(each.pid, []).append(percent)
+                newest_us = max(newest_us, at_us)
         if values:
             card.seen_us = card.sampled_us = newest_us
             card.cores = {pid: round(sum(own) / len(own), 1) for pid, own in values.items()}

@@ -17,6 +17,7 @@ COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.watcher.nvml_usage")
 SCAN_S = 30.0
 """The interval at which cards are listed anew: GPUs get lost, and MIG devices come and go."""
 _NANOSECONDS_PER_MICROSECOND = 1000
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def watch(nvml: ModuleType, report: Callable[[Any], None], period_s: float, sleep: Callable[[float], None]) -> None:
@@ -39,7 +40,7 @@ def watch(nvml: ModuleType, report: Callable[[Any], None], period_s: float, slee
 
 
 def _print(reading: Any) -> None:  # noqa: ANN401
-    sys.stdout.write(json.dumps(reading, separators=(",", ":")) + "\n")
+    sys.stdout.write(_encode(reading) + "\n")
     sys.stdout.flush()
 
 

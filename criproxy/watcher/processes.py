@@ -1,6 +1,7 @@
 """Processes in /proc: when each started, and to which container it belongs.
 
-All functions block and run in a thread, since a read of a cgroup file may wait in the kernel.
+All functions but `Processes.with_known` block and run in a thread, since a read of a cgroup file may wait in the
+kernel.
 """
 
 import os
@@ -8,9 +9,11 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 from criproxy.usage.process_containers import container_of
 from criproxy.usage.values import Process, ProcessUse, Reading
+from criproxy.watcher.pidfds import Pidfds
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3
@@ -29,8 +32,31 @@ class Processes:
     """The processes of the machine whose /proc is below *host_root*."""
 
     host_root: Path = Path("/")
+    own_root: Path = Path("/")
+    """The same of this process's own PID namespace, for whose PIDs there are pidfds."""
     _containers: dict[Process, str] = field(default_factory=dict)
     """The containers of the processes of the last reading: a process never leaves its container."""
+    _running: dict[int, tuple[Process, str]] = field(default_factory=dict)
+    """Those of them whose exit `_pidfds` notices, with their containers: their files need not be read again."""
+    _pidfds: Pidfds = field(default_factory=Pidfds)
+    _lock: Lock = field(default_factory=Lock)
+    """Held while the processes of a reading are looked for, even if that hangs."""
+
+    def with_known(self, reading: Reading) -> Reading | None:
+        """Return what `with_containers` returns if no file has to be read for that; None: one has to. Never blocks."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            self._forget_exited()
+            if self._running.keys() != {each.process.pid for each in reading.processes}:
+                return None
+            until_ticks = self._ticks(reading.at_s)
+            if any(process.start_ticks > until_ticks for process, _ in self._running.values()):
+                return None
+            located = tuple([each.of(*self._running[each.process.pid]) for each in reading.processes])
+            return replace(reading, processes=located)
+        finally:
+            self._lock.release()
 
     def with_containers(self, reading: Reading) -> Reading:
         """Return the *reading* with the start and the container of each process.
@@ -38,11 +64,15 @@ class Processes:
         A process that has exited has neither, and so has one that started after the reading: it is another process with
         the same PID.
         """
-        known: dict[Process, str] = {}
-        until_ticks = self._ticks(reading.at_s)
-        located = tuple(self._with_container(each, until_ticks, known) for each in reading.processes)
-        self._containers = known
-        return replace(reading, processes=located)
+        with self._lock:
+            self._forget_exited()
+            known: dict[Process, str] = {}
+            until_ticks = self._ticks(reading.at_s)
+            located = tuple(self._with_container(each, until_ticks, known) for each in reading.processes)
+            self._containers = known
+            for pid in self._running.keys() - {process.pid for process in known}:
+                self._forget(pid)
+            return replace(reading, processes=located)
 
     def is_same(self, process: Process, container_id: str) -> bool:
         """Whether *process* still runs in that container; reads /proc anew, since the process may be killed now."""
@@ -55,12 +85,27 @@ class Processes:
 
     def start_ticks(self, pid: int) -> int:
         """Return when a process started, in clock ticks since boot; 0: there is no such process."""
-        try:
-            return start_in(self._read(pid, "stat"))
-        except (OSError, ValueError, IndexError):
-            return 0
+        return _start_ticks(self.host_root, pid)
 
     def _with_container(self, use: ProcessUse, until_ticks: float, known: dict[Process, str]) -> ProcessUse:
+        pid = use.process.pid
+        if pid in self._running:
+            process, container = self._running[pid]
+            if process.start_ticks > until_ticks:
+                return use
+            known[process] = container
+            return use.of(process, container)
+        is_kept = self._pidfds.keep(
+            pid
+        )  # before anything is read: what is read later is of this process or a later one
+        located = self._looked_up(use, until_ticks, known)
+        if is_kept and located.container_id and self._is_own(located.process):
+            self._running[pid] = located.process, located.container_id
+        else:
+            self._pidfds.drop(pid)
+        return located
+
+    def _looked_up(self, use: ProcessUse, until_ticks: float, known: dict[Process, str]) -> ProcessUse:
         start_ticks = self.start_ticks(use.process.pid)
         if not 0 < start_ticks <= until_ticks:
             return use
@@ -71,6 +116,19 @@ class Processes:
         elif self._has_exited(process.pid, "stat"):
             return use
         return use.of(process, container)
+
+    def _is_own(self, process: Process) -> bool:
+        """Whether the PID means the same process in this process's own PID namespace."""
+        return self.host_root == self.own_root or _start_ticks(self.own_root, process.pid) == process.start_ticks
+
+    def _forget_exited(self) -> None:
+        """Forget the processes that have exited: if a PID is still reported, its files are read again."""
+        for pid in self._pidfds.exited():
+            self._running.pop(pid, None)
+
+    def _forget(self, pid: int) -> None:
+        del self._running[pid]
+        self._pidfds.drop(pid)
 
     def _container(self, pid: int) -> str:
         """Return the container of a process, by its first thread, or by another one if that has exited.
@@ -101,11 +159,7 @@ class Processes:
             return True
 
     def _read(self, pid: int, name: str) -> bytes:
-        descriptor = os.open(f"{self.host_root}/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, _MOST_BYTES)
-        finally:
-            os.close(descriptor)
+        return _read(self.host_root, pid, name)
 
     def _ticks(self, at_s: float) -> float:
         """Convert a monotonic time to clock ticks since boot, which count while the machine sleeps, too."""
@@ -116,6 +170,21 @@ class Processes:
 def start_in(stat: bytes) -> int:
     """Return the start of a process from its file ``stat``."""
     return int(_fields_in(stat, _START_FIELD + 1)[_START_FIELD])
+
+
+def _start_ticks(root: Path, pid: int) -> int:
+    try:
+        return start_in(_read(root, pid, "stat"))
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _read(root: Path, pid: int, name: str) -> bytes:
+    descriptor = os.open(f"{root}/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _fields_in(stat: bytes, count: int) -> list[bytes]:

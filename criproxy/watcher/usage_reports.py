@@ -3,13 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy.errors import CriproxyError
-from criproxy.model.plain import to_plain
-from criproxy.usage.totals import ClassUse, UsageReport
+from criproxy.usage.totals import ClassUse, UsageReport, plain_report
 from criproxy.watcher.daemon_client import DaemonClient
 
 COMMAND = "device-usage"
@@ -35,7 +33,10 @@ class UsageReports:
     repeat_s: float = REPEAT_S
     _reported: tuple[ClassUse, ...] | None = None
     _reported_s: float = 0.0
+    _begun_s: float = 0.0
+    """When the last report was due."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _timer: asyncio.TimerHandle | None = None
 
     def soon(self) -> None:
         """Report soon: the use may have changed."""
@@ -43,28 +44,43 @@ class UsageReports:
 
     async def run(self) -> None:
         """Report changes, and regularly without any, as when there are no more readings."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.repeat_s):
-                    await self._wanted.wait()
-            self._wanted.clear()
-            begun_s = time.monotonic()
-            await self.report()
-            await asyncio.sleep(max(begun_s + self.period_s / 2 - time.monotonic(), 0))
+        try:
+            self._repeat()
+            while True:
+                await self._wanted.wait()
+                left_s = self._begun_s + self.period_s / 2 - time.monotonic()
+                if left_s > 0:
+                    await asyncio.sleep(left_s)
+                self._wanted.clear()
+                self._begun_s = time.monotonic()
+                await self.report()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.daemon.hang_up(COMMAND)
+
+    def _repeat(self) -> None:
+        """Report again if nothing was reported for `repeat_s`; one timer for many reports, most of which are news."""
+        left_s = self._begun_s + self.repeat_s - time.monotonic()
+        if left_s <= 0:
+            self._wanted.set()
+        self._timer = asyncio.get_running_loop().call_later(left_s if left_s > 0 else self.repeat_s, self._repeat)
 
     async def report(self) -> None:
         """Report the current use, if it has changed or the last report is old.
 
-        A watcher that watches nothing reports that once, and only to a daemon with an earlier report: it may need no
-        daemon.
+        Whether the daemon has accepted a report is found out before the next one. A watcher that watches nothing
+        reports that once, and only to a daemon with an earlier report: it may need no daemon.
         """
+        if not await self.daemon.is_told(COMMAND):
+            self._reported = None
         uses, now_s = self.uses(), time.monotonic()
         if not uses and not self._reported:
             return
         if uses == self._reported and now_s - self._reported_s < self.repeat_s:
             return
         try:
-            await self.daemon.ask(COMMAND, report_of(uses, self.period_s))
+            await self.daemon.tell(COMMAND, report_of(uses, self.period_s))
         except CriproxyError:
             self._reported = None
         else:
@@ -73,5 +89,4 @@ class UsageReports:
 
 def report_of(uses: tuple[ClassUse, ...], period_s: float) -> dict[str, Any]:
     """Return the arguments of the command ``device-usage``."""
-    plain: dict[str, Any] = to_plain(UsageReport(at_s=time.time(), period_s=period_s, classes=uses))
-    return plain
+    return plain_report(UsageReport(at_s=time.time(), period_s=period_s, classes=uses))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.vgpu_profiles import Quota
+from criproxy.usage.limits import limits_of
 from criproxy.usage.quota_judgement import Judgement
 from criproxy.usage.quota_verdicts import Key, Over
 from criproxy.usage.values import ContainerUse, Grant, Quantity
@@ -111,7 +112,9 @@ def judged(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
             if tally:
                 tally.open_over_restart += bool(at_daemon)
         judgement = judgement.with_plan(step.plan)
-        judgement, verdicts = judgement.after(step.tick / TICKS_PER_S, tuple(_grants(step)), _uses(step))
+        judgement, verdicts = judgement.after(
+            step.tick / TICKS_PER_S, limits_of(_grants(step))[KIND][CARD], _uses(step)
+        )
         for each in verdicts:
             what = each.action if isinstance(each, Over) else "within"
             said.append((number, each.key.container_id, each.key.quantity, what))

@@ -58,7 +58,7 @@ def _no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def plain(self: Judgement, before: object, *arguments: object) -> object:
         found = read(self, before, *arguments)  # type: ignore[arg-type]
-        return replace(found, is_incident=found.is_incident and found.over_since_s is not None)
+        return found._replace(is_incident=found.is_incident and found.over_since_s is not None)
 
     monkeypatch.setattr(Judgement, "_read", plain)
 

@@ -7,6 +7,7 @@ import pytest
 
 from criproxy.devices.plan import OverQuota, QuotaActions, QuotaPlan
 from criproxy.devices.vgpu_profiles import Quota
+from criproxy.usage.limits import Limit, limits_of
 from criproxy.usage.quota_judgement import Judgement
 from criproxy.usage.quota_verdicts import Key, Over, Within
 from criproxy.usage.values import ContainerUse, Grant, Process, ProcessUse
@@ -42,13 +43,18 @@ def use(memory_mib: int = 0, cores: float | None = 0.0, *processes: ProcessUse) 
     )
 
 
+def limits(*grants: Grant) -> tuple[Limit, ...]:
+    """What these grants allow of the card."""
+    return limits_of(grants).get("nvidia", {}).get("GPU-a", ())
+
+
 def read(
     judge: Judgement, *uses: tuple[float, ContainerUse | None], grant: Grant | None = GRANT
 ) -> tuple[Judgement, list[tuple[float, Over | Within]]]:
     """Judge readings at these times; None: the container is in none of them. What is said, and when."""
     said: list[tuple[float, Over | Within]] = []
     for at_s, each in uses:
-        judge, verdicts = judge.after(at_s, (grant,) if grant else (), [each] if each else [])
+        judge, verdicts = judge.after(at_s, limits(*filter(None, [grant])), [each] if each else [])
         said += [(at_s, verdict) for verdict in verdicts]
     return judge, said
 
@@ -95,7 +101,7 @@ def lost(memory_mib: int, cores: float | None = 0.0) -> ProcessUse:
 def test_a_process_that_is_gone_ends_no_incident(own: ContainerUse | None, gone: ProcessUse, *, ends: bool) -> None:
     """It may have been the container's: only if it is within the quota even then, the incident is over."""
     judge, _ = read(JUDGE, *seconds(use(9000), 0, 6))
-    _, verdicts = judge.after(7.0, (GRANT,), [own] if own else [], [gone])
+    _, verdicts = judge.after(7.0, limits(GRANT), [own] if own else [], [gone])
 
     assert list(verdicts) == ([Within(MEMORY)] if ends else [])
 
@@ -105,7 +111,7 @@ def test_a_process_that_is_gone_may_have_used_the_cores(cores: float | None) -> 
     """The reading does not count for the mean."""
     judge, _ = read(JUDGE, *seconds(use(0, 60.0), 0, 12))
     for at_s in (13.0, 14.0):
-        judge, verdicts = judge.after(at_s, (GRANT,), [], [lost(0, cores)])
+        judge, verdicts = judge.after(at_s, limits(GRANT), [], [lost(0, cores)])
         assert verdicts == ()
     judge, said = read(judge, *seconds(use(0, 0.0), 15, 19))
 
@@ -116,12 +122,12 @@ def test_a_process_that_is_gone_accuses_nobody() -> None:
     """It may have been another container's; and neither does it protect who is over its quota without it."""
     judge = JUDGE
     for at_s in range(30):
-        judge, verdicts = judge.after(float(at_s), (GRANT,), [use(100)], [lost(16_000)])
+        judge, verdicts = judge.after(float(at_s), limits(GRANT), [use(100)], [lost(16_000)])
         assert verdicts == ()
     for at_s in range(30, 36):
-        judge, verdicts = judge.after(float(at_s), (GRANT,), [use(9000)], [lost(16_000)])
+        judge, verdicts = judge.after(float(at_s), limits(GRANT), [use(9000)], [lost(16_000)])
         assert verdicts == ()
-    judge, verdicts = judge.after(36.0, (GRANT,), [use(9000)], [lost(16_000)])
+    judge, verdicts = judge.after(36.0, limits(GRANT), [use(9000)], [lost(16_000)])
     assert [verdict.key for verdict in verdicts] == [MEMORY]
 
 
@@ -286,7 +292,7 @@ def test_the_larger_of_two_quotas_counts() -> None:
     larger = replace(GRANT, quota=replace(QUOTA, memory_mib=12000))
     judge, said = JUDGE, list[Over | Within]()
     for at_s in range(20):
-        judge, verdicts = judge.after(float(at_s), (GRANT, larger), [use(9000)])
+        judge, verdicts = judge.after(float(at_s), limits(GRANT, larger), [use(9000)])
         said += verdicts
 
     assert not said
@@ -328,7 +334,7 @@ def test_a_sample_counts_once(percents: dict[int, float], said_at_s: list[float]
     judge, said_s = replace(JUDGE, plan=QuotaPlan(period_s=0.1, grace_s=1.0, samples=2)), list[float]()
     for tick in range(10 * max(percents) + 10):
         newest = max(second for second in percents if second <= tick / 10)
-        judge, verdicts = judge.after(tick / 10, (GRANT,), [use(0, percents[newest])], sampled_s=float(newest))
+        judge, verdicts = judge.after(tick / 10, limits(GRANT), [use(0, percents[newest])], sampled_s=float(newest))
         said_s += [tick / 10 for _ in verdicts]
 
     assert said_s == said_at_s
@@ -338,7 +344,7 @@ def test_memory_does_not_wait_for_samples() -> None:
     """Each reading has the memory of its own time."""
     judge, said_s = replace(JUDGE, plan=QuotaPlan(period_s=0.1, grace_s=1.0)), list[float]()
     for tick in range(30):
-        judge, verdicts = judge.after(tick / 10, (GRANT,), [use(9000, 90.0)], sampled_s=0.0)
+        judge, verdicts = judge.after(tick / 10, limits(GRANT), [use(9000, 90.0)], sampled_s=0.0)
         said_s += [tick / 10 for _ in verdicts]
 
     assert said_s == [1.1]
@@ -351,7 +357,7 @@ def test_no_sample_makes_more_of_an_incident() -> None:
     judge, told = replace(JUDGE, plan=plan), list[tuple[float, OverQuota]]()
     for tick in range(80):
         sample_s, grant = tick // 10, observe if tick < 65 else GRANT
-        judge, verdicts = judge.after(tick / 10, (grant,), [use(0, 90.0)], sampled_s=float(sample_s))
+        judge, verdicts = judge.after(tick / 10, limits(grant), [use(0, 90.0)], sampled_s=float(sample_s))
         told += [(tick / 10, each.action) for each in verdicts if isinstance(each, Over)]
 
     assert told == [(6.0, "observe"), (7.0, "stop")]

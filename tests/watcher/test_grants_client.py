@@ -11,9 +11,7 @@ from structlog.testing import capture_logs
 
 from criproxy.watcher.daemon_client import DaemonClient
 from criproxy.watcher.grants_client import Granted, Grants
-from tests.watcher.hosts import Daemon, grant
-
-KEY = ("ali-npu", "npu0")
+from tests.watcher.hosts import Daemon, container_id, grant
 
 
 @asynccontextmanager
@@ -50,7 +48,7 @@ async def test_a_repeated_answer_is_another_answer_with_the_same_grants() -> Non
 
     assert second is not first
     assert second == first
-    assert second.by_card[KEY] is first.by_card[KEY]
+    assert second.limits is first.limits
 
 
 async def test_another_answer_counts_at_once() -> None:
@@ -60,7 +58,7 @@ async def test_another_answer_counts_at_once() -> None:
         daemon.grants = (grant("a"), grant("b"))
         found = await answered(daemon, grants)
 
-    assert [each.pod for each in found.by_card[KEY]] == ["a", "b"]
+    assert [each.key.container_id for each in found.limits["ali-npu"]["npu0"]] == [container_id("a"), container_id("b")]
 
 
 async def test_an_invalid_answer_is_never_used() -> None:

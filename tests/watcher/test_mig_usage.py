@@ -71,11 +71,7 @@ class Node:
             reading = parse_reading({**self.nvml.read(), "monotonic_s": self.at_s}, "nvidia", self.at_s)
             reading = with_unlisted(reading, self.granted)
             located = tuple(
-                replace(
-                    each,
-                    container_id=container_id(NAMES[each.process.pid]),
-                    process=each.process._replace(start_ticks=1),
-                )
+                each.of(each.process._replace(start_ticks=1), container_id(NAMES[each.process.pid]))
                 for each in reading.processes
             )
             reading = replace(reading, processes=located)

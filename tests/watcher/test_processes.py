@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from criproxy.usage.values import Process, ProcessUse, Reading
+from criproxy.watcher import pidfds
 from criproxy.watcher.process_kill import Killed, kill, may_kill
 from criproxy.watcher.processes import Processes, start_in
 from tests.watcher.hosts import container_id, put_exited_leader, put_process
@@ -184,3 +186,65 @@ def test_without_pidfd_the_number_is_compared(
 def test_the_right_to_kill_is_that_of_the_process() -> None:
     """It is asked of the kernel."""
     assert may_kill() is (os.geteuid() == 0)
+
+
+def test_the_files_of_a_known_process_are_not_read_again(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """As long as it runs, which its pidfd says; after that, they are read again."""
+    put_process(tmp_path, sleeping.pid, "web", Processes().start_ticks(sleeping.pid))
+    processes = Processes(tmp_path)
+    assert processes.with_known(reading(sleeping.pid)) is None
+    found = processes.with_containers(reading(sleeping.pid)).processes
+    for name in ("stat", "cgroup"):
+        (tmp_path / f"proc/{sleeping.pid}/{name}").unlink()
+
+    known = processes.with_known(reading(sleeping.pid))
+    assert known is not None
+    assert known.processes == found
+    assert found[0].container_id == container_id("web")
+    assert processes.with_known(reading(sleeping.pid, 11)) is None
+    assert processes.with_known(replace(reading(sleeping.pid), at_s=-1e6)) is None
+
+    sleeping.kill()
+    sleeping.wait()
+    assert processes.with_known(reading(sleeping.pid)) is None
+    assert processes.with_containers(reading(sleeping.pid)).processes[0].container_id == ""
+
+
+def test_a_process_of_another_pid_namespace_is_read_again(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """Its PID is that of another process here, whose pidfd says nothing about it."""
+    put_process(tmp_path, sleeping.pid, "web", LONG_AGO)
+    processes = Processes(tmp_path)
+    assert processes.with_containers(reading(sleeping.pid)).processes[0].container_id == container_id("web")
+
+    assert processes.with_known(reading(sleeping.pid)) is None
+
+
+def test_without_pidfds_every_file_is_read_again(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with too few files that may be open."""
+    monkeypatch.setattr(pidfds, "MOST", 0)
+    put_process(tmp_path, sleeping.pid, "web", Processes().start_ticks(sleeping.pid))
+    processes = Processes(tmp_path)
+    processes.with_containers(reading(sleeping.pid))
+
+    assert processes.with_known(reading(sleeping.pid)) is None
+
+
+def test_a_process_that_uses_no_card_any_more_is_not_kept(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """Nor is anything left open for a watch that has ended."""
+    put_process(tmp_path, sleeping.pid, "web", Processes().start_ticks(sleeping.pid))
+    before = _open_files()
+    processes = Processes(tmp_path)
+    processes.with_containers(reading(sleeping.pid))
+    assert _open_files() == before + 2  # the pidfd, and the epoll with all of them
+
+    processes.with_containers(reading())
+    assert _open_files() == before + 1
+    processes.with_containers(reading(sleeping.pid))
+    del processes
+    assert _open_files() == before
+
+
+def _open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])

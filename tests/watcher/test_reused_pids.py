@@ -55,6 +55,8 @@ class Kernel:
     reuse: str | None = None
     """The container of a process that gets the next PID that is opened, right after that; None: nobody does."""
     _opened: dict[int, Born] = field(default_factory=dict)
+    _ends: list[tuple[Born, int]] = field(default_factory=list)
+    """The processes that were opened, each with the other end of the pipe that is its pidfd."""
 
     def start(self, pid: int, container: str) -> None:
         """Start a process with this PID in a container, or in none; the one that has it exits before."""
@@ -65,16 +67,26 @@ class Kernel:
         put_process(self.root, pid, container, born.start_ticks)
 
     def exit(self, pid: int) -> None:
-        """Let the process with this PID exit, if there is one."""
-        if self.running.pop(pid, None):
+        """Let the process with this PID exit, if there is one; its pidfds are readable from then on."""
+        if gone := self.running.pop(pid, None):
             shutil.rmtree(self.root / f"proc/{pid}")
+            for born, end in self._ends:
+                if born is gone:
+                    os.close(end)
+            self._ends = [(born, end) for born, end in self._ends if born is not gone]
+
+    def stop(self) -> None:
+        """Let all processes exit."""
+        for pid in [*self.running]:
+            self.exit(pid)
 
     def pidfd_open(self, pid: int, flags: int = 0) -> int:
         """Open the process that has the PID now."""
         if pid not in self.running:
             raise ProcessLookupError
-        descriptor = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor, end = os.pipe2(os.O_CLOEXEC)
         self._opened[descriptor] = self.running[pid]
+        self._ends.append((self.running[pid], end))
         if self.reuse is not None:
             self.start(pid, self.reuse)
         return descriptor
@@ -94,8 +106,8 @@ class Step:
     """What happens next."""
 
     what: str
-    """start, exit, report (the driver takes a reading), locate (the watcher finds the containers), kill, or kill-reused
-    (another process gets the PID in the middle of it)."""
+    """start, exit, report (the driver takes a reading of one PID or, with 0, of all), locate (the watcher finds the
+    containers), or kill; locate-reused and kill-reused: another process gets the PID in the middle of it."""
     pid: int
     container: str
 
@@ -117,9 +129,11 @@ _SOME = st.sampled_from([0, 0, 1, 2]).flatmap(lambda most: _steps(["start", "sta
 def histories(draw: st.DrawFn) -> list[Step]:
     """Readings after which processes come and go, before and after their containers are found; then some are killed."""
     steps = draw(_steps(["start"], 3))
-    for _ in range(draw(st.integers(1, 4))):
-        steps += [*draw(_SOME), Step("report", 0, "")]
-        steps += [*draw(_SOME), Step("locate", 0, "")]
+    for _ in range(draw(st.integers(1, 3))):
+        report = Step("report", draw(st.sampled_from([0, *PIDS])), "")
+        for _ in range(draw(st.integers(1, 2))):
+            steps += [*draw(_SOME), report]
+            steps += [*draw(_SOME), *draw(_steps(["locate", "locate", "locate-reused"], 1))]
         steps += [*draw(_SOME), *draw(_steps(["kill", "kill-reused"], 2))]
     return steps
 
@@ -130,7 +144,7 @@ class History:
     def __init__(self, kernel: Kernel, tally: Counter[str]) -> None:
         self.kernel = kernel
         self.tally = tally
-        self._processes = Processes(kernel.root)
+        self._processes = Processes(kernel.root, kernel.root)
         self._reading = Reading(kind="npu", at_s=kernel.now_s)
         self._users: dict[int, Born] = {}
         self._located: dict[int, tuple[ProcessUse, Born | None]] = {}
@@ -143,21 +157,29 @@ class History:
             case "exit":
                 self.kernel.exit(step.pid)
             case "report":
-                self._report()
+                self._report([step.pid] if step.pid else PIDS)
             case "locate":
-                self._locate()
+                self._locate(None)
+            case "locate-reused":
+                self._locate(step.container)
             case _:
                 self._kill(step.pid, step.container if step.what == "kill-reused" else None)
 
-    def _report(self) -> None:
+    def _report(self, pids: Sequence[int]) -> None:
         """The driver may report PIDs whose processes have long exited."""
         self.kernel.now_s += STEP_S
-        uses = tuple(ProcessUse(process=Process(pid=pid, start_ticks=0), card="a", memory_mib=1) for pid in PIDS)
+        uses = tuple(ProcessUse(process=Process(pid=pid, start_ticks=0), card="a", memory_mib=1) for pid in pids)
         self._reading = Reading(kind="npu", at_s=self.kernel.now_s, processes=uses)
         self._users = dict(self.kernel.running)
 
-    def _locate(self) -> None:
-        for use in self._processes.with_containers(self._reading).processes:
+    def _locate(self, reuse: str | None) -> None:
+        self.kernel.reuse = reuse
+        located = self._processes.with_known(self._reading)
+        self.tally["known"] += located is not None
+        if located is None:
+            located = self._processes.with_containers(self._reading)
+        self.kernel.reuse = None
+        for use in located.processes:
             user, now = self._users.get(use.process.pid), self.kernel.running.get(use.process.pid)
             if now is not user or user is None:
                 assert (use.process.start_ticks, use.container_id) == (0, "")
@@ -194,6 +216,7 @@ def _run(steps: Sequence[Step], tally: Counter[str]) -> None:
         history = History(kernel, tally)
         for step in steps:
             history.take(step)
+        kernel.stop()
 
 
 @pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=[pytest.mark.thorough, pytest.mark.timeout(1800)])])
@@ -209,4 +232,6 @@ def test_no_other_process_is_touched(examples: int) -> None:
 
     tried()
     assert tally["histories"] >= examples
-    assert min(tally[each] for each in ("younger", "killed", "reused", "reused-at-the-kill")) > examples // 50, tally
+    assert (
+        min(tally[each] for each in ("known", "younger", "killed", "reused", "reused-at-the-kill")) > examples // 50
+    ), tally
