@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from criproxy.observe.tasks import Tasks
+from tests import gates
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -71,6 +72,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chance, thorough = bool(config.getoption("--chance")), bool(config.getoption("--thorough"))
     items[:] = [item for item in items if (item.get_closest_marker("chance") is not None) == chance]
     items[:] = [item for item in items if thorough or item.get_closest_marker("thorough") is None]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Let the threads that a test holds up go on when it has ended: its event loop waits for them when it is closed."""
+    try:
+        return (yield)
+    finally:
+        gates.open_all()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

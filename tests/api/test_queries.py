@@ -15,7 +15,7 @@ import pytest
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
 from criproxy.cli.client import ask
-from criproxy.control.settings import OnError, StoreLimits
+from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import MiniKubelet
@@ -30,7 +30,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.wire.sockets import listen
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, STATIC, World, owner, sharer, situation
+from tests.control.world import FAST, PATIENT_STORE, STATIC, World, owner, sharer, situation
 
 LIMIT_S = 30.0
 MANY = 1_000
@@ -255,7 +255,7 @@ async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -
 @pytest.mark.parametrize(("on_error", "kind"), [(OnError.SHARED, "passed"), (OnError.REFUSE, "refused")])
 async def test_a_create_at_which_we_fail_is_in_the_history(tmp_path: Path, on_error: OnError, kind: str) -> None:
     """What our own failure was, and whether the container went on without us."""
-    settings = replace(FAST, on_error=on_error, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.02))
+    settings = replace(FAST, on_error=on_error, store=replace(PATIENT_STORE, retry_pause_s=0.02, retry_limit_s=0.02))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
         await world.stop_criproxy()
         store = FailingStore(tmp_path / "state")

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import RULES, VOID, Podresources, create, envs, host, knows, world
 from tests.control.devices.test_guard_faults import wrong
 from tests.control.world import FAST, World
+from tests.gates import Gate
 
 ALL = "NVIDIA_VISIBLE_DEVICES=all"
 INFORMATION = "proc/driver/nvidia/gpus/0000:1b:00.0/information"
@@ -113,7 +113,7 @@ async def test_a_machine_that_hangs_as_a_whole(tmp_path: Path, monkeypatch: pyte
     """Whatever the look at it waits for, creates go on without."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
-    gate = threading.Event()
+    gate = Gate()
 
     def stuck(*_: object) -> object:
         loop.call_soon_threadsafe(asked.set)

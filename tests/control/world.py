@@ -1,9 +1,10 @@
 """A controller between a small kubelet and the embedded runtime, over the real data plane."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,18 +27,23 @@ from criproxy.store.store import Store
 from criproxy.views.situation import Situation
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen
+from tests import gates
 
 GIB = 1 << 30
+ENDING_S = 5.0
+"""How long a test that has failed waits for the end of each part of criproxy, which takes less."""
+PATIENT_STORE = StoreLimits(timeout_s=60.0)
+"""A real disk may take seconds for a write while other tests use it."""
 FAST = Settings(
     unknown_pause_s=0.05,
     retry_pause_s=0.02,
-    barrier_timeout_s=2.0,
+    barrier_timeout_s=60.0,
+    store=PATIENT_STORE,
     lost_after_s=0.0,
     device_limits=DeviceLimits(scan_s=60.0, drivers_s=60.0, source_s=60.0, adoption_s=60.0),
 )
-"""Pauses are short, and what tells of cards may take as long as a slow machine makes it."""
-PATIENT = replace(FAST, store=StoreLimits(timeout_s=60.0))
-"""A disk that is held up in a test is not given up on a slow machine."""
+"""Pauses are short, and what is waited for may take as long as a slow machine makes it: a test in which something hangs
+sets the limit itself."""
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "exclusive": {"keep": "none"}}))
 """Whoever ends frees its CPUs at once."""
 KEEPING = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
@@ -143,26 +149,44 @@ class World:
         self.kubelet = MiniKubelet(self.client)
         self.controller: Controller
         self.proxy: Proxy
-        self._criproxy: AsyncExitStack
+        self._criproxy = AsyncExitStack()
         self._listener: Listener
+        self._ending_s: float | None = None
+        """How long each part may take to end."""
         self.prepare: Callable[[Controller], None] = lambda _: None
         """Called with a controller before it starts."""
         self.make_store: Callable[[], Store] = lambda: Store(directory / "state", may_fail=True)
 
     async def __aenter__(self) -> Self:
         """Start the runtime and criproxy in front of it."""
-        await self.runtime.start()
-        await self.start_criproxy()
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self.__aexit__)  # what has begun ends although something else does not begin
+            await self.runtime.start()
+            await self.start_criproxy()
+            stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End everything."""
-        await self.client.close()
-        await self.direct.close()
-        await self.stop_criproxy()
-        await self.runtime.stop()
+        """End everything, even what comes after a part that fails; a test that has failed waits for none of it long."""
+        if kind is not None:
+            self._ending_s = ENDING_S
+            gates.open_all()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._end, self.runtime.stop)
+            stack.push_async_callback(self.stop_criproxy)
+            stack.push_async_callback(self._end, self.direct.close)
+            stack.push_async_callback(self._end, self.client.close)
+
+    async def _end(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Call *end*; go on without it if a test has failed and it hangs: the error of the test says more."""
+        try:
+            async with asyncio.timeout(self._ending_s):
+                await end()
+        except TimeoutError:
+            if self._ending_s is None:
+                raise
 
     async def start_criproxy(self) -> None:
         """A new data plane and controller on the state that the last one left."""
@@ -174,7 +198,7 @@ class World:
             self.controller = Controller(self._settings, topology, self._policy, store, own_client, self.log)
             self.prepare(self.controller)
             await self.controller.start()
-            stack.push_async_callback(self.controller.stop)
+            stack.push_async_callback(self._end, self.controller.stop)
             self.proxy = proxy = Proxy(
                 str(self.runtime.path),
                 self.controller.table(),
@@ -185,7 +209,7 @@ class World:
             self._listener = listener = listen(str(self._directory / "criproxy.sock"), 0o600)
             stack.callback(listener.close)
             await proxy.start(listener.sock)
-            stack.push_async_callback(proxy.drain, 0.5)
+            stack.push_async_callback(self._end, partial(proxy.drain, 0.5))
             self._criproxy = stack.pop_all()
 
     def use(self, policy: Policy = STATIC, **settings: Any) -> None:  # noqa: ANN401 (those of `Settings`)

@@ -1,7 +1,6 @@
 """What NVML tells of GPUs, by a library that is made up below pynvml's functions."""
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from ctypes import byref, c_uint, c_void_p, cast, memmove, sizeof
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from criproxy.devices.links import Distance, NvLinks, Peers
 from criproxy.discovery.nvml import NoNvml, address_of, ask_nvml
+from tests.gates import Gate
 
 Outcome = int
 OK: Outcome = pynvml.NVML_SUCCESS
@@ -112,7 +112,7 @@ def test_a_driver_that_does_not_work(library: Callable[[Library], None]) -> None
 
 def test_a_driver_that_hangs(library: Callable[[Library], None]) -> None:
     """Nobody waits for it any longer than they want to."""
-    ended = threading.Event()
+    ended = Gate()
     hangs = {**FUNCTIONS, "nvmlDeviceGetCount_v2": lambda pointer: int(not ended.wait())}
     library(Library(**hangs))
 

@@ -12,6 +12,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.discovery.cards import DriverFiles, find_cards
 from criproxy.discovery.checkpoint import CheckpointFile
 from criproxy.discovery.patience import FIRST_PAUSE_S, Hangs, Patience
+from tests.gates import Gate
 
 
 class Clock:
@@ -28,7 +29,7 @@ class Clock:
 @pytest.fixture
 def gate() -> threading.Event:
     """What a hanging look waits for."""
-    return threading.Event()
+    return Gate()
 
 
 async def test_what_comes_back_in_time_is_the_answer() -> None:

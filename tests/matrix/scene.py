@@ -15,7 +15,6 @@ from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
 from criproxy.control.configuration.load import load_configuration
 from criproxy.control.configuration.reload import Reload
-from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.devices.allocation import Response
@@ -43,7 +42,7 @@ from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_vgpu_checks import allocated
-from tests.control.world import FAST, Slow, World
+from tests.control.world import FAST, PATIENT_STORE, Slow, World
 from tests.matrix.oracle import Asked, Ledger
 from tests.rigs.chaos.checker.cgroups import Cgroups
 from tests.rigs.chaos.checker.cpus import CpuSet
@@ -174,7 +173,7 @@ class Scene(World):
         empty = {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 1}
         (directory / "k/checkpoint").write_text(json.dumps(empty))
         host(directory)
-        hurry = replace(FAST, host_root=directory, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.05))
+        hurry = replace(FAST, host_root=directory, store=replace(PATIENT_STORE, retry_pause_s=0.02, retry_limit_s=0.05))
         configuration = load_configuration(self.file, MACHINE, replace(hurry, drift_period_s=0.2))
         super().__init__(
             directory, RuntimeOptions(latency_s=self.slow), configuration.settings, configuration.policy, MACHINE

@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from criproxy.store.rows import changes, tables
 from criproxy.store.schema import VERSION
 from criproxy.store.store import InUse
 from tests.engine.lives import live, lives
+from tests.gates import Gate
 
 MACHINE = machine(nodes=2, cores=4)
 EMPTY = Node(MACHINE)
@@ -241,7 +241,7 @@ async def test_a_closed_store_refuses(store: Store) -> None:
 async def test_a_disk_that_hangs_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end waits for a moment only; the directory stays taken, since the thread may still write."""
     monkeypatch.setattr(store_module, "CLOSE_S", 0.01)
-    let_go = threading.Event()
+    let_go = Gate()
     monkeypatch.setattr(Database, "find", lambda _database, _text: [] * let_go.wait())
     reading = asyncio.ensure_future(store.find("a"))
     await asyncio.sleep(0)

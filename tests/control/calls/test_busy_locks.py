@@ -137,7 +137,7 @@ async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) ->
 
 async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
     """One that waited for the lock of its container has no more than what is left for those who then block it."""
-    slow, settings = Slow(), replace(FAST, drift_period_s=0.05)
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=2.0, drift_period_s=0.05)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
         shared, pod, context = await world.run(sharer("shared")), owner("starting"), world.controller.context
         starting = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])

@@ -24,6 +24,7 @@ from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed
 from tests.control.world import FAST, GIB, STATIC, RecordingLog, Slow
+from tests.gates import Gate
 
 LIMIT_S = 30.0
 UNSEEN = "a-sandbox-that-was-made-during-a-bypass"
@@ -64,7 +65,7 @@ class Blocked(StaticPolicy):
 
     def __init__(self) -> None:
         super().__init__(STATIC.options)
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.begun, self.go_on = threading.Event(), Gate()
 
     def place(self, node: Node, container: Container) -> Layout:
         """Wait until it may go on."""

@@ -14,11 +14,11 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.store.store import Store
 from tests.control.node.test_disk import SlowDisk
-from tests.control.world import PATIENT, World, owner, sharer
+from tests.control.world import FAST, World, owner, sharer
 
 LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-QUIET = replace(PATIENT, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0, unknown_pause_s=60.0)
+QUIET = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0, unknown_pause_s=60.0)
 
 
 class StalledDisk(SlowDisk):

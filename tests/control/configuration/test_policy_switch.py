@@ -22,8 +22,9 @@ from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from tests.control.node.test_disk import QUICK, SlowDisk, back
 from tests.control.reconcile.test_promotion import wrong
-from tests.control.world import FAST, PATIENT, STATIC, World, owner, sharer
+from tests.control.world import FAST, STATIC, World, owner, sharer
 from tests.disks import fill, free, small_disk
+from tests.gates import Gate
 
 NONE = NonePolicy(Options())
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
@@ -161,7 +162,7 @@ class Slow(StaticPolicy):
 
     def __init__(self, options: StaticOptions) -> None:
         super().__init__(options)
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.begun, self.go_on = threading.Event(), Gate()
 
     def place(self, node: Node, container: Container) -> Layout:
         """Block until it may go on."""
@@ -349,7 +350,7 @@ async def test_a_release_on_its_way_to_the_disk_is_not_ended_by_the_start(tmp_pa
     """A start that finds another configuration than before it goes on with that, unless somebody was quicker."""
     disk = SlowDisk(tmp_path / "state")
     disk.answers.clear()
-    world = World(tmp_path, settings=replace(PATIENT, configuration="new"))
+    world = World(tmp_path, settings=replace(FAST, configuration="new"))
     world.make_store = lambda: disk
     async with asyncio.timeout(LIMIT_S), world:
         releasing = asyncio.create_task(world.controller.policy_switch.release("somebody asked"))
@@ -367,7 +368,7 @@ async def test_placing_begins_though_an_earlier_change_is_still_being_stored(tmp
     """That of the start, under the policy none, ends while we find out what runs: calls are held all the same."""
     disk = SlowDisk(tmp_path / "state")
     disk.answers.clear()
-    world = World(tmp_path, settings=replace(PATIENT, configuration="new"), policy=NONE)
+    world = World(tmp_path, settings=replace(FAST, configuration="new"), policy=NONE)
     world.make_store = lambda: disk
     async with asyncio.timeout(LIMIT_S), world:
         changing = asyncio.create_task(change(world, STATIC, "static"))
@@ -382,7 +383,7 @@ async def test_placing_begins_though_an_earlier_change_is_still_being_stored(tmp
 
 async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(tmp_path: Path) -> None:
     """The place of the last one is given up while the change from none is on its way to the disk."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=PATIENT) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=FAST) as world:
         await world.stop_criproxy()
         disk = SlowDisk(tmp_path / "state")
         world.make_store = lambda: disk

@@ -1,7 +1,6 @@
 """The policy file is read again: what is good comes into force, what is not leaves everything as it was."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from criproxy.policy.static import StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.last_good import NAME, GoodFile, read_good, write_good
 from tests.control.world import FAST, RecordingLog, World, owner, situation
+from tests.gates import Gate
 
 LIMIT_S = 60.0
 STATIC = 'policy: static\nreservedCpus: "0"\n'
@@ -201,7 +201,7 @@ async def test_calls_go_on_during_a_slow_reload(scene: Scene, monkeypatch: pytes
     """Reading may take long: a disk that is far away holds up nobody."""
     from criproxy.control.configuration import reload
 
-    began, goes_on, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+    began, goes_on, loop = asyncio.Event(), Gate(), asyncio.get_running_loop()
 
     def held(*args: object, **more: object) -> object:
         loop.call_soon_threadsafe(began.set)

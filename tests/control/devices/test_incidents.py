@@ -26,7 +26,7 @@ from criproxy.views.status_check import problems
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_joined import allocated
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, PATIENT, World, situation
+from tests.control.world import FAST, World, situation
 from tests.devices.fixture import ALI
 
 LIMIT_S = 30.0
@@ -363,7 +363,7 @@ async def test_reports_are_bounded(world: World) -> None:
 async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
     """What is not on disk is not done: the report fails, and its repetition acts."""
     host(tmp_path)
-    settings = replace(PATIENT, devices=DeviceRules(classes=(NVIDIA,)))
+    settings = replace(FAST, devices=DeviceRules(classes=(NVIDIA,)))
     world = World(tmp_path, settings=settings)
     store = FailingStore(tmp_path / "state")
     store.full, world.make_store = False, lambda: store

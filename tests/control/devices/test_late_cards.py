@@ -1,7 +1,6 @@
 """Cards of containers at whose create nobody looked: they are found out later, and nobody calls such a card idle."""
 
 import asyncio
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.allocations import Allocated
 from tests.control.devices.test_guard import create, world
 from tests.control.devices.test_hints import AWARE, GPU, RULES, Node, node_at, pod_of
 from tests.control.world import World
+from tests.gates import Gate
 
 
 def holders(node: World) -> dict[str, list[str]]:
@@ -130,7 +130,7 @@ async def test_what_the_history_knows_is_not_asked_for_again(tmp_path: Path) -> 
 
 async def test_a_scan_for_others_is_not_taken_for_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Around a reload, one with the classes before is under way when the first create with the new ones comes."""
-    began, goes_on, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+    began, goes_on, loop = asyncio.Event(), Gate(), asyncio.get_running_loop()
 
     def held(classes: Iterable[DeviceClass], *args: Any) -> dict[str, Stock]:  # noqa: ANN401 (those of `find_cards`)
         loop.call_soon_threadsafe(began.set)

@@ -31,7 +31,7 @@ from tests.control.devices.quotas import (
 from tests.control.devices.test_guard import host
 from tests.control.node.test_crash_points import Disk
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import PATIENT, World
+from tests.control.world import FAST, World
 
 LIMIT_S = 30.0
 
@@ -310,7 +310,7 @@ async def test_the_kubelet_reads_the_status_once(world: World, stopped: Stopped)
 async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) -> None:
     """What is not on disk is not done, and not remembered either: the report that is repeated is the first one."""
     host(tmp_path)
-    world = World(tmp_path, settings=replace(PATIENT, devices=RULES))
+    world = World(tmp_path, settings=replace(FAST, devices=RULES))
     store = FailingStore(tmp_path / "state")
     store.full, world.make_store = False, lambda: store
     async with asyncio.timeout(LIMIT_S), world:
@@ -337,7 +337,7 @@ async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) 
 async def test_an_end_that_is_not_stored(tmp_path: Path, stopped: Stopped) -> None:
     """It is reported again: until then the incident goes on, and a restart does not make it another one."""
     host(tmp_path)
-    world = World(tmp_path, settings=replace(PATIENT, devices=RULES))
+    world = World(tmp_path, settings=replace(FAST, devices=RULES))
     store = FailingStore(tmp_path / "state")
     store.full, world.make_store = False, lambda: store
     async with asyncio.timeout(LIMIT_S), world:

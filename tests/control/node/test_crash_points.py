@@ -6,8 +6,8 @@ it is done with it; the kubelet has its answer. Nothing that was only in memory 
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -27,10 +27,11 @@ from criproxy.model.record import Record
 from criproxy.model.workload import ContainerState
 from criproxy.store.store import Store
 from tests.control.calls.test_update import size
-from tests.control.world import PATIENT, Slow, World, cut, owner, sharer
+from tests.control.world import FAST, Slow, World, cut, owner, sharer
+from tests.gates import Gate
 
 LIMIT_S = 60.0
-SETTINGS = replace(PATIENT, exit_list_s=0.05)
+SETTINGS = replace(FAST, exit_list_s=0.05)
 NO_EVENTS = frozenset({"GetContainerEvents"})
 
 
@@ -57,7 +58,7 @@ class Disk(Store):
         self.written: Node | None = None
         """What was written last."""
         self._is_dead = False
-        self._go_on = threading.Event()
+        self._go_on = Gate()
 
     def die(self) -> None:
         """Let go of the directory, with what is written so far."""
@@ -68,15 +69,6 @@ class Disk(Store):
         """End what stalls."""
         self._go_on.set()
         super().close()
-
-    @contextmanager
-    def freed_after_an_error(self) -> Iterator[None]:
-        """End what stalls if the block fails: criproxy writes everything before it ends, and would wait for ever."""
-        try:
-            yield
-        except BaseException:
-            self._go_on.set()
-            raise
 
     def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         if self.stalls is Point.APPLIED:
@@ -326,8 +318,7 @@ async def test_whoever_is_killed_there_leaves_nothing_wrong(tmp_path: Path, kind
         await deed.prepare(play)
         await world.controller.context.state.flush()
 
-        with disk.freed_after_an_error():
-            await reach(play, deed, disk, point)
+        await reach(play, deed, disk, point)
         await world.kill_criproxy(disk.die)
         slow.clear()
         if deed.prepare is cut_create:  # the size of a container that comes later still is nobody's to compare

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
@@ -35,7 +34,7 @@ from criproxy.simulate.machines import machine
 from criproxy.store.reader import open_reader
 from tests.control.calls.test_sharers_do_not_wait import StalledDisk
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, PATIENT, World, owner, sharer
+from tests.control.world import FAST, PATIENT_STORE, World, owner, sharer
 from tests.engine.test_kept import container, live, pod, runs
 
 LIMIT_S = 20.0
@@ -102,7 +101,7 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
 @pytest.mark.parametrize("when", ["as-soon-as-it-is-decided", "while-the-create-waits-for-the-disk"])
 async def test_the_cause_of_a_move_is_told_whoever_asks_for_it_first(tmp_path: Path, when: str) -> None:
     """As the container's own start may, before the controller does it for the create."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=PATIENT) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=FAST) as world:
         await world.stop_criproxy()
         disk = StalledDisk(tmp_path / "state")
         world.make_store = lambda: disk
@@ -196,7 +195,7 @@ async def test_the_history_outlives_a_restart(tmp_path: Path) -> None:
 
 async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> None:
     """While the disk fails, the history does not tell of places that nobody got."""
-    quick = replace(FAST, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.02))
+    quick = replace(FAST, store=replace(PATIENT_STORE, retry_pause_s=0.02, retry_limit_s=0.02))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=quick) as world:
         await world.stop_criproxy()
         store = FailingStore(tmp_path / "state")

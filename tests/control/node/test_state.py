@@ -10,6 +10,7 @@ import pytest
 from criproxy.control.node import state
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState, Words
+from criproxy.control.settings import StoreLimits
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -33,6 +34,7 @@ from criproxy.policy.static import StaticPolicy
 from criproxy.store.store import NodeStore
 from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
 from tests.control.world import STATIC, RecordingLog
+from tests.gates import Gate
 
 
 def manager_of(disk: Disk, log: RecordingLog | None = None) -> NodeState:
@@ -41,12 +43,17 @@ def manager_of(disk: Disk, log: RecordingLog | None = None) -> NodeState:
 
 
 def state_on(
-    store: NodeStore, node: Node, policy: Policy, log: RecordingLog, clock: Callable[[], float] = time.time
+    store: NodeStore,
+    node: Node,
+    policy: Policy,
+    log: RecordingLog,
+    clock: Callable[[], float] = time.time,
+    limits: StoreLimits = QUICK,
 ) -> NodeState:
-    """The state of *node*, kept on *store*; failures are dated by *clock*."""
+    """The state of *node*, kept on *store*; failures are dated by *clock*. A real disk needs patient *limits*."""
     counters, failures = Counters(), Failures(clock, log)
     tasks = Tasks(log, failures)
-    persister = Persister(node, store, QUICK, counters, log, failures, tasks)
+    persister = Persister(node, store, limits, counters, log, failures, tasks)
     return NodeState(node, policy, persister, counters, log, failures, tasks)
 
 
@@ -288,7 +295,7 @@ async def test_events_wait_in_order_while_the_whole_node_is_worked_out(monkeypat
     monkeypatch.setattr(state, "MANY", 0)
     manager, _, heard = await quiet()
     await done(manager, creating("main", 1000))
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on = threading.Event(), Gate()
 
     class Slow(StaticPolicy):
         def place(self, node: Node, container: Container) -> Layout:

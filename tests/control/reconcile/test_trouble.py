@@ -22,7 +22,7 @@ from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.store.store import Store
 from criproxy.views.status_check import problems
-from tests.control.world import FAST, PATIENT, Slow, World, cut, owner, sharer, situation
+from tests.control.world import FAST, Slow, World, cut, owner, sharer, situation
 
 LIMIT_S = 20.0
 
@@ -167,7 +167,7 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
 
 async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(tmp_path: Path) -> None:
     """What the message of the retry said counted until then; it is not in force."""
-    deaf = replace(PATIENT, unknown_pause_s=60.0, drift_period_s=60.0, exit_list_s=60.0)
+    deaf = replace(FAST, unknown_pause_s=60.0, drift_period_s=60.0, exit_list_s=60.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
         pod = sharer("shares")
         sandbox_id, ids = await world.kubelet.run_pod(pod)

@@ -25,6 +25,7 @@ from tests.control.devices.test_hints import host
 from tests.control.devices.test_vgpu_checks import RESOURCE, pod_with
 from tests.control.world import FAST, World, sharer
 from tests.disks import fill, free, remount, small_disk
+from tests.gates import Gate
 
 RULES = DeviceRules(classes=(replace(NVIDIA, resources=(*NVIDIA.resources, RESOURCE)),))
 VGPU = "GPU-a/gpu-8g/0"
@@ -202,7 +203,7 @@ async def test_a_disk_that_fails(tmp_path: Path, how: str) -> None:
 async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls pass meanwhile, no further thread is begun, and what hung writes nothing when it comes back."""
     monkeypatch.setattr("criproxy.control.usage.pod_files.TIMEOUT_S", 0.05)
-    back = threading.Event()
+    back = Gate()
     async with kept(tmp_path) as node:
         write = node.files.write
 
