@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; children would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("COLUMNS", None)  # how wide the terminal is in which they run is no part of what tests claim
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of hundreds of processes would compile all that it imports
+sys.dont_write_bytecode = False
 os.umask(0o022)  # policy files that tests write must not be writable by a group
 
 _left_out: list[str] = []

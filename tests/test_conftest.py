@@ -38,6 +38,15 @@ def test_two(number):
         print(number, file=drawn)
 """
 THOROUGH = "import pytest\n\n\n@pytest.mark.thorough\ndef test_two():\n    pass\n"
+IMPORTS = """
+import pathlib
+import subprocess
+import sys
+
+def test_two():
+    pathlib.Path('imported.py').write_text('')
+    subprocess.run([sys.executable, '-c', 'import imported'], check=True)
+"""
 NEEDS_FACTS = "def test_two(shared_dir):\n    pass\n"
 
 
@@ -108,6 +117,14 @@ def test_a_target_runs_what_takes_minutes() -> None:
 
     assert command
     assert command[1].endswith("-m pytest --thorough -m thorough $(ARGS)")
+
+
+def test_modules_are_compiled_once(tmp_path: Path) -> None:
+    """What tests, and processes that they start, import is compiled for all others, whatever the environment says."""
+    assert run(tmp_path, IMPORTS, PYTHONDONTWRITEBYTECODE="1").returncode == 0
+
+    compiled = {path.name.partition(".")[0] for path in (tmp_path / "__pycache__").iterdir()}
+    assert {"imported", "test_source"} <= compiled
 
 
 def test_missing_facts_are_a_skip_that_says_where_they_are_looked_for(tmp_path: Path) -> None:
