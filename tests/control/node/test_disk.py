@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -120,7 +121,7 @@ class SlowDisk(Store):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.answers = Gate()
+        self.answers: threading.Event = Gate()
         self.answers.set()
 
     def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
