@@ -24,7 +24,7 @@ from tests.control.test_bypass import Placing
 from tests.control.world import FAST, STATIC, Slow, World, owner, situation
 from tests.disks import fill, free, small_disk
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 OFF = replace(QUICK, promote=Promote.OFF)
 
 

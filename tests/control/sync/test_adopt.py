@@ -23,7 +23,7 @@ from criproxy.model.workload import ContainerState, QosClass
 from criproxy.views.status_check import problems
 from tests.control.world import FAST, GIB, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def lose(state: Path) -> None:

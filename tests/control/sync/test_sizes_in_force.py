@@ -19,7 +19,7 @@ from tests.control.test_bypass import Fragile, Placing
 from tests.control.test_pod_total import resize_pod
 from tests.control.world import FAST, KEEPING, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def asked_for(cpus: int) -> api.LinuxContainerResources:
