@@ -129,7 +129,7 @@ class Rebooting:
         """Wait until criproxy finds nothing wrong and has nothing to do; what is wrong at the end of time is told."""
         wrong: list[str] = []
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while wrong := await self._wrong():  # noqa: ASYNC110 (it tells nobody)
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -141,7 +141,7 @@ class Rebooting:
 
     async def gives_up(self, pod: PodSpec) -> None:
         """Wait until nobody of *pod* holds a place: a start of before that might be under way is in doubt for 10 s."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await self._places(pod):  # noqa: ASYNC110 (it tells nobody)
                 await asyncio.sleep(0.1)
 

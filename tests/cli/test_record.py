@@ -165,7 +165,7 @@ async def test_for_no_time_at_all(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     async with recording(tmp_path) as world:
         await world.run(sharer("before"))
-        result = await asyncio.wait_for(asyncio.to_thread(record, tmp_path, str(file), "--for", "0s"), 10)
+        result = await asyncio.wait_for(asyncio.to_thread(record, tmp_path, str(file), "--for", "0s"), 60)
 
     kinds = [each.event for each in read_trace(file)[1]]
     assert (result.exit_code, result.stdout) == (0, "")

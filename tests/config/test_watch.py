@@ -11,7 +11,7 @@ from asyncinotify import Inotify
 from criproxy.config import watch
 from criproxy.config.watch import QUIET_S, PolicyFileWatch, places_of
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture(autouse=True, params=["events", "none"])

@@ -18,9 +18,9 @@ from tests.control.devices.test_kubelet import FILES as KUBELET_FILES
 from tests.control.devices.test_kubelet import MAIN, kubelet
 from tests.control.world import FAST, RecordingLog, Slow, World, cut, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 PLANTED = ValueError("planted")
-ALONE = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+ALONE = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 NO_EVENTS = frozenset({"GetContainerEvents"})
 
 

@@ -21,7 +21,7 @@ from tests.control.world import GIB, World, owner, sharer
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Four CPUs, of which CPU 0 is reserved, under the static policy."""
-    async with asyncio.timeout(20), World(tmp_path) as world:
+    async with asyncio.timeout(60), World(tmp_path) as world:
         yield world
 
 

@@ -16,7 +16,7 @@ from criproxy.emulator.runtime import IMAGE
 from criproxy.model.resources import milli_to_quota, milli_to_shares
 from tests.control.world import GIB, World
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ LIMIT_S = 120.0
 """Only what never comes takes so long."""
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 WATCHFUL = replace(FAST, exit_list_s=0.05, drift_period_s=0.05)
-ALONE = replace(FAST, unknown_pause_s=60.0, exit_list_s=60.0, drift_period_s=60.0)
+ALONE = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s=3600.0)
 """Nobody looks at what a watcher has missed, such as the comparison soon after each start."""
 
 PLANTED = ValueError("planted")
@@ -328,7 +328,7 @@ async def test_an_update_whose_look_raises_is_tried_again(tmp_path: Path, monkey
             raise ValueError("no cpuset")
         return read(group)
 
-    quiet = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+    quiet = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, quiet) as world:
         shared = await world.run(sharer("shared"))
         await world.poll(lambda: shared in world.groups())

@@ -32,9 +32,9 @@ from criproxy.wire.stats import Histogram
 from tests.control.calls.test_update import size
 from tests.control.world import FAST, World, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-QUIET = replace(FAST, policy_name="static", exit_list_s=60.0, drift_period_s=0.05)
+QUIET = replace(FAST, policy_name="static", exit_list_s=3600.0, drift_period_s=0.05)
 
 TELLING = (journal, log_line, considering, choice, asked, failure_notices)
 """Modules that do nothing but tell: all their functions are planted."""

@@ -24,7 +24,7 @@ from tests.control.traces import EmbeddedEnds, Player, Recorded, dies_before, en
 from tests.control.world import FAST, World, situation
 
 LIMIT_S = 60.0
-REST_S = 10.0
+REST_S = 60.0
 MACHINE = machine(nodes=1, cores=2, threads=1)
 """As that of the recordings."""
 OPTIONS: Mapping[str, Mapping[str, object]] = {

@@ -17,7 +17,7 @@ from criproxy.views.situation import Situation
 from tests.control.containers.test_in_flight import group_of, left_running
 from tests.control.world import FAST, GIB, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def kinds(situation: Situation) -> list[str]:

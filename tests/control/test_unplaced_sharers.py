@@ -29,7 +29,7 @@ from tests.control.test_bypass import Placing
 from tests.control.world import FAST, STATIC, World, owner, sharer, situation
 from tests.disks import fill, free, small_disk
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 QUICK = replace(FAST, promote_pause_s=0.02, promote_quiet_s=0.0)
 HURRIED = replace(QUICK_DISK, promote_pause_s=0.02, promote_quiet_s=0.0)
 TWO_NODES = machine(nodes=2, cores=4, threads=1)

@@ -39,11 +39,13 @@ FAST = Settings(
     retry_pause_s=0.02,
     barrier_timeout_s=60.0,
     store=PATIENT_STORE,
+    resync_interval_s=3600.0,
+    exit_list_beside_events_s=3600.0,
     lost_after_s=0.0,
     device_limits=DeviceLimits(scan_s=60.0, drivers_s=60.0, source_s=60.0, adoption_s=60.0),
 )
 """Pauses are short, and what is waited for may take as long as a slow machine makes it: a test in which something hangs
-sets the limit itself."""
+sets the limit itself. What is done from time to time as well is done too late to help a test."""
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "exclusive": {"keep": "none"}}))
 """Whoever ends frees its CPUs at once."""
 KEEPING = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

@@ -77,7 +77,7 @@ async def test_it_recovers_by_itself() -> None:
     rig.health.apply({A: xid_event(79)})
     recovered.clear()
 
-    await asyncio.wait_for(recovered.wait(), 30)
+    await asyncio.wait_for(recovered.wait(), 60)
 
     assert rig.health.unhealthy() == {}
     rig.health.stop()

@@ -13,7 +13,7 @@ import pytest
 from criproxy.deviceplugin.free_cpus import FreeCpus
 from criproxy.observe.asking import DaemonRefuses, NoDaemon, ask
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

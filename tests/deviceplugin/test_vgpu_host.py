@@ -135,7 +135,7 @@ async def test_the_sweeper(tmp_path: Path) -> None:
     files.prepare(OWN, SHARED)  # by a former run of the program
 
     async def until(happened: Callable[[], object]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not happened():  # noqa: ASYNC110 (a thread's work)
                 await asyncio.sleep(0.01)
 

@@ -66,7 +66,7 @@ async def status_says(scene: Scene, beginning: str) -> None:
     """Wait for a status that systemd is told."""
     loop = asyncio.get_running_loop()
     assert scene.serve._notify is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             lines = (await loop.sock_recv(scene.serve._notify, 65_536)).decode().splitlines()
             if any(line.startswith(f"STATUS={beginning}") for line in lines):
@@ -98,7 +98,7 @@ async def test_a_full_disk_costs_no_owner_its_cpu(tmp_path: Path, containerd: Pr
             assert await scene.cpus(owned) == OWNED
 
             free(disk)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while "state is stored again" not in scene.serve.log.read_text():  # noqa: ASYNC110 (as people do)
                     await asyncio.sleep(0.1)
             await scene.kubelet.remove_pod(sandbox_id)
@@ -126,7 +126,7 @@ async def test_a_policy_that_raises_costs_no_owner_its_cpu(tmp_path: Path, conta
 
         await scene.kubelet.remove_pod(sandbox_id)
         (tmp_path / "policy.yaml").write_text(f'policy: static\nreservedCpus: "{min(ALL)}"\n')
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await bypass(scene))["bypass"]:  # noqa: ASYNC110 (as people do)
                 await asyncio.sleep(0.1)
         _, second = await scene.run(owner("second"))

@@ -17,8 +17,8 @@ from criproxy.model.cpuset import format_cpuset
 from tests.control.calls.test_update import size
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
 
-CONSISTENT_S = 5.0
-"""How long after a restart of the runtime the node may be behind it."""
+CONSISTENT_S = 60.0
+"""How long after a restart of the runtime the node may be behind it, on a slow machine; it takes less than 5 s."""
 
 
 async def process_of(scene: Scene, container_id: str) -> int:

@@ -71,7 +71,7 @@ class Node:
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, "COLUMNS": "200"},
         )
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             said, _ = await process.communicate()
         assert process.returncode == status, said.decode()
         return said.decode()

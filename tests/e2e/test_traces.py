@@ -22,7 +22,7 @@ from tests.e2e.scene import Scene, exited, proxied
 from tests.e2e.test_policies import RESERVED
 
 LIMIT_S = 60.0
-REST_S = 10.0
+REST_S = 60.0
 PLAYED = (
     "crash_loop",
     "daemonset_update",

@@ -51,7 +51,7 @@ MACHINE = machine(nodes=2, cores=8, threads=1)
 RESERVED = frozenset({0})
 MEMORY_BYTES = 64 << 20
 CAPACITY_BYTES = 8 << 30
-REST_S = 5.0
+REST_S = 60.0
 """Within this time all that is under way must have ended."""
 OPTIONS = {
     "none": "",

@@ -13,7 +13,7 @@ from criproxy.wire.calls import Call, Refuse, Verdict
 
 CALL = Call("/runtime.v1.RuntimeService/CreateContainer", 1, 1, "identity")
 REFUSE = Refuse(StatusCode.UNAVAILABLE, "as before")
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 class Hung(Fault):

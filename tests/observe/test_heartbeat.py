@@ -20,7 +20,7 @@ class Beats:
 
     async def until(self, count: int) -> None:
         """Wait until there have been *count*."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.count < count:
                 self._changed.clear()
                 await self._changed.wait()

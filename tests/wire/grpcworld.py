@@ -214,7 +214,7 @@ class World:
     async def check_rest(self) -> None:
         """As soon as the last frames are through: the ledgers balance, nothing is held or waits."""
         await self.check_version()
-        connection, limit = self.link.splice.connection, time.monotonic() + 5
+        connection, limit = self.link.splice.connection, time.monotonic() + 60
         while not self.link.splice.idle or connection.requests.in_flight or connection.replies.in_flight:
             assert time.monotonic() < limit, f"{len(connection.streams)} streams are still open"
             await asyncio.sleep(0.01)

@@ -129,7 +129,7 @@ async def raw_client(path: str, endpoint: Endpoint | None = None) -> AsyncIterat
 
 async def eventually(done: Callable[[], bool]) -> None:
     """Wait until *done*, for things that tell nobody when they are; at most twenty seconds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

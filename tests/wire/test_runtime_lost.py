@@ -11,7 +11,7 @@ from criproxy.wire.sockets import listen
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 GOAWAY = bytes([0, 0, 8, 7, 0, 0, 0, 0, 0]) + bytes([0x7F, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0])
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.control.devices.test_guard import RULES, Podresources, host, knows
 from tests.control.test_bypass import Fragile, Placing
 from tests.control.world import FAST, STATIC, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class FragileForOne(Fragile):

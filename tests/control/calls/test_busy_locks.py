@@ -18,7 +18,7 @@ from tests.control.sync.test_drift import change
 from tests.control.test_bypass import Placing
 from tests.control.world import FAST, GIB, Slow, World, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 NO_EVENTS = frozenset({"GetContainerEvents"})
 HANGS_S = 60.0
 
@@ -42,7 +42,7 @@ async def other_ends_beside_a_hanging_update(world: World, slow: Slow) -> tuple[
 
 async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> None:
     """Its container has ended: of the others that have, the places are given back, and the newcomer fits."""
-    slow, settings = Slow(), replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+    slow, settings = Slow(), replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
         other, resize = await other_ends_beside_a_hanging_update(world, slow)
 
@@ -56,7 +56,7 @@ async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> Non
 
 async def test_ends_of_others_are_seen_meanwhile(tmp_path: Path) -> None:
     """Also of those that come after it in the list."""
-    slow, settings = Slow(), replace(FAST, exit_list_s=0.1, drift_period_s=60.0)
+    slow, settings = Slow(), replace(FAST, exit_list_s=0.1, drift_period_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
         other, resize = await other_ends_beside_a_hanging_update(world, slow)
 
@@ -158,7 +158,7 @@ async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
 async def test_ends_are_judged_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A create without room waits as long as for one container, however many are busy."""
     monkeypatch.setattr(ends, "LOCK_S", 10 * LIMIT_S)
-    settings = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0)
+    settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
         context = world.controller.context
         busy, other = await world.run(owner("busy")), await world.run(owner("other"))
@@ -186,7 +186,7 @@ async def test_one_that_cannot_be_asked_about_hides_no_other_end(
             raise RuntimeCallError("ContainerStatus", StatusCode.UNAVAILABLE, "planted")
         return await ask(cgroups, key)
 
-    settings = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0)
+    settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
         first, other = await world.run(owner("first")), await world.run(owner("other"))
         await world.rested()

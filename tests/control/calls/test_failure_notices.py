@@ -28,8 +28,8 @@ from criproxy.views.situation import Situation
 from tests.control.calls.test_update import size
 from tests.control.world import FAST, World, owner, sharer, situation
 
-LIMIT_S = 20.0
-QUIET = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+LIMIT_S = 60.0
+QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 WEB = "default/web/main"
 

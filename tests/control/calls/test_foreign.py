@@ -25,7 +25,7 @@ from tests.control.calls.test_update import size
 from tests.control.test_bypass import Placing
 from tests.control.world import FAST, STATIC, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Greedy(StaticPolicy):

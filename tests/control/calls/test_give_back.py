@@ -26,7 +26,7 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed
 from tests.control.world import FAST, GIB, STATIC, RecordingLog, Slow
 from tests.gates import Gate
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 UNSEEN = "a-sandbox-that-was-made-during-a-bypass"
 FAILED = Outcome(OutcomeKind.FAILED)
 OK = Outcome(OutcomeKind.OK, api.CreateContainerResponse(container_id="id").SerializeToString())

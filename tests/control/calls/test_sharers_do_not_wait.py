@@ -16,9 +16,9 @@ from criproxy.store.store import Store
 from tests.control.node.test_disk import SlowDisk
 from tests.control.world import FAST, World, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-QUIET = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0, unknown_pause_s=60.0)
+QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0, unknown_pause_s=3600.0)
 
 
 class StalledDisk(SlowDisk):

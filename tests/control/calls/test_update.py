@@ -15,7 +15,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.resources import milli_to_quota, milli_to_shares
 from tests.control.world import GIB, Slow, World, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from criproxy.observe.tasks import Tasks
 from criproxy.store.last_good import GoodFile, read_good
 from tests.control.world import RecordingLog
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 GOOD = GoodFile(text="policy: static\n", source="/etc/criproxy/policy.yaml", configuration="abc")
 
 

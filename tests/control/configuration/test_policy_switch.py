@@ -28,7 +28,7 @@ from tests.gates import Gate
 
 NONE = NonePolicy(Options())
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 def settings(world: World, name: str, *, apply_all: bool = False) -> Settings:

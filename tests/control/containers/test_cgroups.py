@@ -12,7 +12,7 @@ from tests.control.world import World, owner
 @pytest.mark.parametrize("end", ["RemovePodSandbox", "StopContainer", "RemoveContainer"])
 async def test_nothing_is_remembered_of_containers_that_have_gone(tmp_path: Path, end: str) -> None:
     """Whichever way a container goes: by itself or with its sandbox."""
-    async with asyncio.timeout(20), World(tmp_path) as world:
+    async with asyncio.timeout(60), World(tmp_path) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.poll(lambda: world.groups() == {ids["main"]})
 

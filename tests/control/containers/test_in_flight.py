@@ -16,7 +16,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from tests.control.world import FAST, Slow, World, cut, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SLOW_S = 0.3
 POLL_S = 0.005
 
@@ -245,7 +245,7 @@ async def test_such_a_container_keeps_its_place_over_restarts(tmp_path: Path, re
 
 async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Path) -> None:
     """The stream says of such a container what the lists say, and is believed as little."""
-    only_events = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+    only_events = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=only_events) as world:
         shared, other = await world.run(sharer("shared")), await world.run(sharer("other"))
         late = await left_running(world, tmp_path, owner("late"), shared, other)

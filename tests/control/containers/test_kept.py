@@ -28,7 +28,7 @@ from criproxy.views.status_check import problems
 from tests.control import world as worlds
 from tests.control.world import GIB, KEEPING, World, owner, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

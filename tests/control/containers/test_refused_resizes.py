@@ -18,7 +18,7 @@ from criproxy.views.status_check import problems
 from tests.control.calls.test_update import size
 from tests.control.world import FAST, GIB, World, owner, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 TIMES = 12
 
 

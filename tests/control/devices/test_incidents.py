@@ -29,7 +29,7 @@ from tests.control.reconcile.test_trouble import FailingStore
 from tests.control.world import FAST, World, situation
 from tests.devices.fixture import ALI
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 GPU = "nvidia.com/gpu"
 LOST = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.5, "reason": "XID 79"}
 SAID = ("DeviceUnhealthy", "XID 79; GPU-a")

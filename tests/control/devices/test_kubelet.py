@@ -324,7 +324,7 @@ async def test_a_silent_one_is_asked_again_whatever_fails(
 
     monkeypatch.setattr(PodresourcesClient, "pods", fails_once)
     source.forget(MAIN.sandbox_id)  # nothing else asks any more
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while failures:  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.005)
         allocations.answers.set()
@@ -351,7 +351,7 @@ async def test_a_checkpoint_that_hangs_is_told_of_once(allocations: Allocations,
 
     with path.open("w"):
         path.unlink()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while source.patience.hanging:  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.005)
     inquiry = source._inquire(of("u9"))

@@ -40,7 +40,7 @@ from tests.control.devices.quotas import (
 from tests.control.devices.test_joined import allocated
 from tests.control.world import World, situation
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 OVER = (
     "default/greedy/main has been over its quota since 2023-11-14T22:13:20.500Z: "
     "9000 MiB used, 8192 MiB allowed on GPU-a"

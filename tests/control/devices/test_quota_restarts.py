@@ -33,7 +33,7 @@ from tests.control.node.test_crash_points import Disk
 from tests.control.reconcile.test_trouble import FailingStore
 from tests.control.world import FAST, World
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 @dataclass

@@ -21,7 +21,7 @@ from tests.control.devices.quotas import (
 )
 from tests.control.world import World
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from tests.control.world import GIB, World, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def lines(world: World) -> list[tuple[str, dict[str, object]]]:

@@ -20,7 +20,7 @@ from tests.control.world import FAST, PATIENT_STORE, World, owner, sharer
 from tests.disks import fill, free, remount, small_disk
 from tests.gates import Gate
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 QUICK = replace(FAST, store=replace(PATIENT_STORE, retry_pause_s=0.05, retry_limit_s=0.1))
 REFUSE = replace(QUICK, on_error=OnError.REFUSE)
 

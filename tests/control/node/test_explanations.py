@@ -106,7 +106,7 @@ async def test_it_begins_by_itself_when_nothing_happens(monkeypatch: pytest.Monk
     heard = Heard()
     heard.considering = Explanations(lambda _: told.set(), heard.log, Tasks(heard.log, Failures()))
     heard.happens(owner("a"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await told.wait()
 
 

@@ -37,7 +37,7 @@ from tests.control.reconcile.test_trouble import FailingStore
 from tests.control.world import FAST, PATIENT_STORE, World, owner, sharer
 from tests.engine.test_kept import container, live, pod, runs
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 async def story(world: World, text: str) -> list[Record]:

@@ -19,7 +19,7 @@ from tests.control.node.test_persister import EMPTY
 from tests.control.node.test_state import creating, done, state_on
 from tests.control.world import PATIENT_STORE, STATIC, RecordingLog, World, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 TOO_MUCH = 1 << 70
 """Bytes that SQLite has no integer for."""
 

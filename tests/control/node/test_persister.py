@@ -25,7 +25,7 @@ from tests.control.world import RecordingLog
 
 EMPTY = Node(machine(nodes=1, cores=4))
 QUICK = StoreLimits(timeout_s=0.05, retry_pause_s=0.01, retry_limit_s=0.02)
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 @dataclass

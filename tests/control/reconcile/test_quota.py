@@ -21,7 +21,7 @@ from tests.control.calls.test_update import size
 from tests.control.world import FAST, STATIC, World, owner, sharer
 from tests.sysfs import write_sysfs
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 LIFT = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "cpuQuota": "lift"}))
 WATCHFUL = replace(FAST, drift_period_s=0.05)
 

@@ -24,7 +24,7 @@ from criproxy.store.store import Store
 from criproxy.views.status_check import problems
 from tests.control.world import FAST, Slow, World, cut, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 async def cut_create(world: World, slow: Slow) -> str:
@@ -167,7 +167,7 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
 
 async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(tmp_path: Path) -> None:
     """What the message of the retry said counted until then; it is not in force."""
-    deaf = replace(FAST, unknown_pause_s=60.0, drift_period_s=60.0, exit_list_s=60.0)
+    deaf = replace(FAST, unknown_pause_s=3600.0, drift_period_s=3600.0, exit_list_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
         pod = sharer("shares")
         sandbox_id, ids = await world.kubelet.run_pod(pod)
@@ -183,7 +183,7 @@ async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(
 async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: Path) -> None:
     """Its message named all CPUs: between the first one and the retry an owner had left, and another came after it."""
     slow = Slow()
-    never_asks = replace(FAST, unknown_pause_s=60.0)
+    never_asks = replace(FAST, unknown_pause_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), never_asks) as world:
         first = await world.run(owner("first", 1))
         pod = sharer("shares")

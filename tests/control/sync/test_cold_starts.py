@@ -9,7 +9,7 @@ from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
 from tests.control.world import GIB, World
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def starting_cold(duration: str) -> PodSpec:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.settings import Settings
+from criproxy.control.sync import exit_events
 from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.cri import api_pb2 as api
 from criproxy.emulator.runtime import RuntimeOptions
@@ -16,11 +17,11 @@ from criproxy.model.workload import ContainerState
 from tests.control.configuration.test_policy_switch import Slow as SlowPolicy
 from tests.control.world import FAST, STATIC, World, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-ONLY_EVENTS = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
-ONLY_LISTS = replace(FAST, exit_list_s=0.05, drift_period_s=60.0)
-ONLY_CGROUPS = replace(FAST, exit_list_s=60.0, drift_period_s=0.05)
+ONLY_EVENTS = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
+ONLY_LISTS = replace(FAST, exit_list_s=0.05, drift_period_s=3600.0)
+ONLY_CGROUPS = replace(FAST, exit_list_s=3600.0, drift_period_s=0.05)
 
 
 async def streaming(world: World) -> None:
@@ -37,9 +38,10 @@ async def streaming(world: World) -> None:
     ],
 )
 async def test_who_ends_by_itself_gives_its_cpus_back(
-    tmp_path: Path, options: RuntimeOptions, settings: Settings, how: str
+    tmp_path: Path, options: RuntimeOptions, settings: Settings, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that share get them without any call of the kubelet."""
+    monkeypatch.setattr(exit_events, "_SETTLED_S", 3600.0)  # nothing is listed, where a runtime refuses events late
     async with asyncio.timeout(LIMIT_S), World(tmp_path, options, settings) as world:
         if how == "events":
             await streaming(world)
@@ -90,7 +92,7 @@ async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_pat
 async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody is being placed anew: the second list is asked for before the node shows what the first one told."""
     monkeypatch.setattr("criproxy.control.node.state.MANY", 0)
-    patient = replace(ONLY_EVENTS, unknown_pause_s=60.0)  # nobody else lists
+    patient = replace(ONLY_EVENTS, unknown_pause_s=3600.0)  # nobody else lists
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()

@@ -14,7 +14,7 @@ from tests.control import world as worlds
 from tests.control.world import FAST, World, owner, sharer, situation
 from tests.sysfs import write_sysfs
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 MACHINE = machine(nodes=1, cores=4, threads=1)
 ONLINE = "sys/devices/system/cpu/online"
 PODS = "sys/fs/cgroup/kubepods.slice/cpuset.cpus.effective"

@@ -18,8 +18,8 @@ from tests.control.calls.test_update import size
 from tests.control.sync.test_exit_events import ONLY_EVENTS, streaming
 from tests.control.world import FAST, Slow, World, cut, owner
 
-LIMIT_S = 20.0
-QUIET = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+LIMIT_S = 60.0
+QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 NO_EVENTS = frozenset({"GetContainerEvents"})
 
 

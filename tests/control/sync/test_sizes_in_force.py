@@ -19,7 +19,7 @@ from tests.control.test_bypass import Fragile, Placing
 from tests.control.test_pod_total import resize_pod
 from tests.control.world import FAST, KEEPING, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 def asked_for(cpus: int) -> api.LinuxContainerResources:
@@ -42,7 +42,7 @@ async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> Non
         await world.poll(lambda: len(world.owned()) == 2)
         await world.poll(lambda: world.cpus(grown) == "1-2" and world.controller.ready)
         assert world.controller.node.containers[grown].cpu_milli == 2000
-        assert wrong(world) == []
+        await world.poll(lambda: world.controller.ready and not wrong(world))
 
 
 async def test_a_refused_resize_that_passed_unseen_is_waited_for(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ async def test_a_refused_resize_that_passed_unseen_is_waited_for(tmp_path: Path)
         assert "default/grown/main should have 2 CPUs" in sentence
         await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
         await world.poll(lambda: len(world.owned()) == 2)
-        assert wrong(world) == []
+        await world.poll(lambda: world.controller.ready and not wrong(world))
 
 
 class Keeps(Placing):
@@ -111,7 +111,7 @@ async def test_a_container_that_shrank_unseen_gives_cpus_back(tmp_path: Path) ->
         (shrunk,) = world.controller.node.containers
         await resized_unseen(world, shrunk, 1)
         await world.poll(lambda: len(world.owned()) == 1)
-        assert wrong(world) == []
+        await world.poll(lambda: world.controller.ready and not wrong(world))
 
 
 async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Pa
         assert [refusal["text"] for refusal in summary(situation(world.controller))["refusals"]] == [sentence]
         await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
         await world.poll(lambda: len(world.owned()) == 2)
-        assert wrong(world) == []
+        await world.poll(lambda: world.controller.ready and not wrong(world))
 
 
 class Counted(dict[str, float]):
@@ -192,7 +192,7 @@ async def test_a_container_that_nobody_resized_is_left_as_it_is(tmp_path: Path) 
         world.bypass.set(BypassMode.OFF, "again")
         await world.poll(lambda: world.controller.ready)
         assert world.controller.node.containers[same] == before
-        assert wrong(world) == []
+        await world.poll(lambda: world.controller.ready and not wrong(world))
 
 
 async def test_a_comparison_that_is_cancelled_before_its_questions_begin_leaves_none_behind(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from tests.control.calls.test_update import size
 from tests.control.containers.test_refused_resizes import wrong
 from tests.control.world import FAST, Slow, World, cut, owner, sharer
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 NO_EVENTS = frozenset({"GetContainerEvents"})
-SLOW_TO_ASK = replace(FAST, unknown_pause_s=0.3, exit_list_s=60.0, drift_period_s=60.0)
+SLOW_TO_ASK = replace(FAST, unknown_pause_s=0.3, exit_list_s=3600.0, drift_period_s=3600.0)
 
 
 def runtime(slow: Slow) -> RuntimeOptions:
@@ -365,7 +365,10 @@ async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> N
 
 async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> None:
     """Its container may come up yet when it is released: the runtime's "not started" is not believed until then."""
-    slow, patient = Slow(StartContainer=1.0), replace(FAST, unknown_pause_s=10.0, exit_list_s=60.0, drift_period_s=60.0)
+    slow, patient = (
+        Slow(StartContainer=1.0),
+        replace(FAST, unknown_pause_s=10.0, exit_list_s=3600.0, drift_period_s=3600.0),
+    )
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
         pod = owner("owner", 1)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])

@@ -13,7 +13,7 @@ from criproxy.model.workload import ContainerState
 from criproxy.views.status_check import problems
 from tests.control.world import FAST, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 LISTING = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 OFTEN = replace(FAST, exit_list_s=0.1, resync_timeout_s=5.0)
 
