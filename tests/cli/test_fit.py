@@ -86,7 +86,16 @@ async def test_json_has_everything(tmp_path: Path) -> None:
         pytest.param(("--cpu", "1500m"), "It fits: CPUs 0-3 on NUMA node 0, shared", id="half-a-cpu"),
         pytest.param(("--cpu", "3", "--pod", "a", "--container", "b"), "It fits: CPUs 1-3", id="all-that-is-free"),
         pytest.param(("--cpu", "4"), "It does not fit: container default/fit/main asks for 4", id="one-too-many"),
-        pytest.param(("--cpu", "900000"), "It does not fit: ", id="a-whole-cluster"),
+        pytest.param(
+            ("--cpu", "900000"),
+            "It does not fit: container default/fit/main asks for 900000 CPUs, and the machine has 4 CPUs for pods",
+            id="a-whole-cluster",
+        ),
+        pytest.param(
+            ("--cpu", "5000", "--qos", "burstable"),
+            "It does not fit: container default/fit/main asks for 5000 CPUs, and the machine has 4 CPUs for pods",
+            id="more-than-a-message-can-say",
+        ),
         pytest.param(
             ("--cpu", "1", "--memory", "999Ti"),
             "It does not fit: container default/fit/main asks for 999 TiB of memory, and the machine has ",
