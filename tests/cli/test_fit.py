@@ -133,8 +133,9 @@ async def test_an_annotation_counts(tmp_path: Path) -> None:
     [
         pytest.param((), "Missing option '--cpu'", id="no-size"),
         pytest.param(("--cpu", "many"), "must be an amount", id="cpu"),
-        pytest.param(("--cpu", "0"), "cpu_milli: must be a number from 1", id="none"),
-        pytest.param(("--cpu", "9999999999"), "cpu_milli: must be a number from 1", id="too-many"),
+        pytest.param(("--cpu", "0"), "'--cpu': must be from 1m to 1000000 CPUs, not 0", id="none"),
+        pytest.param(("--cpu", "1000001"), "'--cpu': must be from 1m to 1000000 CPUs, not 1000001", id="too-many"),
+        pytest.param(("--cpu", "1", "--memory", "2048Pi"), "'--memory': must be at most 1024 PiB", id="too-much"),
         pytest.param(("--cpu", "\x1b[2J"), "must be an amount", id="hostile"),
         pytest.param(("--cpu", "1", "--memory", "4Gb"), "must be an amount", id="memory"),
         pytest.param(("--cpu", "1", "--qos", "besteffort"), "'besteffort' is not one of", id="class"),
