@@ -87,6 +87,19 @@ class StoreError(Fault):
     briefly = "the state could not be stored"
 
 
+def reason_of(error: BaseException, *, with_path: bool = False) -> str:
+    """Return what went wrong, for people: of an error of the system its sentence, without number and notation.
+
+    Args:
+        error: what was raised.
+        with_path: whether to name the file of an error of the system; not if the sentence around it does.
+    """
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error) or type(error).__name__
+    path = f": {error.filename}" if with_path and isinstance(error.filename, str) else ""
+    return f"{error.strerror}{path}"
+
+
 def for_kubelet(error: Exception) -> str:
     """What the kubelet, and with it whoever may read the events of a pod, hears of *error*: a sentence of ours."""
     if not isinstance(error, CriproxyError):

@@ -7,7 +7,7 @@ from typing import Any
 from criproxy.engine.decision import Decision
 from criproxy.engine.fit import fit
 from criproxy.errors import CriproxyError, Refused, UsageError
-from criproxy.model.amounts import format_bytes
+from criproxy.model.amounts import counted, format_bytes, format_milli
 from criproxy.model.annotations import DOMAINS, policy_annotations
 from criproxy.model.bounded import bounded_text
 from criproxy.model.notices import Values
@@ -86,10 +86,23 @@ def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
         raise
     except Exception as error:  # the policy may be an external one
         raise CriproxyError(f"the policy cannot say whether it fits: {error!r}") from error
-    text = _lacks_memory(wanted, node.topology.capacity_bytes)
-    if text and isinstance(found.result, Decision):
+    text, is_placed = _lacks_cpus(wanted, len(node.topology.cpus)), isinstance(found.result, Decision)
+    if not text and is_placed:
+        text = _lacks_memory(wanted, node.topology.capacity_bytes)
+    if text:
         found = replace(found, result=Refused(f"container {container.title} {text}"), choice=None)
     return {"notices": notices, **to_values(found)}
+
+
+def _lacks_cpus(wanted: Wanted, count: int) -> str:
+    """Return why the machine, on which pods may use *count* CPUs, has too few; empty if it has enough.
+
+    Whatever the policy says: it sees the size as it is in CRI messages, which contain no request above 256 CPUs.
+    """
+    if wanted.cpu_milli <= 1000 * count:
+        return ""
+    asks = "1 CPU" if wanted.cpu_milli == 1000 else f"{format_milli(wanted.cpu_milli)} CPUs"
+    return f"asks for {asks}, and the machine has {counted(count, 'CPU')} for pods"
 
 
 def _lacks_memory(wanted: Wanted, capacity_bytes: int) -> str:

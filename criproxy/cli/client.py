@@ -5,7 +5,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.errors import CriproxyError, UsageError
+from criproxy.errors import CriproxyError, UsageError, reason_of
 
 TIMEOUT_S = 30.0
 DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
@@ -52,7 +52,7 @@ def _explain(path: str, error: OSError, timeout_s: float) -> str:
         case TimeoutError():
             return f"the daemon on {path} did not answer within {timeout_s:g} s"
         case _:
-            return f"cannot ask the daemon on {path}: {error}"
+            return f"cannot ask the daemon on {path}: {reason_of(error)}"
 
 
 def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON

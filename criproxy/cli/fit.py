@@ -8,10 +8,13 @@ import click
 from criproxy.cli.client import ask
 from criproxy.cli.daemon_queries import control_socket_option
 from criproxy.cli.unit_types import Cpu, Size, WholeNumber
+from criproxy.model.amounts import format_bytes, format_milli
 from criproxy.model.bounded import printable
 
 Values = dict[str, Any]
 MOST_CARDS = 100_000
+MOST_CPUS, MOST_MEMORY_BYTES = 1_000_000, 1 << 60
+"""The largest sizes that the daemon accepts."""
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -33,9 +36,23 @@ def _counts(context: click.Context, option: click.Parameter, values: tuple[str, 
     return counts
 
 
+def _cpu(_context: click.Context, _option: click.Parameter, value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= MOST_CPUS * 1000:
+        raise click.BadParameter(f"must be from 1m to {MOST_CPUS} CPUs, not {format_milli(value) if value else 0}")
+    return value
+
+
+def _memory(_context: click.Context, _option: click.Parameter, value: int) -> int:
+    if value > MOST_MEMORY_BYTES:
+        raise click.BadParameter(f"must be at most {format_bytes(MOST_MEMORY_BYTES)}")
+    return value
+
+
 @click.command(short_help="Show whether a pod would fit on this node, and where.")
-@click.option("--cpu", type=Cpu(), metavar="CPU", help="CPUs of its container, such as 8, 1.5 or 250m.")
-@click.option("--memory", type=Size(), metavar="SIZE", default="0", help="Memory of its container, such as 4Gi.")
+@click.option("--cpu", type=Cpu(), callback=_cpu, metavar="CPU", help="CPUs of its container, such as 8, 1.5 or 250m.")
+@click.option(
+    "--memory", type=Size(), callback=_memory, metavar="SIZE", default="0", help="Memory of its container, such as 4Gi."
+)
 @click.option("--gpu", type=WholeNumber(1, MOST_CARDS), metavar="N", help="GPUs of its container.")
 @click.option(
     "--device",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
+from criproxy.control.configuration.as_left import as_left
 from criproxy.control.configuration.load import DEFAULT_CONFIG
 from criproxy.control.node.refusals import REFUSAL_S
 from criproxy.devices.builtin import BUILTIN
@@ -15,10 +16,13 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import Holdings
 from criproxy.discovery.cards import find_cards_within
 from criproxy.discovery.machine import discover
+from criproxy.engine.reserved import owned_by_pod
 from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.notices import Notice, Refusal, timestamp
 from criproxy.model.record import Kind
+from criproxy.policy.options import options_of
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
@@ -46,7 +50,7 @@ class Stored:
             CriproxyError: the state cannot be read, either.
         """
         with self._reader() as reader:
-            situation, head = self._situation(reader), self._head(reader)
+            situation, head = self._situation(reader, of_cpus=True), self._head(reader)
         values = {**head, "kubelet": None, "runtime": None, "configuration": None, **summary(situation)}
         if check:
             values |= problems(situation)
@@ -72,7 +76,7 @@ class Stored:
             CriproxyError: the state cannot be read, either.
         """
         with self._reader() as reader:
-            situation, head = self._situation(reader), self._head(reader)
+            situation, head = self._situation(reader, of_cpus=True), self._head(reader)
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **who.to_values(situation, cpus)}
 
     def events(self, since_s: float, after: int, namespace: str = "") -> Values:
@@ -114,10 +118,21 @@ class Stored:
         except CriproxyError as error:
             raise CriproxyError(f"{self._reason}; {error}") from error
 
-    def _situation(self, reader: Reader) -> Situation:
+    def _situation(self, reader: Reader, *, of_cpus: bool = False) -> Situation:
+        """Return what was stored; *of_cpus*: for an answer that says which CPUs are free, or that this is unknown."""
+        node, notices = reader.node(discover(self._host_root)), [self._notice(reader)]
+        left = as_left(self._state_dir, node, self._host_root)
+        reserved = options_of(left.policy).reserved(node.topology) if left else NO_CPUS
+        if of_cpus and left is None:
+            text = "it is unknown which CPUs are reserved or free: the state does not say which policy was in effect"
+            notices.append(Notice("reserved-unknown", text, wrong=False))
         return Situation(
-            node=reader.node(discover(self._host_root)),
-            notices=[self._notice(reader)],
+            node=node,
+            reserved=reserved,
+            knows_reserved=left is not None,
+            reserved_later={} if left is None or left.settings.apply_all else owned_by_pod(node, reserved),
+            placer=left.policy if left else None,
+            notices=notices,
             refusals=[Refusal(*row) for row in reader.refusals(reader.saved_s - REFUSAL_S)],
         )
 

@@ -23,6 +23,7 @@ from criproxy.deviceplugin.label_file import (
 from criproxy.deviceplugin.options import below
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.discovery.patience import Hangs, Patience
+from criproxy.errors import reason_of
 from criproxy.nvidia.label_output import FileOutput, feature_file
 from criproxy.nvidia.options import Flags
 from criproxy.observe.logger import Log
@@ -142,7 +143,7 @@ class LabelUpdater:
             if file is not None:
                 await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
         except (OSError, Hangs) as error:
-            self.log.warning("the labels of the node cannot be removed", file=str(target), reason=str(error))
+            self.log.warning("the labels of the node cannot be removed", file=str(target), reason=reason_of(error))
 
     def _unlock(self) -> None:
         held, self._lock = self._lock, None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, reason_of
 from criproxy.install.host import Host
 from criproxy.install.steps import Check
 
@@ -73,5 +73,5 @@ def _refusal(ask: Callable[[], None]) -> str:
     try:
         ask()
     except (CriproxyError, OSError) as error:
-        return str(error)
+        return reason_of(error, with_path=True)
     return ""

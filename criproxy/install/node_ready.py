@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import yaml
 
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, reason_of
 
 _TIMEOUT_S = 10.0
 
@@ -32,7 +32,7 @@ def why_not_ready(kubeconfig: Path, node: str, since_s: float) -> str:
     try:
         status, body = _get(cluster, user, kubeconfig.parent, f"/api/v1/nodes/{quote(node, safe='')}")
     except (OSError, http.client.HTTPException) as error:
-        return f"the API server at {cluster.get('server')} does not answer: {error}"
+        return f"the API server at {cluster.get('server')} does not answer: {reason_of(error)}"
     if status != http.client.OK:
         return f"the API server answers {status} for node {node}: {_message(body)}"
     conditions = json.loads(body).get("status", {}).get("conditions", ())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, reason_of
 from criproxy.install import edits
 from criproxy.install.host import CommandFailed, Host
 from criproxy.install.journal import Before, Entry, Journal, JournalFile
@@ -47,7 +47,8 @@ class Runner:
         try:
             self.clean()
         except OSError as error:
-            self.tell(f"note: a copy of the former version stays until the next run of this command: {error}")
+            reason = reason_of(error, with_path=True)
+            self.tell(f"note: a copy of the former version stays until the next run of this command: {reason}")
 
     def remove(self, steps: Sequence[Step]) -> None:
         """Take *steps* that are not to be taken back, since they can be repeated."""
@@ -85,13 +86,13 @@ class Runner:
                 self.host.remove_tree(_former(entry.step))
 
     def _go_back(self, journal: Journal, error: BaseException) -> None:
-        self.tell(f"failed: {str(error) or type(error).__name__}; going back")
+        self.tell(f"failed: {reason_of(error, with_path=True)}; going back")
         try:
             self._take_back(journal)
         except (OSError, CriproxyError) as second:
             raise CriproxyError(
-                f"{error}; some steps could not be undone, so the node is not as it was before: {second}; correct the "
-                "cause, and run 'criproxy uninstall'"
+                f"{reason_of(error, with_path=True)}; some steps could not be undone, so the node is not as it was "
+                f"before: {reason_of(second, with_path=True)}; correct the cause, and run 'criproxy uninstall'"
             ) from error
 
     def _take_back(self, journal: Journal, *, force: bool = False) -> None:
@@ -101,7 +102,8 @@ class Runner:
             try:
                 self._undo(entry, begun, journal, force=force)
             except (OSError, CriproxyError, edits.CannotEdit) as error:
-                raise CriproxyError(f"{undo_title(entry) or entry.step.title}: {error}") from error
+                title, reason = undo_title(entry) or entry.step.title, reason_of(error, with_path=True)
+                raise CriproxyError(f"{title}: {reason}") from error
             journal = replace(journal, undone=journal.undone + 1)
             with suppress(OSError):  # a full disk: the next run repeats what was taken back
                 self.file.save(journal)

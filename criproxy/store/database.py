@@ -9,7 +9,7 @@ from os.path import samestat
 from pathlib import Path
 from typing import Any
 
-from criproxy.errors import StoreError
+from criproxy.errors import StoreError, reason_of
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
@@ -269,4 +269,4 @@ def _as_store_error(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"the state database {path} cannot be used: {error}") from error
+        raise StoreError(f"the state database {path} cannot be used: {reason_of(error)}") from error

@@ -14,7 +14,7 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from criproxy.errors import StoreError
+from criproxy.errors import StoreError, reason_of
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
@@ -84,7 +84,7 @@ def open_reader(directory: Path, busy_s: float = BUSY_S) -> Iterator[Reader]:
             _check_version(path, version_of(connection))
             yield Reader(path, connection, changed_s)
     except (sqlite3.Error, OSError, ValueError) as error:
-        raise StoreError(f"the state database {path} cannot be read: {error}") from error
+        raise StoreError(f"the state database {path} cannot be read: {reason_of(error)}") from error
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def _any_version(directory: Path, busy_s: float) -> Iterator[sqlite3.Connection]
         with _connected(path, busy_s) as (connection, _):
             yield connection
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"the state database {path} cannot be read: {error}") from error
+        raise StoreError(f"the state database {path} cannot be read: {reason_of(error)}") from error
 
 
 def _table_names(connection: sqlite3.Connection) -> list[str]:

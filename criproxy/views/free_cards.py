@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from criproxy.devices.vgpu_profiles import DOMAIN
 from criproxy.errors import CriproxyError
 from criproxy.model.notices import Values
 
@@ -19,11 +20,16 @@ _MIG = "/mig-"
 def free_cards(devices: Values, resource: str, wanted: int) -> Values:
     """Return whether *wanted* ids of *resource* are free, how many are, and on which NUMA nodes.
 
+    If only the device plugin can say that, and it does not report, ``free`` is None, and ``unknown`` says why.
+
     Raises:
         CriproxyError: it is unknown which cards are free, or this node does not have the resource.
     """
     _check_guarded(devices)
     kind = _class_of(devices, resource)
+    if unknown := _why_unknown(devices, kind, resource):
+        empty: Values = {"free_by_numa_node": [], "numa_nodes_with_room": []}
+        return {"resource": resource, "wanted": wanted, "fits": False, "free": None, "unknown": unknown, **empty}
     by_node = Counter[int | None]()
     for node, free in _free_by_card(kind["cards"], resource):
         by_node[node] += free
@@ -34,6 +40,7 @@ def free_cards(devices: Values, resource: str, wanted: int) -> Values:
         "wanted": wanted,
         "fits": total >= wanted,
         "free": total,
+        "unknown": "",
         "free_by_numa_node": [
             {"numa_node": node, "free": free} for node, free in sorted(by_node.items(), key=_unknown_last) if free
         ],
@@ -82,6 +89,16 @@ def _class_of(devices: Values, resource: str) -> Values:
     raise CriproxyError(f"this node has no resource {resource!r:.200}; it has {', '.join(known) or 'no cards'}")
 
 
+def _why_unknown(devices: Values, kind: Values, resource: str) -> str:
+    """Return why the ids of *resource* cannot be counted; empty if they can be."""
+    plugin, is_offered = devices.get("device_plugin"), _reported(devices, kind, resource) is not None
+    if plugin is None and resource.startswith(f"{DOMAIN}/") and not is_offered:
+        return "the device plugin has not reported; is criproxy device-plugin running?"
+    if plugin is not None and plugin["state"] != "running" and is_offered:
+        return f"the device plugin has not reported since {plugin['reported']}; is criproxy device-plugin running?"
+    return ""
+
+
 def _reported(devices: Values, kind: Values, resource: str) -> int | None:
     """Return how many ids are free as the device plugin counts them; None if it does not offer the resource."""
     for each in devices["vgpus"]:
@@ -90,7 +107,7 @@ def _reported(devices: Values, kind: Values, resource: str) -> int | None:
     for each in kind["advertised"]:
         if each["name"] == resource:
             return max(0, int(each["healthy"]) - int(each["given"] or 0))
-    return None
+    return 0 if devices.get("device_plugin") and resource.startswith(f"{DOMAIN}/") else None
 
 
 def _free_by_card(cards: list[Values], resource: str) -> Iterator[tuple[int | None, int]]:

@@ -8,6 +8,7 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Refusal, Trouble
 from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,8 @@ class Situation:
     follows: bool = True
     """Whether calls are held or watched, so that the node knows all containers."""
     reserved: CpuSet = NO_CPUS
+    knows_reserved: bool = True
+    """Whether it is known which CPUs are reserved, so that it can be said which are free."""
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
     """By pod: CPUs of *reserved* that were already exclusive to it when the policy file began to reserve them."""
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
@@ -37,6 +40,13 @@ class Situation:
     """The policy in force; None if unknown."""
     lacking: Callable[[], Sequence[str]] = tuple
     """Returns sentences about what the policy file names but the machine does not have; may be slow."""
+
+    @property
+    def free(self) -> CpuSet | None:
+        """The CPUs that can become exclusive; None if unknown."""
+        if not self.knows_reserved:
+            return None
+        return self.node.free_cpus(self.reserved) - options_of(self.placer).held(self.node)
 
     @property
     def is_stored(self) -> bool:

@@ -16,7 +16,6 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
-from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import refusals
 from criproxy.views.situation import Situation
 from criproxy.views.status_check import is_in_place, notices_of_node
@@ -90,7 +89,7 @@ def row(situation: Situation, container: Container) -> Values:
 def summary(situation: Situation) -> Values:
     """Return the summary of the node: CPUs, NUMA nodes, counts, notices."""
     node, topology = situation.node, situation.node.topology
-    free = node.free_cpus(situation.reserved) - options_of(situation.placer).held(node)
+    free = situation.free
     return {
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],
@@ -100,8 +99,8 @@ def summary(situation: Situation) -> Values:
             "allowed": format_cpuset(topology.cpus),
             "exclusive": format_cpuset(node.exclusive_cpus),
             "shared": format_cpuset(node.shared_cpus),
-            "free": format_cpuset(free),
-            "reserved": format_cpuset(situation.reserved & topology.cpus),
+            "free": None if free is None else format_cpuset(free),
+            "reserved": format_cpuset(situation.reserved & topology.cpus) if situation.knows_reserved else None,
             "isolated": format_cpuset(topology.isolated_cpus & topology.cpus),
             "watched": format_cpuset(node.watched_cpus),
             "offline": format_cpuset(topology.offline_cpus),
@@ -116,8 +115,8 @@ def summary(situation: Situation) -> Values:
                 "cpus": format_cpuset(numa.cpus & topology.cpus),
                 "exclusive_cpus": format_cpuset(numa.cpus & node.exclusive_cpus),
                 "shared_cpus": format_cpuset(numa.cpus & node.shared_cpus),
-                "free_cpus": format_cpuset(numa.cpus & free),
-                "free": len(numa.cpus & free),
+                "free_cpus": None if free is None else format_cpuset(numa.cpus & free),
+                "free": None if free is None else len(numa.cpus & free),
                 "memory_bytes": numa.memory_bytes,
             }
             for numa in topology.nodes
@@ -126,9 +125,11 @@ def summary(situation: Situation) -> Values:
     }
 
 
-def _counts(situation: Situation, free: CpuSet) -> Values:
-    """How many CPUs are exclusive, how many could be at the most, and how many of these are *free*."""
+def _counts(situation: Situation, free: CpuSet | None) -> Values:
+    """How many CPUs are exclusive, how many could be at the most, and how many of these are *free*; None: unknown."""
     node, topology = situation.node, situation.node.topology
+    if free is None:
+        return {"exclusive": len(node.exclusive_cpus), "capacity": None, "free": None}
     capacity = (topology.cpus - situation.reserved - topology.isolated_cpus) | node.exclusive_cpus
     return {"exclusive": len(node.exclusive_cpus), "capacity": len(capacity), "free": len(free)}
 

@@ -13,7 +13,6 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.model.workload import Container, ContainerState
-from criproxy.policy.options import options_of
 from criproxy.views.situation import Situation
 
 MAX_TEXT = 4_096
@@ -103,13 +102,12 @@ def to_values(situation: Situation, cpus: CpuSet) -> Values:
 def _sets(situation: Situation) -> dict[str, CpuSet]:
     """The CPUs of each kind; a CPU may be of several."""
     node, topology = situation.node, situation.node.topology
-    free = node.free_cpus(situation.reserved) - options_of(situation.placer).held(node)
     return {
         "offline": topology.offline_cpus,
         "forbidden": topology.online_cpus - topology.cpus,
         "exclusive": node.exclusive_cpus,
         "shared": node.shared_cpus,
-        "free": free,
+        "free": situation.free or NO_CPUS,
         "reserved": situation.reserved & topology.cpus,
         "isolated": topology.isolated_cpus & topology.cpus,
         "watched": node.watched_cpus,

@@ -86,7 +86,16 @@ async def test_json_has_everything(tmp_path: Path) -> None:
         pytest.param(("--cpu", "1500m"), "It fits: CPUs 0-3 on NUMA node 0, shared", id="half-a-cpu"),
         pytest.param(("--cpu", "3", "--pod", "a", "--container", "b"), "It fits: CPUs 1-3", id="all-that-is-free"),
         pytest.param(("--cpu", "4"), "It does not fit: container default/fit/main asks for 4", id="one-too-many"),
-        pytest.param(("--cpu", "900000"), "It does not fit: ", id="a-whole-cluster"),
+        pytest.param(
+            ("--cpu", "900000"),
+            "It does not fit: container default/fit/main asks for 900000 CPUs, and the machine has 4 CPUs for pods",
+            id="a-whole-cluster",
+        ),
+        pytest.param(
+            ("--cpu", "5000", "--qos", "burstable"),
+            "It does not fit: container default/fit/main asks for 5000 CPUs, and the machine has 4 CPUs for pods",
+            id="more-than-a-message-can-say",
+        ),
         pytest.param(
             ("--cpu", "1", "--memory", "999Ti"),
             "It does not fit: container default/fit/main asks for 999 TiB of memory, and the machine has ",
@@ -124,8 +133,9 @@ async def test_an_annotation_counts(tmp_path: Path) -> None:
     [
         pytest.param((), "Missing option '--cpu'", id="no-size"),
         pytest.param(("--cpu", "many"), "must be an amount", id="cpu"),
-        pytest.param(("--cpu", "0"), "cpu_milli: must be a number from 1", id="none"),
-        pytest.param(("--cpu", "9999999999"), "cpu_milli: must be a number from 1", id="too-many"),
+        pytest.param(("--cpu", "0"), "'--cpu': must be from 1m to 1000000 CPUs, not 0", id="none"),
+        pytest.param(("--cpu", "1000001"), "'--cpu': must be from 1m to 1000000 CPUs, not 1000001", id="too-many"),
+        pytest.param(("--cpu", "1", "--memory", "2048Pi"), "'--memory': must be at most 1024 PiB", id="too-much"),
         pytest.param(("--cpu", "\x1b[2J"), "must be an amount", id="hostile"),
         pytest.param(("--cpu", "1", "--memory", "4Gb"), "must be an amount", id="memory"),
         pytest.param(("--cpu", "1", "--qos", "besteffort"), "'besteffort' is not one of", id="class"),

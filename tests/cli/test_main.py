@@ -205,6 +205,18 @@ def test_who_may_not_read_the_state_hears_of_the_daemon(
     assert "no criproxy daemon listens on" in result.output
 
 
+@pytest.mark.parametrize("command", ["status", "events", "explain x", "who 0", "top --once"])
+def test_an_unreadable_state_is_no_exception_text(tmp_path: Path, command: str) -> None:
+    """The system's reason is given in words, without its number, and the path only once."""
+    (tmp_path / "criproxy.db").mkdir()
+    where = ["--control-socket", str(tmp_path / "control.sock"), "--state-dir", str(tmp_path)]
+    result = CliRunner().invoke(main, [*command.split(), *where])
+
+    assert result.exit_code == (0 if command == "top --once" else 1)
+    assert f"; the state database {tmp_path}/criproxy.db cannot be read: Is a directory" in result.output
+    assert "Errno" not in result.output
+
+
 def test_an_interrupt_while_the_program_is_imported_shows_no_traceback() -> None:
     """Whoever presses Ctrl-C right after Enter reads what they would read later."""
     program = """

@@ -35,6 +35,7 @@ from criproxy.observe.control_socket import ControlServer
 from criproxy.simulate.machines import machine
 from criproxy.views.situation import Situation
 from criproxy.views.status import rows, summary
+from criproxy.views.top.snapshot import snapshot
 from criproxy.wire.sockets import listen
 from tests.control.world import FAST, STATIC, World, owner, sharer
 from tests.sysfs import write_sysfs
@@ -142,6 +143,18 @@ def test_a_file_gets_a_line_for_each_container() -> None:
     assert len(shown) == 3
     assert "0" * 12 in shown[0]
     assert "0-63,65-127 shared" in shown[1]
+
+
+def test_free_cpus_may_be_unknown() -> None:
+    """Where it is unknown which CPUs are reserved, none is called free, and the number of free ones is not told."""
+    values = answer(Situation(node=node_with(3), knows_reserved=False))
+    shown = lines(values, 160)
+
+    assert (values["cpus"]["reserved"], values["cpus"]["free"]) == (None, None)
+    assert values["cpu_counts"] == {"exclusive": 1, "capacity": None, "free": None}
+    assert "Exclusive CPUs: 1; free: unknown" in shown
+    assert [line.split()[4] for line in shown if line.endswith("GiB")] == ["?", "?"]
+    assert "free" not in snapshot(values).sets
 
 
 def test_who_is_in_trouble_stands_out() -> None:

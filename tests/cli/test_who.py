@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,22 @@ from click.testing import CliRunner, Result
 from criproxy.cli import main
 from criproxy.cli.render.console import console
 from criproxy.cli.render.who import render
+from criproxy.control.configuration.load import candidate
+from criproxy.control.settings import Settings
+from criproxy.discovery.machine import discover
 from criproxy.simulate.machines import machine
+from criproxy.store.last_good import GoodFile, write_good
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
 from tests.control.world import World, owner, sharer
 from tests.sysfs import write_sysfs
+
+
+def left_with(options: str, directory: Path) -> GoodFile:
+    """The last good file of a node whose policy `static` has *options*."""
+    write_sysfs(directory / "host", machine(nodes=1, cores=4, threads=1))
+    there = discover(directory / "host")
+    return candidate(f"policy: static\n{options}\n", "policy.yaml", there, Settings(host_root=directory / "host")).good
 
 
 async def who(directory: Path, *arguments: str) -> Result:
@@ -53,6 +65,28 @@ async def test_an_exclusive_and_a_shared_cpu(tmp_path: Path) -> None:
     ]
     assert by_store.output.startswith("WRONG: no criproxy daemon listens on ")
     assert "CPU 1, NUMA node 0: exclusive\n  default/trader/main  running  exclusive\n" in by_store.output
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_reserved_cpus_are_not_called_free_without_a_daemon(tmp_path: Path, known: bool) -> None:
+    """They are those of the last configuration; if that is unknown, no CPU is called free, and a notice says why."""
+    good = left_with("reservedCpus: '0'", tmp_path)
+    named = replace(NAMED, configuration=good.configuration)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=named) as world, answering(world, tmp_path):
+        await world.run(sharer("web"))
+        by_daemon = await who(tmp_path, "0-1")
+        await world.stop_criproxy()
+        (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
+        write_good(tmp_path / "state", good if known else replace(good, configuration="another"))
+        by_store = await who(tmp_path, "0-1")
+        await world.start_criproxy()
+
+    if known:
+        assert by_store.output.split("\n", 2)[2] == by_daemon.output
+        assert "CPU 0, NUMA node 0: shared, reserved\n" in by_store.output
+    else:
+        assert "\nNote: it is unknown which CPUs are reserved or free: " in by_store.output
+        assert "\nCPUs 0-1, NUMA node 0: shared\n" in by_store.output
 
 
 @pytest.mark.parametrize("down", [False, True])

@@ -9,7 +9,7 @@ from criproxy.errors import CriproxyError
 from criproxy.views.free_cards import free_cards, gpu_resource
 from tests.cli.test_devices import EIGHT, given, tell
 
-GPU, SHARED, VGPU = "nvidia.com/gpu", "nvidia.com/gpu.shared", "vgpu.criproxy.io/small"
+GPU, SHARED, VGPU = "nvidia.com/gpu", "nvidia.com/gpu.shared", "criproxy.io/small"
 
 
 def holder(resource: str, *ids: str) -> dict[str, Any]:
@@ -89,6 +89,37 @@ def test_what_is_unknown_is_an_error() -> None:
         free_cards(WHOLE, "nvidia.com/mig-1g.5gb", 1)
     with pytest.raises(CriproxyError, match="no devices section"):
         free_cards({**WHOLE, "guarded": False}, GPU, 1)
+
+
+NO_REPORT = "the device plugin has not reported"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "vgpus", "unknown"),
+    [
+        pytest.param(None, [], f"{NO_REPORT}; is", id="not-yet"),
+        pytest.param({"state": "not running", "reported": "2026-11-24T03:12:44Z"}, PROFILES["vgpus"],
+                     f"{NO_REPORT} since 2026-11-24T03:12:44Z; is", id="not-any-more"),
+    ],
+)  # fmt: skip
+def test_free_vgpus_are_unknown_without_a_report(plugin: Any, vgpus: Any, unknown: str) -> None:  # noqa: ANN401 - JSON
+    """Idle cards do not count as vGPUs: pods would get none."""
+    values = devices(card(0), card(1), vgpus=vgpus, device_plugin=plugin)
+    values["classes"][0]["resources"].append(VGPU)
+
+    found = free_cards(values, VGPU, 2)
+
+    assert (found["fits"], found["free"], found["free_by_numa_node"]) == (False, None, [])
+    assert found["unknown"].startswith(unknown)
+    assert render_cards(found).plain == f"It is unknown whether 2 {VGPU} fit: {found['unknown']}"
+
+
+def test_a_profile_that_is_not_offered_has_no_free_vgpus() -> None:
+    """The policy file has it, but the device plugin, which runs, does not divide any card by it."""
+    values = devices(card(0), card(1), device_plugin={"state": "running", "reported": "2026-11-24T03:12:44Z"})
+    values["classes"][0]["resources"].append(VGPU)
+
+    assert (free_cards(values, VGPU, 1)["fits"], free_cards(values, VGPU, 1)["free"]) == (False, 0)
 
 
 def test_the_resource_of_the_gpus() -> None:

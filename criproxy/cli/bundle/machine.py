@@ -10,7 +10,7 @@ from typing import Any
 from criproxy import __version__
 from criproxy.cli.bundle.settings import Settings
 from criproxy.cli.bundle.unit_options import unit_option
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, reason_of
 
 Files = Iterator[tuple[str, Any]]
 """Names of files and their contents: text, or JSON values. The texts of files with the same name are joined."""
@@ -152,7 +152,7 @@ def _manager_state(settings: Settings, manager: str) -> Files:
     except FileNotFoundError:
         return
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        yield ERROR, f"/var/lib/kubelet/{manager}: {error}"
+        yield ERROR, f"/var/lib/kubelet/{manager}: {reason_of(error)}"
 
 
 def disks(settings: Settings) -> Files:

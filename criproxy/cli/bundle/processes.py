@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from criproxy.cli.bundle.parts import Part
+from criproxy.errors import reason_of
 
 AT_ONCE = 6
 _GONE_S = 1.0
@@ -51,7 +52,7 @@ class Processes:
         try:
             process = self._started(part)
         except OSError as error:
-            return Outcome(part, "", f"it cannot be run: {error}", 1)
+            return Outcome(part, "", f"it cannot be run: {reason_of(error)}", 1)
         output, errors, in_time = _communicate(process, part.limit_s)
         with self._lock:
             self._running.pop(process.pid)

@@ -54,6 +54,9 @@ def _section(title: str, lines: list[str]) -> list[RenderableType]:
 def render_cards(values: Values) -> Text:
     """An answer of `free_cards`."""
     values = bounded(values)
+    if values["free"] is None:
+        text = f"It is unknown whether {values['wanted']} {values['resource']} fit: {values['unknown']}"
+        return Text(text, style=TROUBLE)
     listed = ", ".join(f"{_where(each['numa_node'])}: {each['free']}" for each in values["free_by_numa_node"])
     free = f"{values['free']} free" + (f" ({listed})" if listed else "")
     if not values["fits"]:

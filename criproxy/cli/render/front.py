@@ -26,7 +26,8 @@ def front_of(values: Values) -> Iterator[Text]:
         text = f"Policy file: {configuration['file']}, hash {configuration['hash']}, loaded {since} ago"
         yield Text(text + _instead_of_file(configuration))
     if counts := values.get("cpu_counts"):
-        yield Text(f"Exclusive CPUs: {counts['exclusive']} of {counts['capacity']}; free: {_free(values)}")
+        of = "" if counts["capacity"] is None else f" of {counts['capacity']}"
+        yield Text(f"Exclusive CPUs: {counts['exclusive']}{of}; free: {_free(values)}")
 
 
 def _instead_of_file(configuration: Values) -> str:
@@ -57,6 +58,8 @@ def _age(age_s: float) -> str:
 
 
 def _free(values: Values) -> str:
+    if values["cpu_counts"]["free"] is None:
+        return "unknown"
     nodes = [node for node in values["numa_nodes"] if node["cpus"]]
     if len(nodes) == 1 or len(nodes) > MOST_NODES:
         return str(values["cpu_counts"]["free"])

@@ -110,7 +110,7 @@ def _numa(values: Values) -> Table:
             node["cpus"] or "-",
             node["exclusive_cpus"] or "-",
             node["shared_cpus"] or "-",
-            node["free_cpus"] or "-",
+            "?" if node["free_cpus"] is None else node["free_cpus"] or "-",
             format_bytes(node["memory_bytes"]) if node["memory_bytes"] else "-",
         )
     return table

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from criproxy.control.settings import Loaded
+from criproxy.errors import reason_of
 from criproxy.observe.logger import Log
 from criproxy.store.configurations import FOLDER, MOST, InForceOnce, add
 from criproxy.store.last_good import GoodFile
@@ -46,8 +47,8 @@ class PastConfigurations:
             await asyncio.to_thread(add, self.state_dir, once)
         except OSError as error:
             if not self._failing:
-                place = str(self.state_dir / FOLDER)
-                self.log.warning("the history of configurations cannot be written", folder=place, error=str(error))
+                values = {"folder": str(self.state_dir / FOLDER), "error": reason_of(error)}
+                self.log.warning("the history of configurations cannot be written", **values)
             self._failing = True
             await asyncio.sleep(RETRY_S)
         else:

@@ -66,7 +66,7 @@ class Snapshot:
     refusals: Sequence[tuple[str, str, str]] = ()
     """Of each container that cannot be created: title, time of the last refusal, text."""
     sets: Mapping[str, CpuSet] = field(default_factory=dict)
-    """The CPUs by the words of `SETS`."""
+    """The CPUs by the words of `SETS`, without those that are unknown."""
     kept: CpuSet = frozenset()
     """Exclusive CPUs that are kept for pods whose containers have ended."""
     nodes: Mapping[int, CpuSet] = field(default_factory=dict)
@@ -92,7 +92,9 @@ def snapshot(values: Values) -> Snapshot:
         started=head["started"] or "",
         notices=[(bool(notice["wrong"]), notice["text"]) for notice in head["notices"]],
         refusals=[(each["container"], each["time"], each["text"]) for each in head["refusals"]],
-        sets={name: parse_cpuset(head["cpus"].get(name, "")) for name in SETS},
+        sets={
+            name: parse_cpuset(head["cpus"].get(name, "")) for name in SETS if head["cpus"].get(name, "") is not None
+        },
         kept=frozenset().union(*(parse_cpuset(each["cpus"]) for each in head.get("kept", ()))),
         nodes={int(node["id"]): parse_cpuset(node["cpus"]) for node in head["numa_nodes"]},
         rows=[_row(row) for row in values["containers"]],

@@ -56,6 +56,6 @@ def _node(scene: Scene, width: int) -> Line:
     if scene.told:
         sets = scene.told.sets
         pieces += [("  exclusive ", QUIET), f"{len(sets['exclusive'])} of {len(sets['allowed'])}"]
-        pieces += [("  free ", QUIET), f"{len(sets['free'])}"]
+        pieces += [("  free ", QUIET), f"{len(sets['free'])}" if "free" in sets else "?"]
         pieces += [("  pods ", QUIET), f"{scene.told.pods}"] if width >= 90 else []
     return cropped(line(*pieces), width)
