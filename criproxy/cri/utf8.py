@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any, TypeVar
 
 from google.protobuf import descriptor_pb2
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessages
@@ -58,7 +57,7 @@ def _invalid(messages: Sequence[Message], path: str = "") -> Iterator[str]:
             yield f"{path}{field.name}"
 
 
-def _values(field: FieldDescriptor, messages: Sequence[Message]) -> list[Any]:
+def _values(field: Any, messages: Sequence[Message]) -> list[Any]:  # noqa: ANN401 (protobuf has two types of it)
     name = field.name
     if field.is_repeated:
         return [each for message in messages for each in getattr(message, name)]
