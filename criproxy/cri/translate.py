@@ -5,7 +5,7 @@ Values that a field cannot express stay at the model's default. The only error i
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,12 @@ from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 
 M = TypeVar("M", bound=Message)
 
+_IDENTITY = (
+    "pod_sandbox_id",
+    *(f"{part}.{name}" for part in ("config", "sandbox_config") for name in ("metadata", "linux")),
+)
+_MOST_NAMED = 3
+"""How many strings an error names."""
 _CGROUPFS = re.compile(r"(?:^|/)kubepods/(?:(burstable|besteffort)/)?pod[^/]+/?$")
 _SYSTEMD = re.compile(r"(?:^|[/-])kubepods-(?:(burstable|besteffort)-)?pod[^/]+\.slice/?$")
 _CLASSES = {None: QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
@@ -43,17 +49,33 @@ class UnreadableMessage(CriproxyError):
     code = StatusCode.INVALID_ARGUMENT
 
 
+class NotUtf8(UnreadableMessage):
+    """A string of a message is not UTF-8. The rest can be viewed, but the message cannot be changed and sent on."""
+
+    def __init__(self, kind: type[Message], strings: Sequence[str]) -> None:
+        more = f" and {len(strings) - _MOST_NAMED} more" if len(strings) > _MOST_NAMED else ""
+        self.strings = f"{', '.join(strings[:_MOST_NAMED])}{more}"
+        """Which strings, such as ``config.args``."""
+        super().__init__(f"{self.strings} of this {kind.DESCRIPTOR.full_name} is not UTF-8")
+
+
 def read(kind: type[M], data: bytes) -> M:
     """Parse *data*; unknown fields are kept.
 
     Raises:
-        UnreadableMessage: if it is not a *kind*, or if a string of it is not UTF-8: sent on, it would be another one.
+        UnreadableMessage: if it is not a *kind*.
+        NotUtf8: if a string of it is not UTF-8: sent on, it would be another one.
     """
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        view(kind, data)
-        raise UnreadableMessage(f"a string of this {kind.DESCRIPTOR.full_name} is not UTF-8") from error
+        try:
+            strings = utf8.invalid_strings(kind, data)
+        except DecodeError:
+            strings = ()
+        if strings:
+            raise NotUtf8(kind, strings) from error
+        raise _unreadable(kind, data) from error
 
 
 def view(kind: type[M], data: bytes) -> M:
@@ -65,7 +87,23 @@ def view(kind: type[M], data: bytes) -> M:
     try:
         return utf8.parse(kind, data)
     except DecodeError as error:
-        raise UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from error
+        raise _unreadable(kind, data) from error
+
+
+def view_identity(data: bytes) -> api.CreateContainerRequest:
+    """Parse what identifies the container of a create, and its sizes, as `view` does.
+
+    Raises:
+        UnreadableMessage: if it is no create.
+    """
+    try:
+        return utf8.parse_parts(api.CreateContainerRequest, data, _IDENTITY)
+    except DecodeError as error:
+        raise _unreadable(api.CreateContainerRequest, data) from error
+
+
+def _unreadable(kind: type[Message], data: bytes) -> UnreadableMessage:
+    return UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}")
 
 
 def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:

@@ -6,9 +6,9 @@ byte that is not UTF-8 becomes U+FFFD. Only criproxy's view of the message chang
 the runtime stay unchanged.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -29,10 +29,69 @@ def parse(kind: type[M], data: bytes) -> M:
         return kind.FromString(_repaired(kind, data))
 
 
+def parse_parts(kind: type[M], data: bytes, parts: Collection[str]) -> M:
+    """Like `parse`, but the result has only these *parts*, such as ``config.metadata``: others may be very long."""
+    twin = _twin(kind, data)
+    _cut(twin, parts)
+    _repair(twin)
+    return kind.FromString(twin.SerializeToString())
+
+
+def invalid_strings(kind: type[Message], data: bytes) -> tuple[str, ...]:
+    """Return the strings of *data* that are not UTF-8, such as ``config.args``; DecodeError if it is no *kind*."""
+    twin = _twin(kind, data)
+    return tuple(_invalid([twin]))
+
+
+def _invalid(messages: Sequence[Message], path: str = "") -> Iterator[str]:
+    """Yield the strings that are not UTF-8 in any of *messages*, which are of one type.
+
+    Field by field, not message by message: a request may have a million variables, and other calls wait meanwhile.
+    """
+    for field in messages[0].DESCRIPTOR.fields:
+        values = _values(field, messages)
+        if field.type == _Field.TYPE_MESSAGE:
+            if values:
+                yield from _invalid(values, f"{path}{field.name}.")
+        elif field.json_name.startswith(_STRING) and not _is_utf8(b"\n".join(values)):
+            yield f"{path}{field.name}"
+
+
+def _values(field: Any, messages: Sequence[Message]) -> list[Any]:  # noqa: ANN401 (protobuf has two types of it)
+    name = field.name
+    if field.is_repeated:
+        return [each for message in messages for each in getattr(message, name)]
+    if field.type == _Field.TYPE_MESSAGE:
+        return [getattr(message, name) for message in messages if message.HasField(name)]
+    return [getattr(message, name) for message in messages]
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _repaired(kind: type[Message], data: bytes) -> bytes:
-    twin = _twins()[kind.DESCRIPTOR.full_name].FromString(data)
+    twin = _twin(kind, data)
     _repair(twin)
     return twin.SerializeToString()
+
+
+def _twin(kind: type[Message], data: bytes) -> Message:
+    return _twins()[kind.DESCRIPTOR.full_name].FromString(data)
+
+
+def _cut(message: Message, parts: Collection[str], path: str = "") -> None:
+    """Remove everything but *parts* from *message*."""
+    for field, value in message.ListFields():
+        name = f"{path}{field.name}"
+        if any(part.startswith(f"{name}.") for part in parts):
+            _cut(value, parts, f"{name}.")
+        elif name not in parts:
+            message.ClearField(field.name)
 
 
 def _repair(message: Message) -> None:

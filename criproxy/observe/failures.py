@@ -6,7 +6,7 @@ counted here, and the reported operation continues.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -16,9 +16,11 @@ from criproxy.observe.logger import Log
 KEPT_S = 3600.0
 """How long a failure is shown."""
 MAX_KEPT = 100
-"""Different failures that are remembered; if there are more, the oldest are only counted."""
+"""Different failures that are remembered; if there are more, some of them are only counted."""
+MAX_COUNTED = 10_000
+"""How many are only counted, so that each counts once."""
 MAX_NOTICES = 10
-"""How many of them, the newest, one answer contains."""
+"""How many of them one answer contains."""
 MAX_TEXT = 500
 """Characters of one sentence."""
 KINDS = ("call", "watcher", "background", "policy", "telling", "row", "devices")
@@ -37,6 +39,8 @@ class Failure:
     times: int
     at_s: float
     """When it last happened, in seconds since the epoch."""
+    namespace: str = ""
+    """The namespace of the container or pod, if there is one: tenants may make their own calls fail."""
 
     def notice(self) -> Notice:
         """Return the notice for `status`."""
@@ -57,22 +61,27 @@ class Failures:
     """Counts since the start, by kind."""
     _kept: dict[tuple[str, str], Failure] = field(default_factory=dict)
     """In the order in which they last happened."""
+    _counted: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """How often, and when last, those happened that are only counted; by the hash of their key."""
 
-    def add(self, kind: str, text: str, same_as: str = "") -> bool:
+    def add(self, kind: str, text: str, same_as: str = "", namespace: str = "") -> bool:
         """Remember a failure that happens now, and return whether it is new: not the same as one of the last hour.
 
         Args:
             kind: one of `KINDS`.
             text: one sentence; cut at `MAX_TEXT`.
             same_as: identifies failures that count as the same one, with the newest text; empty: the text does.
+            namespace: that of the container or pod, if there is one.
         """
         self.counts[kind] += 1
         text, now_s = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…", self.clock()
-        before = self._kept.pop(key := (kind, same_as or text), None)
-        times = before.times if before and before.at_s > now_s - KEPT_S else 0
-        self._kept[key] = Failure(kind, text, times + 1, now_s)
+        key = kind, same_as or text
+        kept, counted = self._kept.pop(key, None), self._counted.pop(hash(key), (0, 0.0))
+        times, at_s = (kept.times, kept.at_s) if kept else counted
+        times = times if at_s > now_s - KEPT_S else 0
+        self._kept[key] = Failure(kind, text, times + 1, now_s, namespace)
         if len(self._kept) > MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
+            self._only_count()
         return not times
 
     def recent(self) -> list[Failure]:
@@ -81,11 +90,33 @@ class Failures:
         return [failure for failure in reversed(list(self._kept.values())) if failure.at_s > since_s]
 
     def notices(self) -> Iterator[Notice]:
-        """Yield notices for `status` and its ``--check``: the newest failures, and how many more there are."""
-        recent = self.recent()
-        yield from (failure.notice() for failure in recent[:MAX_NOTICES])
-        if (more := len(recent) - MAX_NOTICES) > 0:
+        """Yield notices for `status` and its ``--check``: the newest of each kind first, and how many more there are.
+
+        Within a kind, the newest of each namespace are first, so that none hides those of others.
+        """
+        recent, since_s = self.recent(), self.clock() - KEPT_S
+        of_kind = _in_turn(_in_turn(recent, lambda one: (one.kind, one.namespace)), lambda one: one.kind)
+        yield from (failure.notice() for failure in of_kind[:MAX_NOTICES])
+        counted = sum(at_s > since_s for _, at_s in list(self._counted.values()))
+        if (more := len(recent) + counted - MAX_NOTICES) > 0:
             yield Notice("failure", f"{more} more failures of criproxy within the last hour: see its log")
+
+    def _only_count(self) -> None:
+        """Only count one failure from now on: the oldest of the namespace with the most, in the kind with the most."""
+        kept, since_s = list(self._kept.items()), self.clock() - KEPT_S
+        of_kinds = Counter(one.kind for _, one in kept)
+        of_namespaces = Counter((one.kind, one.namespace) for _, one in kept)
+
+        def crowd(item: tuple[tuple[str, str], Failure]) -> tuple[bool, int, int]:
+            one = item[1]
+            return one.at_s <= since_s, of_kinds[one.kind], of_namespaces[one.kind, one.namespace]
+
+        key, failure = max(kept, key=crowd)
+        del self._kept[key]
+        if failure.at_s > since_s:
+            self._counted[hash(key)] = failure.times, failure.at_s
+        if len(self._counted) > MAX_COUNTED:
+            del self._counted[next(iter(self._counted))]
 
     @contextmanager
     def harmless(self, what: str) -> Iterator[None]:
@@ -97,6 +128,15 @@ class Failures:
                 text = "a change has taken effect, but could not be reported"
                 with suppress(Exception):
                     self.log.error(text, what=what, exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+
+
+def _in_turn(failures: Iterable[Failure], group: Callable[[Failure], Hashable]) -> list[Failure]:
+    """Return *failures* with the first of each group first, then the second of each, and so on."""
+    before, places = Counter[Hashable](), list[tuple[int, Failure]]()
+    for failure in failures:
+        places.append((before[group(failure)], failure))
+        before[group(failure)] += 1
+    return [failure for _, failure in sorted(places, key=lambda place: place[0])]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -72,10 +72,55 @@ def test_what_would_be_sent_on_changed_is_refused() -> None:
     """A create is written anew for the runtime: its strings must come out as they went in."""
     message = spoilt(api.CreateContainerRequest(config=api.ContainerConfig(args=[MARK.decode()])))
 
-    with pytest.raises(
-        translate.UnreadableMessage, match=r"a string of this runtime.v1.CreateContainerRequest is not UTF-8"
-    ):
+    with pytest.raises(translate.NotUtf8, match=r"^config.args of this runtime.v1.CreateContainerRequest is not UTF-8"):
         translate.read(api.CreateContainerRequest, message)
+
+
+def test_strings_that_are_not_utf8_are_named() -> None:
+    """Single ones, lists, maps and those of messages in lists; neither bytes nor halves that fit together are wrong."""
+    bad = MARK.decode()
+    config = api.ContainerConfig(working_dir=bad, annotations={"x": bad}, labels={bad: "x"})
+    config.envs.add(key="A", value=b"\xff")
+    config.envs.add(key=bad)
+    config.mounts.add(container_path="/a", uidMappings=[api.IDMapping()])
+    request = api.CreateContainerRequest(config=config)
+    request.sandbox_config.metadata.name = bad
+
+    assert utf8.invalid_strings(api.CreateContainerRequest, spoilt(request)) == (
+        "config.working_dir",
+        "config.envs.key",
+        "config.labels.key",
+        "config.annotations.value",
+        "sandbox_config.metadata.name",
+    )
+    with pytest.raises(
+        translate.NotUtf8, match=r"^config.working_dir, config.envs.key, config.labels.key and 2 more of this"
+    ):
+        translate.read(api.CreateContainerRequest, spoilt(request))
+    halves = api.ContainerConfig(args=["MARK", "NARK"]).SerializeToString()
+    halves = halves.replace(b"MARK", b"abc\xc3").replace(b"NARK", b"\xa9abc")
+    assert utf8.invalid_strings(api.ContainerConfig, halves) == ("args",)
+    assert utf8.invalid_strings(api.CreateContainerRequest, request.SerializeToString()) == ()
+
+
+def test_what_identifies_a_create_is_read_without_the_rest() -> None:
+    """Names, cgroup and sizes, whichever string is wrong."""
+    request = api.CreateContainerRequest(pod_sandbox_id="s")
+    request.config.args.append("x")
+    request.config.metadata.name = MARK.decode()
+    request.config.linux.resources.cpu_shares = 2
+    request.sandbox_config.labels["x"] = "y"
+    request.sandbox_config.metadata.namespace = "team"
+    request.sandbox_config.linux.cgroup_parent = "/kubepods"
+
+    found = translate.view_identity(spoilt(request))
+
+    request.config.ClearField("args")
+    request.sandbox_config.ClearField("labels")
+    request.config.metadata.name = "��ok"
+    assert found == request
+    with pytest.raises(translate.UnreadableMessage):
+        translate.view_identity(b"\xff")
 
 
 class _Runtime(grpc.GenericRpcHandler):

@@ -39,7 +39,7 @@ from criproxy.observe.tasks import Tasks
 from criproxy.policy import static, unheeded
 from criproxy.store import database, reader, writing
 from criproxy.views import status_check as report
-from criproxy.wire.calls import Call, Outcome
+from criproxy.wire.calls import Call, Outcome, Proceed
 
 
 def plant(patch: pytest.MonkeyPatch, owner: object, name: str, value: Callable[..., Any]) -> None:
@@ -47,6 +47,15 @@ def plant(patch: pytest.MonkeyPatch, owner: object, name: str, value: Callable[.
     has, takes = list(signature(getattr(owner, name)).parameters), list(signature(value).parameters)
     assert has == takes, f"{name} takes {has}, and what is planted takes {takes}"
     patch.setattr(owner, name, value)
+
+
+def what_cannot_be_read_passes(patch: pytest.MonkeyPatch) -> None:
+    """A create with a string that is not UTF-8 goes to the runtime as it came, which may understand it."""
+
+    def passes(self: Any, message: Any, error: Any) -> Any:  # noqa: ANN401 (as they come)
+        return Proceed()
+
+    plant(patch, creating.Creates, "_not_utf8", passes)
 
 
 def what_does_not_fit_is_taken(patch: pytest.MonkeyPatch) -> None:

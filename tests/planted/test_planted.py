@@ -24,6 +24,7 @@ from tests.cli import test_hostile_text as hostile_text
 from tests.control import test_supervision as supervision
 from tests.control import test_traces as traces
 from tests.control import test_true_words as true_words
+from tests.control.calls import test_not_utf8 as not_utf8
 from tests.control.configuration import test_reload as reload
 from tests.control.configuration import test_try_meets as try_meets
 from tests.control.configuration.tried_node import Node as TriedNode
@@ -293,6 +294,12 @@ PLANTS = [
         plants.tunnels_share_a_cookie,
         lambda path, _: page_access.test_two_nodes_behind_tunnels(path),
         "assert \\[False, True\\] == \\[True, True\\]",
+    ),
+    Plant(
+        0,
+        plants.what_cannot_be_read_passes,
+        lambda path, _: not_utf8.test_with_device_rules_no_create_passes_unread(path, OnError.PASS),
+        "StatusCode.OK",
     ),
     Plant(0, plants.each_request_reads_the_token, page_access.test_a_file_that_hangs, "assert 5 == 1"),
 ]

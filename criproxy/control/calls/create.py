@@ -11,6 +11,7 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.node.state import Words
 from criproxy.control.reconcile.reconciler import Reconciler
+from criproxy.control.settings import OnError
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
@@ -63,7 +64,10 @@ class Creates:
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Reserve a place and write it into the message; refuse the call if the container does not fit."""
-        request = translate.read(api.CreateContainerRequest, message)
+        try:
+            request = translate.read(api.CreateContainerRequest, message)
+        except translate.NotUtf8 as error:
+            return self._not_utf8(message, error)
         request.pod_sandbox_id = self.context.state.resolve_pod(request.pod_sandbox_id)
         capacity_bytes = self.context.state.node.topology.capacity_bytes
         container = translate.container(request, _new_reservation(), capacity_bytes)
@@ -83,9 +87,7 @@ class Creates:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
             decision = await self._place(asking)
         except Refused as error:
-            self.context.log.warning("container refused", container=container.title, error=str(error))
-            self.context.state.note(container, Kind.REFUSED, str(error))
-            return Refuse(error.code, str(error))
+            return self._refused(container, error.code, str(error))
         if decision.key and decision.key != creating.place:
             self.context.in_flight.end_create(creating.place)
             creating.place = decision.key
@@ -124,19 +126,17 @@ class Creates:
             self.reconciler.enqueue([place], read=True)
         return True
 
-    async def without_place(self, call: Call, message: bytes | None, *, shared: bool) -> Verdict:
+    async def without_place(self, call: Call, message: bytes, *, shared: bool) -> Verdict:
         """Answer a create whose handler failed, without a place for its container; the device rules still apply.
 
         Args:
             call: the create; its reservation is released.
-            message: its request; None if it cannot be read.
+            message: its request.
             shared: whether to use the CPUs that are not exclusive instead of the cpuset that the kubelet sent.
         """
         container = self.container_of(call, message)
         hung = isinstance(call.context, HeldCreate) and call.context.guarding  # the device rules catch their own errors
         self.abandon(call)
-        if message is None:
-            return Proceed()
         request = translate.read(api.CreateContainerRequest, message)
         try:
             if hung:  # the rules do not run again: every card is hidden
@@ -171,6 +171,28 @@ class Creates:
             is_last = self._sandboxes.end(creating.sandbox_id)
             if self._only_reserved(creating.place):
                 self._release(creating, is_last=is_last)
+
+    def _not_utf8(self, message: bytes, error: translate.NotUtf8) -> Verdict:
+        """Refuse a create with a string that is not UTF-8: criproxy cannot write such a message.
+
+        With ``onError: pass`` and without device rules, it passes as it came, and its container is adopted afterwards.
+        """
+        request = translate.view_identity(message)
+        request.pod_sandbox_id = self.context.state.resolve_pod(request.pod_sandbox_id)
+        container = translate.container(request, _new_reservation())
+        text = f"{error.strings} in its CreateContainer request is not UTF-8"
+        if self.devices.rules is None and self.context.settings.on_error is OnError.PASS:
+            self.context.log.warning("container passes without a place", container=container.title, error=text)
+            self.context.state.note(container, Kind.PASSED, f"{text}; criproxy adopts it afterwards")
+            return Proceed()
+        advice = "write it in UTF-8 in the specification of the pod"
+        return self._refused(container, error.code, f"container {container.title} is refused: {text}: {advice}")
+
+    def _refused(self, container: Container, code: StatusCode, text: str) -> Refuse:
+        """Refuse a container because of what its pod asks for: no failure of criproxy."""
+        self.context.log.warning("container refused", container=container.title, error=text)
+        self.context.state.note(container, Kind.REFUSED, text)
+        return Refuse(code, text)
 
     def _note_asked(self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int) -> None:
         sent = api.LinuxContainerResources()

@@ -23,7 +23,8 @@ def note_failed(
         of = f" of {title}" if (title := _title(context.state, call, message)) else ""
         why = str(error) if isinstance(error, CriproxyError) else repr(error)
         after = f"; {outcome}" if outcome else ""
-        context.failures.add("call", f"criproxy failed at {call.method.rpartition('/')[2]}{of}: {why}{after}")
+        text = f"criproxy failed at {call.method.rpartition('/')[2]}{of}: {why}{after}"
+        context.failures.add("call", text, namespace=title.partition("/")[0])
 
 
 def _title(state: NodeState, call: Call, reply: bytes | None) -> str:

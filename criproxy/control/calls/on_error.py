@@ -73,10 +73,12 @@ class CallFallback:
         if way is OnError.REFUSE or isinstance(error, NotReady) or not self.is_ready():
             return _refusal(error)
         readable = message if not isinstance(error, UnreadableMessage) else None
-        if method == "CreateContainer" and (readable is not None or way is OnError.PASS):
-            return await self.creates.without_place(call, readable, shared=way is OnError.SHARED)
         if readable is None:
-            return _refusal(error)
+            # Runtimes may understand what criproxy cannot read, so the device rules would not apply to it.
+            passes = way is OnError.PASS and method == "CreateContainer" and self.context.settings.devices is None
+            return Proceed() if passes else _refusal(error)
+        if method == "CreateContainer":
+            return await self.creates.without_place(call, readable, shared=way is OnError.SHARED)
         if method == "StartContainer":
             continues = await self.starts.may_skip_barrier(call, readable)
         else:

@@ -19,7 +19,7 @@ from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.model.grant import Applied, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.observe.failures import KEPT_S, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
+from criproxy.observe.failures import KEPT_S, KINDS, MAX_COUNTED, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
@@ -182,6 +182,77 @@ def test_what_failed_is_bounded_and_forgotten() -> None:
     now_s[0] += KEPT_S
     assert not failures.recent()
     assert failures.counts["call"] == MAX_KEPT + 8
+
+
+def test_a_flood_hides_no_other_failure() -> None:
+    """Neither one of another kind nor one of another namespace; how many more there are is right."""
+    failures = Failures()
+    failures.add("watcher", "the watch ended")
+    failures.add("call", "create of shop/web failed", namespace="shop")
+    for number in range(1000):
+        failures.add("call", f"create of evil/p{number} failed", namespace="evil")
+
+    texts = [notice.text for notice in failures.notices()]
+
+    assert [failure.kind for failure in failures.recent()].count("watcher") == 1
+    assert any("the watch ended" in text for text in texts)
+    assert any("shop/web" in text for text in texts)
+    assert "evil/p999 " in texts[0]
+    assert texts[-1].startswith(f"{1002 - MAX_NOTICES} more failures of criproxy within the last hour")
+    assert len(texts) == MAX_NOTICES + 1
+
+
+def test_a_failure_that_is_only_counted_is_counted_once() -> None:
+    """One that returns is shown, with how often it happened, and after an hour none counts."""
+    now_s = [1000.0]
+    failures = Failures(clock=lambda: now_s[0])
+    for _ in range(2):
+        for number in range(MAX_KEPT + 5):
+            failures.add("call", f"{number}", namespace="evil")
+    assert failures.recent()[0].times == 2
+    assert [*failures.notices()][-1].text.startswith(f"{MAX_KEPT + 5 - MAX_NOTICES} more failures")
+
+    now_s[0] += KEPT_S
+    assert not [*failures.notices()]
+    assert failures.add("call", "0", namespace="evil")
+
+
+def test_what_is_only_counted_is_bounded() -> None:
+    """The memory of the node is not a tenant's."""
+    failures = Failures()
+    for number in range(MAX_KEPT + MAX_COUNTED + 50):
+        failures.add("call", f"{number}", namespace="evil")
+
+    assert [*failures.notices()][-1].text.startswith(f"{MAX_KEPT + MAX_COUNTED - MAX_NOTICES} more failures")
+
+
+def test_many_namespaces_hide_no_other_kind() -> None:
+    """A tenant may have several; each kind is shown."""
+    failures = Failures()
+    for kind in KINDS:
+        failures.add(kind, f"the {kind} failed")
+    for number in range(2 * MAX_KEPT):
+        failures.add("call", f"create of evil-{number}/p failed", namespace=f"evil-{number}")
+
+    texts = [notice.text for notice in failures.notices()]
+
+    assert [kind for kind in KINDS if kind != "call" and not any(f"the {kind} failed" in text for text in texts)] == []
+
+
+async def test_a_failed_call_belongs_to_a_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant whose calls fail again and again hides no failure at the calls of others."""
+
+    async def fails(*_: object) -> None:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(Creates, "hold", fails)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET) as world:
+        failures = world.controller.context.failures
+        await world.run(replace(sharer("web"), namespace="shop"))
+        for number in range(2 * MAX_KEPT):
+            failures.add("call", f"{number}", namespace="evil")
+
+        assert any("shop/web/main" in failure.text for failure in failures.recent())
 
 
 def test_who_has_no_place_and_may_run_on_anothers_cpus_is_found() -> None:
