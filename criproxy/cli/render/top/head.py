@@ -55,7 +55,7 @@ def _node(scene: Scene, width: int) -> Line:
         pieces += [(f" of {format_bytes(memory.total_bytes)}", QUIET)] if width >= 100 else []
     if scene.told:
         sets = scene.told.sets
-        pieces += [("  exclusive ", QUIET), f"{len(sets['exclusive'])} of {len(sets['allowed'])}"]
+        pieces += [("  exclusive ", QUIET), f"{len(sets['exclusive'])} of {scene.told.capacity}"]
         pieces += [("  free ", QUIET), f"{len(sets['free'])}"]
         pieces += [("  pods ", QUIET), f"{scene.told.pods}"] if width >= 90 else []
     return cropped(line(*pieces), width)

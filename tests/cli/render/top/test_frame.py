@@ -55,6 +55,7 @@ def scene(rows: Sequence[Row] = ROWS, large: bool = False) -> Scene:
             "free": frozenset({1}),
             "reserved": frozenset({0}),
         },
+        capacity=7,
         rows=rows,
         pods=3,
     )
@@ -90,12 +91,13 @@ def test_the_usual_screen_shows_everything() -> None:
     shown = texts(frame(scene(), View(), 80, 24))
 
     assert shown[0].startswith(" criproxy top  worker-1  policy static")
-    assert "exclusive 2 of 8" in shown[1]
+    assert "exclusive 2 of 7  free 1" in shown[1]
     assert shown[2:5] == ["WRONG: trouble 0", "WRONG: trouble 1", "2 more; criproxy status --check"]
     assert any("a exclusive" in text for text in shown)
     names = [text.split()[-1] for text in shown if "shop/" in text]
     assert names[:2] == ["shop/web/main", "shop/db/main"]
     assert any("GPU-13" in text and "UNHEALTHY" in text for text in shown)
+    assert any(text.startswith("── Devices 1 more line; press 4 to show all ─") for text in shown)
     assert any("event 29" in text for text in shown)
     assert "q quit" in shown[-1]
 
