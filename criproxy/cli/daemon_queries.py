@@ -159,7 +159,7 @@ def places_options(command: F) -> F:
     for option in (
         click.option(
             "--host-root",
-            type=PathOption(folder=True),
+            type=PathOption(folder=True, exists=True),
             default="/",
             show_default=True,
             help="Directory that contains /sys and the cgroup tree, used if no daemon answers.",

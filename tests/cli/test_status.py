@@ -59,6 +59,7 @@ async def answering(world: World, directory: Path, notices: Sequence[Notice] = (
 
 def places(directory: Path) -> list[str]:
     """The options that lead to the world below *directory*."""
+    (directory / "host").mkdir(exist_ok=True)  # a root that does not exist is wrong use
     return [
         *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
         *("--host-root", str(directory / "host")),

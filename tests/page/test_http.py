@@ -26,7 +26,10 @@ WRONG = (
     ("api/who?cpus=x", 400, "which CPUs?"),
     ("page/nothing.js", 404, "no such file"),
     ("page/..%2froutes.py", 404, "no such file"),
-    ("api/release", 404, "Not Found"),  # a command that changes something
+    ("api/release", 404, '{"error": "/api/release: there is no such path'),  # a command that changes something
+    ("api/events?since_s=nan", 400, "'nan' is not a number"),
+    ("api/events?since_s=-inf", 400, "'-inf' is not a number"),
+    ("api/events?since_s=1e999", 400, "'1e999' is not a number"),
 )
 """Path, status, and a part of the answer."""
 
@@ -99,7 +102,19 @@ async def test_nothing_but_the_token_can_be_sent(node: Stage) -> None:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             for path in ("", "api/status", "page/app.js"):
                 async with session.request(method, node.url + path) as answer:
-                    assert answer.status == 405
+                    assert (answer.status, answer.headers["Allow"]) == (405, "GET" if "api" in path else "GET,HEAD")
+                    if "api" in path:
+                        assert await answer.json() == {"error": f"/{path} accepts only GET requests, not {method}"}
+
+
+async def test_every_error_below_api_is_json(node: Stage) -> None:
+    """Also where there is no such path, of whatever method; without a right to see anything, only that is said."""
+    async with aiohttp.ClientSession() as session:
+        for method, path in (("GET", "api/"), ("POST", "api/nope/x"), ("DELETE", "api/stream"), ("PUT", "api/%00")):
+            for host, wanted in (("localhost", 405 if path == "api/stream" else 404), ("rebound.example", 403)):
+                async with session.request(method, node.url + path, headers={"Host": host}) as answer:
+                    assert (path, answer.status) == (path, wanted)
+                    assert (await answer.json()).keys() == {"error"}
 
 
 async def test_a_flood_of_questions_is_answered_briefly(node: Stage) -> None:

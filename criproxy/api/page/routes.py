@@ -4,7 +4,8 @@ The JSON is what the commands print with ``--format json``: the same handlers an
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,9 +24,19 @@ ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
 """Answers as JSON: each takes milliseconds of a thread."""
 QUERIES = ("status", "devices", "usage", "events", "who", "explain")
 """Commands that are answered under ``/api``."""
+
+
+def _finite(text: str) -> float:
+    """The number in *text*; raise ValueError for what is none, infinity included."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
 ARGUMENTS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
     "status": {"namespace": str, "pod": str},
-    "events": {"since_s": float, "after": int, "namespace": str},
+    "events": {"since_s": _finite, "after": int, "namespace": str},
     "who": {"cpus": str},
     "explain": {"container": str},
 }
@@ -61,9 +72,11 @@ class Page:
         shown = {"/": self._index, "/page/{name}": self._file}
         asked: dict[str, Handler] = {f"/api/{command}": partial(self._query, command) for command in QUERIES}
         asked["/api/stream"] = self._stream
+        others = partial(_no_answer, [*asked])
         return [
             *(web.get(path, self._guarded(handler, self._closed)) for path, handler in shown.items()),
             *(web.get(path, self._guarded(handler, _not_open), allow_head=False) for path, handler in asked.items()),
+            web.route("*", "/api/{name:.*}", self._guarded(others, _not_open)),  # last: what the others do not answer
             web.post("/token", self._token),
         ]
 
@@ -122,6 +135,15 @@ async def _given(request: web.Request) -> str:
 
 def _not_open() -> web.Response:
     return _refused(403, NOT_OPEN)
+
+
+async def _no_answer(paths: Sequence[str], request: web.Request) -> web.StreamResponse:
+    """Refuse a request that none of *paths* answers, as JSON like all that is below ``/api``."""
+    if request.path not in paths:
+        return _refused(404, f"{request.path[:80]}: there is no such path; there are: {', '.join(paths)}")
+    response = _refused(405, f"{request.path} accepts only GET requests, not {request.method[:20]}")
+    response.headers["Allow"] = "GET"
+    return response
 
 
 def _arguments(command: str, query: Mapping[str, str]) -> dict[str, Any]:

@@ -75,10 +75,9 @@ class Asker:
         told = self._told
         try:
             if told.status is None:
-                status = snapshot(self._places.status())  # what was stored is better than nothing
+                status, stored = _apart(snapshot(self._places.status()))  # what was stored is better than nothing
             else:
-                status = snapshot(ask(self._places.control_socket, "status", {}, ANSWER_S))
-            stored = status.notices[0][1] if status.source != "daemon" and status.notices else ""
+                status, stored = snapshot(ask(self._places.control_socket, "status", {}, ANSWER_S)), ""
             return Told(status, self._cards(told.cards) if status.source == "daemon" else (), stored)
         except CriproxyError as error:
             return replace(told, problem=f"{error}; {_what_is_shown(told.status)}")
@@ -106,6 +105,14 @@ class Asker:
 def answer_once(places: DaemonQueries) -> Told:
     """What the daemon answers now; it never raises because of what it says."""
     return Asker(places, lambda: None).answer()
+
+
+def _apart(status: Snapshot) -> tuple[Snapshot, str]:
+    """A first answer, and why it is not the daemon's: its first notice says so, and would be shown twice."""
+    if status.source == "daemon" or not status.notices:
+        return status, ""
+    (_, why), *others = status.notices
+    return replace(status, notices=others), why
 
 
 def _what_is_shown(status: Snapshot | None) -> str:

@@ -3,7 +3,7 @@
 import time
 
 from criproxy.cli.render.console import console
-from criproxy.cli.render.top.frame import frame, list_room
+from criproxy.cli.render.top.frame import extent, frame
 from criproxy.cli.render.top.view import View, pressed
 from criproxy.cli.screen.asker import Asker
 from criproxy.cli.screen.paint import Painter
@@ -48,7 +48,8 @@ class Loop:
         if woken.repaint or "ctrl-l" in woken.keys:
             self._painter.forget()
         for key in woken.keys:
-            view = pressed(self._view, key, list_room(self._scene, self._view, *self._terminal.size))
+            shown = extent(self._scene, self._view, *self._terminal.size)
+            view = pressed(self._view, key, shown.room, shown.last)
             if view is None:
                 return False
             self._view = view

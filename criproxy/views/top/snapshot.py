@@ -67,6 +67,8 @@ class Snapshot:
     """Of each container that cannot be created: title, time of the last refusal, text."""
     sets: Mapping[str, CpuSet] = field(default_factory=dict)
     """The CPUs by the words of `SETS`, without those that are unknown."""
+    capacity: int | None = 0
+    """How many CPUs could be exclusive at the most; None if that is unknown."""
     kept: CpuSet = frozenset()
     """Exclusive CPUs that are kept for pods whose containers have ended."""
     nodes: Mapping[int, CpuSet] = field(default_factory=dict)
@@ -84,6 +86,8 @@ def snapshot(values: Values) -> Snapshot:
     """
     told = {key: value for key, value in values.items() if key != "containers"}
     head = bounded(told)
+    cpus = {name: head["cpus"].get(name, "") for name in SETS}
+    sets = {name: parse_cpuset(each) for name, each in cpus.items() if each is not None}
     return Snapshot(
         source=head["source"],
         time=head["time"],
@@ -92,9 +96,8 @@ def snapshot(values: Values) -> Snapshot:
         started=head["started"] or "",
         notices=[(bool(notice["wrong"]), notice["text"]) for notice in head["notices"]],
         refusals=[(each["container"], each["time"], each["text"]) for each in head["refusals"]],
-        sets={
-            name: parse_cpuset(head["cpus"].get(name, "")) for name in SETS if head["cpus"].get(name, "") is not None
-        },
+        sets=sets,
+        capacity=head.get("cpu_counts", {}).get("capacity", len(sets["allowed"])),
         kept=frozenset().union(*(parse_cpuset(each["cpus"]) for each in head.get("kept", ()))),
         nodes={int(node["id"]): parse_cpuset(node["cpus"]) for node in head["numa_nodes"]},
         rows=[_row(row) for row in values["containers"]],

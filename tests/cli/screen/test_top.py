@@ -19,13 +19,17 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from click.testing import CliRunner
 
+from criproxy.cli import main
 from criproxy.cli.daemon_queries import DaemonQueries
 from criproxy.cli.render.top.frame import frame
 from criproxy.cli.render.top.view import View
 from criproxy.cli.screen.asker import Asker, answer_once
 from criproxy.cli.screen.scenes import Scenes
 from tests.cli.screen.node import LiveNode, a_container, a_pod, large, small
+from tests.control.world import FAST, World, owner
+from tests.sysfs import write_sysfs
 
 LIMIT_S = 60.0
 TOP = ("-m", "criproxy", "top", "--interval", "0.2")
@@ -131,6 +135,7 @@ async def test_the_screen_shows_the_node_and_q_gives_the_terminal_back(tmp_path:
             node.advance(10)
             lines = await screen.until(lambda lines: any("75%" in line for line in lines))
             assert len(lines) == 24
+            assert "exclusive 2 of 6  free 4" in lines[1]  # as in `criproxy status`: two of the eight CPUs are reserved
             first, second = [line for line in lines if "shop/web-0" in line]
             assert first.startswith("a ")
             assert "shared" in second
@@ -246,6 +251,34 @@ async def test_the_daemon_may_go_and_come_back(tmp_path: Path) -> None:
             await screen.until_text("cart-1/main")
         screen.press("q")
         await screen.ended()
+
+
+async def test_an_absent_daemon_is_named_once(tmp_path: Path) -> None:
+    """Its state on disk is shown; why it is no answer of the daemon stands above it, and nowhere else."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, policy_name="static")) as world:
+        await world.run(owner("trader", 2))
+        await world.stop_criproxy()
+        write_sysfs(tmp_path / "host", world.controller.context.state.node.topology)
+        places = DaemonQueries(str(tmp_path / "control.sock"), tmp_path / "state", tmp_path / "host")
+        asker = Asker(places, lambda: None)
+        told = await asyncio.to_thread(asker.answer)
+        await world.start_criproxy()
+    scenes = Scenes(tmp_path / "host")
+    scenes.read(told)
+    lines = ["".join(text for text, _ in line) for line in frame(scenes.scene(told), View(), 200, 40)]
+
+    assert any("trader" in line for line in lines)
+    (said,) = [line for line in lines if "no criproxy daemon listens" in line]
+    assert said.startswith("no criproxy daemon")
+
+
+def test_a_host_root_that_does_not_exist_is_wrong_use(tmp_path: Path) -> None:
+    """Without its files the screen would show no load and no use, and nothing would say why."""
+    result = CliRunner().invoke(main, ["top", "--once", "--host-root", str(tmp_path / "nope")])
+
+    assert result.exit_code == 2
+    assert "Invalid value for '--host-root'" in result.output
+    assert "does not exist" in result.output
 
 
 async def test_hostile_names_move_no_cursor(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One frame of `criproxy top`: which part gets how many lines of the screen. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from criproxy.cli.render.top import cpu_map, tables
 from criproxy.cli.render.top.head import head_lines
@@ -13,6 +14,10 @@ from criproxy.views.top.scene import Scene, chosen
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 LEAST_LIST = 7
 """Lines that the list of containers has, with its two headings, before anything else gets more."""
+LIST_HEADINGS = 2
+"""The lines above the containers: the heading of the part, and those of the columns."""
+_TITLES = {Page.CPUS: "CPUs", Page.DEVICES: "Devices", Page.EVENTS: "Events"}
+"""The pages that are only a list of lines."""
 
 
 def frame(scene: Scene, view: View, width: int, height: int) -> list[Line]:
@@ -39,9 +44,31 @@ def once(scene: Scene, view: View, width: int) -> list[Line]:
     return lines
 
 
-def list_room(scene: Scene, view: View, width: int, height: int) -> int:
-    """The lines of the list that scrolls, about: how far PgDn goes."""
-    return max(1, height - len(head_lines(scene, width)) - (12 if view.page is Page.ALL else 4))
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How long the list that scrolls is."""
+
+    count: int
+    """Its lines."""
+    room: int
+    """How many of them the screen shows at once: how far Page Down goes."""
+
+    @property
+    def last(self) -> int:
+        """How many lines are above the screen when it shows the last one."""
+        return max(0, self.count - self.room)
+
+
+def extent(scene: Scene, view: View, width: int, height: int) -> Extent:
+    """The list that scrolls on a screen, as `frame` shows it."""
+    room = height - len(head_lines(scene, width)) - 1
+    if view.page is Page.ALL:
+        room = _parts(scene, width, room).room
+    if view.page in (Page.ALL, Page.CONTAINERS):
+        count, room = len(chosen(scene, view.text, view.sort)), room - LIST_HEADINGS
+    else:
+        count, room = len(_lines(scene, view.page, width)), room - 1
+    return Extent(count, max(1, room))
 
 
 def _foot(scene: Scene, view: View, width: int) -> Line:
@@ -66,24 +93,35 @@ def _foot(scene: Scene, view: View, width: int) -> Line:
 
 
 def _page(scene: Scene, view: View, width: int, room: int) -> list[Line]:
-    match view.page:
-        case Page.CPUS:
-            lines = [*_legend(scene), *cpu_map.gauges(scene, width)]
-            return _scrolled("CPUs", lines, view, width, room)
-        case Page.CONTAINERS:
-            return _containers(scene, view, width, room)
-        case Page.DEVICES:
-            lines = tables.card_lines(scene.cards, width) or [line(("no cards are known", QUIET))]
-            return _scrolled("Devices", lines, view, width, room)
-        case Page.EVENTS:
-            lines = tables.event_lines(scene.events, width) or [line(("nothing has happened yet", QUIET))]
-            return _scrolled("Events", lines, view, width, room)
-        case Page.ALL:
-            return _all(scene, view, width, room)
+    if view.page is Page.CONTAINERS:
+        return _containers(scene, view, width, room)
+    if view.page is Page.ALL:
+        return _all(scene, view, width, room)
+    return _scrolled(_TITLES[view.page], _lines(scene, view.page, width), view, width, room)
 
 
-def _all(scene: Scene, view: View, width: int, room: int) -> list[Line]:
-    """A bit of everything: CPUs at most half of the screen, then devices and events, the rest containers."""
+def _lines(scene: Scene, page: Page, width: int) -> list[Line]:
+    """What a page of `_TITLES` has below its heading."""
+    if page is Page.CPUS:
+        return [*_legend(scene), *cpu_map.gauges(scene, width)]
+    if page is Page.DEVICES:
+        return tables.card_lines(scene.cards, width) or [line(("no cards are known", QUIET))]
+    return tables.event_lines(scene.events, width) or [line(("nothing has happened yet", QUIET))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The page with a bit of everything."""
+
+    cpus: list[Line]
+    room: int
+    """The lines that are left for containers, with their headings."""
+    below: list[Line]
+    """Devices and events."""
+
+
+def _parts(scene: Scene, width: int, room: int) -> _Parts:
+    """Divide *room*: CPUs at most half of the screen, then devices and events, the rest containers."""
     cpus = _cpus(scene, width, max(2, room // 2 - 1), max(2, room - LEAST_LIST))
     room -= len(cpus)
     cards = tables.card_lines(scene.cards, width)
@@ -95,7 +133,12 @@ def _all(scene: Scene, view: View, width: int, room: int) -> list[Line]:
         below += [rule("Devices", width, _more(for_cards, len(cards))), *cards[:for_cards]]
     if for_events:
         below += [rule("Events", width), *events[:for_events]]
-    return [*cpus, *_padded(_containers(scene, view, width, room - len(below)), room - len(below)), *below]
+    return _Parts(cpus, room - len(below), below)
+
+
+def _all(scene: Scene, view: View, width: int, room: int) -> list[Line]:
+    parts = _parts(scene, width, room)
+    return [*parts.cpus, *_padded(_containers(scene, view, width, parts.room), parts.room), *parts.below]
 
 
 def _fitting(one: int, other: int, room: int) -> tuple[int, int]:
@@ -120,7 +163,7 @@ def _legend(scene: Scene) -> list[Line]:
 
 def _containers(scene: Scene, view: View, width: int, room: int) -> list[Line]:
     rows = chosen(scene, view.text, view.sort, reverse=view.reverse)
-    first, end = window(len(rows), max(0, room - 2), view.skipped)
+    first, end = window(len(rows), max(0, room - LIST_HEADINGS), view.skipped)
     omitted = scene.told.omitted if scene.told else 0
     about = f"{first + 1}-{end} of {len(rows) + omitted}, " if rows else ""
     order = f"sorted by {view.sort.value}{', reversed' if view.reverse else ''}"
@@ -145,4 +188,4 @@ def _scrolled(title: str, lines: Sequence[Line], view: View, width: int, room: i
 
 
 def _more(shown: int, count: int) -> str:
-    return f"{counted(count - shown, 'more line')}: 4" if shown < count else ""
+    return f"{counted(count - shown, 'more line')}; press 4 to show all" if shown < count else ""

@@ -54,8 +54,8 @@ def _node(scene: Scene, width: int) -> Line:
         pieces += [("  memory ", QUIET), (gauge(ratio, size), heat(ratio)), f" {percent(ratio)}"]
         pieces += [(f" of {format_bytes(memory.total_bytes)}", QUIET)] if width >= 100 else []
     if scene.told:
-        sets = scene.told.sets
-        pieces += [("  exclusive ", QUIET), f"{len(sets['exclusive'])} of {len(sets['allowed'])}"]
+        sets, capacity = scene.told.sets, scene.told.capacity
+        pieces += [("  exclusive ", QUIET), f"{len(sets['exclusive'])} of {'?' if capacity is None else capacity}"]
         pieces += [("  free ", QUIET), f"{len(sets['free'])}" if "free" in sets else "?"]
         pieces += [("  pods ", QUIET), f"{scene.told.pods}"] if width >= 90 else []
     return cropped(line(*pieces), width)

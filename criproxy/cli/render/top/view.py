@@ -6,6 +6,8 @@ from enum import Enum
 from criproxy.views.top.scene import Sort
 
 MAX_FILTER = 200
+END = 1 << 30
+"""As `View.skipped`: the end of the list, also while it grows."""
 
 
 class Page(Enum):
@@ -42,13 +44,14 @@ _TURNS = {"tab": 1, "right": 1, "backtab": -1, "left": -1}
 _PAGES = {page.value: page for page in Page}
 
 
-def pressed(view: View, key: str, step: int) -> View | None:
+def pressed(view: View, key: str, step: int, last: int) -> View | None:
     """The view after a *key*; None: the user has seen enough.
 
     Args:
         view: the one before.
         key: a character, or the name of a key such as ``up``.
         step: the lines of a page of the list.
+        last: how many lines are above the screen at the end of the list.
     """
     if view.typing:
         return _typed(view, key)
@@ -60,7 +63,7 @@ def pressed(view: View, key: str, step: int) -> View | None:
         return replace(view, sort=_SORTS[key], reverse=False, skipped=0)
     if key in _PAGES:
         return replace(view, page=_PAGES[key], skipped=0)
-    return _moved(_switched(view, key), key, step)
+    return _moved(_switched(view, key), key, step, last)
 
 
 def _switched(view: View, key: str) -> View:
@@ -85,13 +88,13 @@ def _next(page: Page, by: int) -> Page:
     return pages[(pages.index(page) + by) % len(pages)]
 
 
-def _moved(view: View, key: str, step: int) -> View:
+def _moved(view: View, key: str, step: int, last: int) -> View:
     moves = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": step, "pageup": -step}
     if key in moves:
-        return replace(view, skipped=max(0, view.skipped + moves[key]))
+        return replace(view, skipped=max(0, min(min(view.skipped, last) + moves[key], last)))
     if key == "home":
         return replace(view, skipped=0)
-    return replace(view, skipped=1 << 30) if key == "end" else view
+    return replace(view, skipped=END) if key == "end" else view
 
 
 def _typed(view: View, key: str) -> View | None:

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.cli.render.top.frame import frame, once
+from criproxy.cli.render.top.frame import extent, frame, once
 from criproxy.cli.render.top.lines import Line, middle, width_of
-from criproxy.cli.render.top.view import Page, View
+from criproxy.cli.render.top.view import Page, View, pressed
 from criproxy.model.use import MemoryUse
 from criproxy.simulate.machines import GIB, machine
 from criproxy.views.top.cards import CardRow, Share
@@ -54,6 +55,7 @@ def scene(rows: Sequence[Row] = ROWS, large: bool = False) -> Scene:
             "free": frozenset({1}),
             "reserved": frozenset({0}),
         },
+        capacity=7,
         rows=rows,
         pods=3,
     )
@@ -89,12 +91,13 @@ def test_the_usual_screen_shows_everything() -> None:
     shown = texts(frame(scene(), View(), 80, 24))
 
     assert shown[0].startswith(" criproxy top  worker-1  policy static")
-    assert "exclusive 2 of 8" in shown[1]
+    assert "exclusive 2 of 7  free 1" in shown[1]
     assert shown[2:5] == ["WRONG: trouble 0", "WRONG: trouble 1", "2 more; criproxy status --check"]
     assert any("a exclusive" in text for text in shown)
     names = [text.split()[-1] for text in shown if "shop/" in text]
     assert names[:2] == ["shop/web/main", "shop/db/main"]
     assert any("GPU-13" in text and "UNHEALTHY" in text for text in shown)
+    assert any(text.startswith("── Devices 1 more line; press 4 to show all ─") for text in shown)
     assert any("event 29" in text for text in shown)
     assert "q quit" in shown[-1]
 
@@ -176,6 +179,29 @@ def test_before_the_first_answer() -> None:
     assert "no daemon listens" in shown[2]
     assert any("no answer" in text for text in shown)
     assert any("waiting" in text for text in texts(frame(Scene(), View(), 80, 24)))
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["8-cpus", "384-cpus"])
+@pytest.mark.parametrize("page", Page)
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 30), (60, 18), (160, 50), (40, 120)])
+def test_page_down_leaves_no_line_out(width: int, height: int, page: Page, large: bool) -> None:
+    """From the top to the end, the screens show each line of the list, in as few turns as possible."""
+    many = [replace(ROWS[1], id=f"id{number}", title=f"ns/p{number}/c") for number in range(30)]
+    node, view, seen = scene(many, large=large), View(page=page), set[str]()
+    there = extent(node, view, width, height)
+    for _ in range(ceil(there.count / there.room)):
+        seen |= listed(frame(node, view, width, height))
+        turned = pressed(view, "pagedown", there.room, there.last)
+        assert turned is not None
+        view = turned
+
+    every = listed(frame(node, View(page=page), width, 2000))
+    assert {text for text in every if page is not Page.ALL or "ns/p" in text} <= seen
+
+
+def listed(lines: Sequence[Line]) -> set[str]:
+    """What lists have on a screen: all lines but headings, which have numbers in them."""
+    return {text for text in texts(lines) if text and not text.startswith("── ")}
 
 
 def test_once_has_all_lines() -> None:

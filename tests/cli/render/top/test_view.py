@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.cli.render.top.view import Page, View, pressed, window
+from criproxy.cli.render.top.view import END, Page, View, pressed, window
 from criproxy.views.top.scene import Sort
 
 
@@ -27,6 +27,12 @@ from criproxy.views.top.scene import Sort
         pytest.param(View(), "down", View(skipped=1), id="down"),
         pytest.param(View(), "up", View(), id="not-above-the-first"),
         pytest.param(View(), "pagedown", View(skipped=10), id="page-down"),
+        pytest.param(View(skipped=15), "pagedown", View(skipped=20), id="page-down-not-beyond-the-end"),
+        pytest.param(View(skipped=20), "down", View(skipped=20), id="down-not-beyond-the-end"),
+        pytest.param(View(), "end", View(skipped=END), id="end"),
+        pytest.param(View(skipped=END), "up", View(skipped=19), id="up-from-the-end"),
+        pytest.param(View(skipped=END), "pageup", View(skipped=10), id="page-up-from-the-end"),
+        pytest.param(View(skipped=50), "k", View(skipped=19), id="up-where-the-list-has-become-shorter"),
         pytest.param(View(skipped=5), "home", View(), id="home"),
         pytest.param(View(), " ", View(frozen=True), id="freeze"),
         pytest.param(View(), "h", View(helping=True), id="help"),
@@ -35,8 +41,8 @@ from criproxy.views.top.scene import Sort
     ],
 )
 def test_a_key(view: View, key: str, expected: View | None) -> None:
-    """It changes the view, or ends it."""
-    assert pressed(view, key, 10) == expected
+    """It changes the view, or ends it; at the end of the list, 20 lines are above the screen."""
+    assert pressed(view, key, 10, 20) == expected
 
 
 @pytest.mark.parametrize(
