@@ -145,9 +145,9 @@ def _level(text: str) -> Level:
 def _affinities(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[Affinity, ...]:
     """Those that its pod's annotations say, else those that the options imply."""
     name = container.name
-    near = wishes.document("affinity", lambda data: parse_affinities(data, name, anti=False))
-    apart = wishes.document("anti-affinity", lambda data: parse_affinities(data, name, anti=True))
-    if said := (*(near or ()), *(apart or ())):
+    near = wishes.document("affinity", lambda data: parse_affinities(data, name, anti=False)) or []
+    apart = wishes.document("anti-affinity", lambda data: parse_affinities(data, name, anti=True, besides=near))
+    if said := (*near, *(apart or ())):
         return said
     implied = list[Affinity]()
     if options.colocate_pods:
