@@ -73,11 +73,12 @@ class _Piece:
         if count <= 0:
             return -1
         found = ((1 << count) - 1) << first
-        places = _places(text) if self.tests else None
-        for place, token in self.tests:
-            found &= places.of(token) >> place
-            if not found:
-                return -1
+        if self.tests:
+            places = _places(text)
+            for place, token in self.tests:
+                found &= places.of(token) >> place
+                if not found:
+                    return -1
         return (found & -found).bit_length() - 1
 
 
