@@ -6,18 +6,23 @@ others; a pool's score is the weight of those in it, around it and within it, a 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from criproxy.alloc import expressions
-from criproxy.alloc.expressions import ALWAYS, Attribute, Expression, to_expression
+from criproxy.alloc.expressions import ALWAYS, Attribute, Expression, compared_value, to_expression
 from criproxy.model.bounded import bounded_text
 
 MAX_WEIGHT = 1000
 MAX_AFFINITIES = 32
-"""Of one container in one annotation: each is compared with every other container."""
-MAX_PATTERNS = 8
-"""In them."""
+"""Of one container: each is compared with every other container."""
+MAX_KEYS = 16
+"""Different ones in them, those of a joint one counted one by one: each is read of every other container."""
 MAX_VALUES = 256
 """In them."""
+MAX_PATTERNS = 8
+"""In them."""
+MAX_CHARS_OF_PATTERNS = 256
+"""Of these together."""
 _MAX_NAME_CHARS = 63
 SAME_POD = Expression("pod/uid", "Exists")
 """Stands for the default scope: containers of the same pod, whatever its name."""
@@ -32,13 +37,15 @@ class Affinity:
     scope: Expression = SAME_POD
     """The containers that count at all."""
 
-    def holds(self, other: Attribute, *, same_pod: bool) -> bool:
-        """Whether it is about one other container."""
-        inside = same_pod if self.scope is SAME_POD else self.scope.matches(other)
-        return inside and self.match.matches(other)
+    def holds(self, value_of: Attribute, *, same_pod: bool) -> bool:
+        """Whether it is about one other container, whose values *value_of* reads like `compared_value`."""
+        inside = same_pod if self.scope is SAME_POD else self.scope.holds(value_of)
+        return inside and self.match.holds(value_of)
 
 
-def parse_affinities(document: object, container: str, *, anti: bool) -> list[Affinity]:
+def parse_affinities(
+    document: object, container: str, *, anti: bool, besides: Sequence[Affinity] = ()
+) -> list[Affinity]:
     """The affinities of *container* that an annotation ``affinity`` or ``anti-affinity`` of its pod says.
 
     Args:
@@ -46,6 +53,7 @@ def parse_affinities(document: object, container: str, *, anti: bool) -> list[Af
             of ``{match, scope, weight}``.
         container: its name in the pod.
         anti: whether it is ``anti-affinity``: weights count the other way.
+        besides: those that the other annotation says, which the limits count as well.
 
     Raises:
         ValueError: what is wrong with it, in one sentence.
@@ -65,16 +73,20 @@ def parse_affinities(document: object, container: str, *, anti: bool) -> list[Af
                 found += [affinity] if name == container else []
             else:
                 found += _mutual(name, str(entry), container, anti=anti)
-    _check(container, found)
+    _check(container, [*besides, *found])
     return found
 
 
 def _check(container: str, affinities: Sequence[Affinity]) -> None:
     """Raise ValueError if a container has so many that other containers would wait for it."""
     both = [each for affinity in affinities for each in (affinity.match, affinity.scope)]
+    keys = {each.key for each in both if each is not SAME_POD and each.operator != ALWAYS.operator}
+    patterns = [pattern for each in both for pattern in each.patterns]
     _check_count(container, len(affinities), "affinities", MAX_AFFINITIES)
-    _check_count(container, sum(len(each.patterns) for each in both), "patterns", MAX_PATTERNS)
+    _check_count(container, sum(len(expressions.keys_of(key)) for key in keys), "keys", MAX_KEYS)
     _check_count(container, sum(len(each.values) for each in both), "values", MAX_VALUES)
+    _check_count(container, len(patterns), "patterns", MAX_PATTERNS)
+    _check_count(container, sum(map(len, patterns)), "characters in its patterns", MAX_CHARS_OF_PATTERNS)
 
 
 def _check_count(name: str, count: int, what: str, most: int) -> None:
@@ -120,7 +132,8 @@ def keys_of(affinities: Iterable[Affinity]) -> set[str]:
 
 def weight_of(affinities: Iterable[Affinity], other: Attribute, *, same_pod: bool) -> int:
     """The weight that a container with these affinities gives to one other container."""
-    return sum([affinity.weight for affinity in affinities if affinity.holds(other, same_pod=same_pod)])
+    value_of = cache(partial(compared_value, attribute=other))
+    return sum([affinity.weight for affinity in affinities if affinity.holds(value_of, same_pod=same_pod)])
 
 
 def pool_scores(paths: Sequence[tuple[int, ...]], weights: Mapping[int, int]) -> list[int]:

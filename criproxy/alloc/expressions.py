@@ -6,8 +6,9 @@ caller's business; here is what operators and joint keys mean.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from criproxy.alloc.globs import glob
+from criproxy.alloc.globs import fits
 from criproxy.model.bounded import bounded_text
 
 Attribute = Callable[[str], str | None]
@@ -26,8 +27,8 @@ _Test = Callable[[str, Sequence[str]], bool]
 _TESTS: Mapping[str, _Test] = {
     "Equals": lambda value, values: value == values[0],
     "In": lambda value, values: value in values,
-    "Matches": lambda value, values: glob(values[0]).matches(value),
-    "MatchesAny": lambda value, values: any(glob(pattern).matches(value) for pattern in values),
+    "Matches": lambda value, values: fits(values[0], value),
+    "MatchesAny": lambda value, values: any(fits(pattern, value) for pattern in values),
 }
 _OPPOSITES = {"NotEqual": "Equals", "NotIn": "In", "MatchesNot": "Matches", "MatchesNone": "MatchesAny"}
 _WITHOUT_VALUES = frozenset({"Exists", "NotExist", "NotExists", "AlwaysTrue"})
@@ -68,13 +69,17 @@ class Expression:
         return self.values if self.operator in _WITH_PATTERNS else ()
 
     def matches(self, attribute: Attribute) -> bool:
-        """Whether a container with these attributes meets the condition.
+        """Whether a container with these attributes meets the condition."""
+        return self.holds(partial(compared_value, attribute=attribute))
+
+    def holds(self, value_of: Attribute) -> bool:
+        """Whether a container meets the condition whose values *value_of* reads like `compared_value`.
 
         One without the key differs from every value, and so does one whose value is longer than `MAX_VALUE_CHARS`.
         """
         if self.operator == "AlwaysTrue":
             return True
-        value = joint_value(self.key, lambda key: _cut(attribute(key)))
+        value = value_of(self.key)
         if self.operator in _WITHOUT_VALUES:
             return (value is not None) is (self.operator == "Exists")
         positive = _OPPOSITES.get(self.operator, self.operator)
@@ -83,6 +88,11 @@ class Expression:
 
 
 ALWAYS = Expression("", "AlwaysTrue")
+
+
+def compared_value(key: str, attribute: Attribute) -> str | None:
+    """The value of *key*, which may be joint, no longer than is needed to see that it is too long."""
+    return joint_value(key, lambda part: _cut(attribute(part)))
 
 
 def joint_value(key: str, attribute: Attribute) -> str | None:

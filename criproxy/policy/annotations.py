@@ -24,8 +24,14 @@ T = TypeVar("T")
 POD_WIDE = frozenset({"affinity", "anti-affinity"})
 """Keys whose value says for which containers it is."""
 
+MAX_YAML_CHARS = MAX_VALUE_CHARS
+"""Of all values that are read as YAML for one container: many long ones take as much time as one very long one."""
 _MAX_WHY_CHARS = 400
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class TooMuchYamlError(ValueError):
+    """A pod has longer documents for one container than are read."""
 
 
 @dataclass(slots=True)
@@ -45,6 +51,8 @@ class Wishes:
     ignored: list[str] = field(default_factory=list)
     """A sentence for each annotation that was there and may not be used."""
     denied: Rules = field(default_factory=dict)
+    _yaml_chars: dict[str, int] = field(default_factory=dict)
+    """By annotation that has been read as YAML."""
 
     @classmethod
     def by(cls, options: Options, node: Node, container: Container) -> Self:
@@ -104,7 +112,18 @@ class Wishes:
 
     def document(self, key: str, convert: Callable[[object], T]) -> T | None:
         """The value of *key* as *convert* reads the plain data of its YAML; None without one."""
-        return self.read(key, lambda text: convert(plain_data(text)))
+        return self.read(key, lambda text: convert(self._plain_data(key, text)))
+
+    def _plain_data(self, name: str, text: str) -> object:
+        """What the YAML in *text* says, the value of the annotation *name*, as long as there is not too much of it."""
+        chars = len(_short(text)) + sum(chars for other, chars in self._yaml_chars.items() if other != name)
+        if chars > MAX_YAML_CHARS:
+            raise TooMuchYamlError(
+                f"the values that are read as YAML for this container have {chars} characters together, and "
+                f"{MAX_YAML_CHARS} is the most"
+            )
+        self._yaml_chars[name] = len(text)
+        return plain_data(text)
 
     def _written(self, key: str) -> str | None:
         """The name of the first annotation that may be about *key*; its value has not been read."""
@@ -119,15 +138,28 @@ class Wishes:
         pod = self.node.pods.get(self.container.pod)
         if pod is None or not pod.annotations:
             return None
-        return written(pod.annotations, key, self.container.name)
+        return written(pod.annotations, key, self.container.name, self._plain_data)
 
     def _may_use(self, key: str) -> bool:
         return may_use(self.container.namespace, key, self.allowed, self.denied)
 
 
-def written(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:
-    """The name and the value of the annotation that says *key* for a *container* of a pod, in whatever form."""
-    return effective(annotations, key, container) or _old_form(annotations, key, container)
+def _uncounted(_name: str, text: str) -> object:
+    return plain_data(_short(text))
+
+
+def written(
+    annotations: Mapping[str, str], key: str, container: str, data_of: Callable[[str, str], object] = _uncounted
+) -> tuple[str, str] | None:
+    """The name and the value of the annotation that says *key* for a *container* of a pod, in whatever form.
+
+    Args:
+        annotations: all of the pod.
+        key: without domain and scope.
+        container: its name in the pod.
+        data_of: reads the YAML in the value of an annotation, by its name and the value.
+    """
+    return effective(annotations, key, container) or _old_form(annotations, key, container, data_of)
 
 
 def _short(text: str) -> str:
@@ -148,13 +180,17 @@ def _old_names(annotations: Mapping[str, str], key: str) -> Iterator[str]:
     return (name for domain in DOMAINS if (name := f"{domain}/{key}") in annotations)
 
 
-def _old_form(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:
+def _old_form(
+    annotations: Mapping[str, str], key: str, container: str, data_of: Callable[[str, str], object]
+) -> tuple[str, str] | None:
     """The annotation ``DOMAIN/KEY``: for `POD_WIDE` keys the only form of CRI-RM, for others a map of containers."""
     for name in _old_names(annotations, key):
         if key in POD_WIDE:
             return name, annotations[name]
         try:
-            data = plain_data(_short(annotations[name]))
+            data = data_of(name, annotations[name])
+        except TooMuchYamlError:
+            raise
         except ValueError:
             return name, annotations[name]
         if not isinstance(data, Mapping):

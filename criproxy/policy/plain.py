@@ -21,6 +21,8 @@ from yaml import (
     parse,
 )
 
+from criproxy.model.annotations import MAX_VALUE_CHARS
+
 try:
     from yaml import CSafeLoader as _Loader
 except ImportError:  # a PyYAML without libyaml
@@ -29,8 +31,8 @@ except ImportError:  # a PyYAML without libyaml
 MAX_DEPTH = 16
 MAX_NODES = 4096
 """Texts, numbers, lists and maps in one document: each takes time, in which no other container is placed."""
-_MAX_KEPT_CHARS = 2048
-"""Of a document that is kept, which takes some 30 times that; people write shorter ones."""
+_SHORT_CHARS = 2048
+"""Of a short document; people write such ones. Those that are kept take some 30 times their text."""
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _WORDS = {
     "": None, "~": None, "null": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
@@ -48,13 +50,25 @@ def plain_data(text: str) -> object:
         ValueError: it is not YAML, has aliases, by which a short text becomes a very long one, or tags, or is nested
             deeply, or has more than `MAX_NODES` parts; one sentence of ours.
     """
-    return _kept(text) if len(text) <= _MAX_KEPT_CHARS else _parsed(text)
+    read = _short if len(text) <= _SHORT_CHARS else _long if len(text) <= MAX_VALUE_CHARS else _answer
+    answer = read(text)
+    if isinstance(answer, ValueError):
+        raise ValueError(str(answer))  # noqa: TRY004 (another error than the one that is kept, whose frames would grow)
+    return answer
 
 
-@lru_cache(maxsize=64)
-def _kept(text: str) -> object:
-    """Policies read the documents of a pod again whenever others are placed."""
-    return _parsed(text)
+def _answer(text: str) -> object:
+    """What the YAML in *text* says; a ValueError if it says nothing."""
+    try:
+        return _parsed(text)
+    except ValueError as error:
+        return ValueError(str(error))  # without the frames of the first one
+
+
+# Policies read the documents of a pod again for each of its containers and whenever others are placed, and the kubelet
+# repeats what was refused.
+_short = lru_cache(maxsize=128)(_answer)
+_long = lru_cache(maxsize=16)(_answer)
 
 
 def _parsed(text: str) -> object:

@@ -2,7 +2,13 @@
 
 import pytest
 
-from criproxy.alloc.affinity import MAX_AFFINITIES, MAX_PATTERNS, MAX_VALUES, parse_affinities
+from criproxy.alloc.affinity import (
+    MAX_AFFINITIES,
+    MAX_CHARS_OF_PATTERNS,
+    MAX_PATTERNS,
+    MAX_VALUES,
+    parse_affinities,
+)
 from criproxy.alloc.expressions import MAX_KEYS, MAX_PATTERN_CHARS, MAX_VALUE_CHARS, Expression, to_expression
 
 
@@ -51,9 +57,9 @@ def test_joint_values_are_never_longer_than_needed() -> None:
     assert Expression(":a:b", "Equals", ("x" * 511 + ":" + "x" * 511,)).matches(lambda _: "x" * 511)
 
 
-def match(operator: str, values: list[str]) -> object:
-    """An affinity that looks at names."""
-    return {"match": {"key": "name", "operator": operator, "values": values}}
+def match(operator: str, values: list[str], key: str = "name") -> object:
+    """An affinity that looks at names, or at another key."""
+    return {"match": {"key": key, "operator": operator, "values": values}}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +70,15 @@ def match(operator: str, values: list[str]) -> object:
             [match("MatchesAny", ["a*"] * MAX_PATTERNS), match("Matches", ["b*"])],
             "c: it has 9 patterns, and 8 is the most", id="patterns",
         ),
+        pytest.param(
+            [match("MatchesAny", ["*", "a" * (MAX_CHARS_OF_PATTERNS // 2)]),
+             match("Matches", ["a" * (MAX_CHARS_OF_PATTERNS // 2)])],
+            "c: it has 257 characters in its patterns, and 256 is the most", id="characters",
+        ),
+        pytest.param(
+            [match("Exists", [], f":labels/{number}:labels/x{number}") for number in range(9)],
+            "c: it has 18 keys, and 16 is the most", id="keys",
+        ),
         pytest.param([match("In", ["a"] * (MAX_VALUES + 1))], "c: it has 257 values, and 256 is the most", id="values"),
     ],
 )  # fmt: skip
@@ -71,6 +86,19 @@ def test_a_container_has_no_more_affinities_than_can_be_compared(entries: list[o
     """What is too much is refused, with the most that there may be."""
     with pytest.raises(ValueError, match=says):
         parse_affinities({"c": entries}, "c", anti=False)
+
+
+def test_a_key_counts_once() -> None:
+    """However many affinities look at it: 32 names are one key."""
+    assert len(parse_affinities({"c": [f"d{number}" for number in range(MAX_AFFINITIES)]}, "c", anti=False)) == 32
+
+
+def test_both_annotations_count_together() -> None:
+    """Each affinity takes time, whichever annotation says it."""
+    near = parse_affinities({"c": ["d"] * 20}, "c", anti=False)
+    with pytest.raises(ValueError, match="c: it has 33 affinities, and 32 is the most"):
+        parse_affinities({"c": ["e"] * 13}, "c", anti=True, besides=near)
+    assert len(parse_affinities({"c": ["e"] * 12}, "c", anti=True, besides=near)) == 12
 
 
 def test_what_others_say_to_one_container_counts_too() -> None:

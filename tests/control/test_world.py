@@ -55,7 +55,7 @@ async def test_a_failure_does_not_wait_for_an_end_that_hangs(tmp_path: Path, mon
     monkeypatch.setattr(store_module, "CLOSE_S", 0.05)
     async with asyncio.timeout(LIMIT_S):
         world, disk = World(tmp_path), SlowDisk(tmp_path / "state")
-        disk.answers = threading.Event()  # type: ignore[assignment]  # nobody opens it
+        disk.answers = threading.Event()  # nobody opens it
         disk.answers.set()
         with pytest.raises(Planted):
             await failing(world, disk)

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from criproxy.alloc.cpus import one_per_core
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
-from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned, united
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
-from criproxy.model.remembered import remembered
-from criproxy.model.workload import Container, Pod
+from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
 from criproxy.policy.balloons.explained import STAYS, balloons_compared, stays_in, why_kind
@@ -21,9 +20,8 @@ from criproxy.policy.balloons.options import BalloonsOptions
 from criproxy.policy.balloons.reading import read
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, worth_keeping
 from criproxy.policy.candidates import Candidates
+from criproxy.policy.hiding import HIDE, hiding_of
 from criproxy.policy.memory import memory_wish
-
-HIDE = "hide-hyperthreads"
 
 
 class BalloonsPolicy:
@@ -148,24 +146,15 @@ class BalloonsPolicy:
     def _hiding(self, node: Node, balloon: Balloon) -> Collection[str]:
         """The containers of *balloon* that see one thread of each core only."""
         default, containers = balloon.kind.type.hide_hyperthreads, node.containers
-        if not (saying := _saying(node.pods)):
+        if not (saying := hiding_of(self.options).pods(node)):
             return balloon.keys if default else ()
         own = {key for key in balloon.keys if key in containers and containers[key].pod in saying}
         hiding = {key for key in own if self._hides(node, containers[key], default=default)}
         return (set(balloon.keys) - own) | hiding if default else hiding
 
     def _hides(self, node: Node, container: Container, *, default: bool) -> bool:
-        try:
-            hide = self._wishes(node, container).boolean(HIDE)
-        except BadAnnotation:  # an adopted container, which cannot be refused
-            return default
+        hide = hiding_of(self.options).says(node, container)
         return default if hide is None else hide
-
-
-@remembered(4)
-def _saying(pods: Mapping[str, Pod]) -> Collection[str]:
-    """The pods that say something about hiding threads."""
-    return frozenset(key for key, pod in pods.items() if any(HIDE in name for name in pod.annotations))
 
 
 def _with_own(types: Catalogue, node: Node, container: Container) -> tuple[State, Balloon | None]:

@@ -33,23 +33,34 @@ def affinity_criteria(tree: PoolTree, others: Node, container: Container, reques
 def _weighing(others: Node, container: Container, affinities: Sequence[Affinity]) -> Callable[[Container], int]:
     """How much weight the *affinities* of a container give to another one.
 
-    There may be hundreds of others, nearly all of other pods, and often one answer is for all containers of a pod.
+    There may be hundreds of others, in other pods or in its own. Those of one pod differ only in the keys that are not
+    the pod's, and often in none: then one answer is for all of them.
     """
     siblings = _sandboxes(others, container)
     beyond = [affinity for affinity in affinities if affinity.scope is not SAME_POD]
-    by_pod = all(is_of_pod(key) for key in keys_of(beyond))
-    known: dict[str, int] = {}
+    own_keys, own_keys_beyond = _own_keys(affinities), _own_keys(beyond)
+    known: dict[tuple[str | None, ...], int] = {}
 
     def weigh(other: Container) -> int:
-        if other.pod in siblings:
-            return weight_of(affinities, attribute_of(others, other), same_pod=True)
-        if (weight := known.get(other.pod)) is None:
-            weight = weight_of(beyond, attribute_of(others, other), same_pod=False)
-            if by_pod:
-                known[other.pod] = weight
+        same_pod = other.pod in siblings
+        attribute = attribute_of(others, other)
+        own = {key: attribute(key) for key in (own_keys if same_pod else own_keys_beyond)}
+        alike = other.pod, *own.values()
+        if (weight := known.get(alike)) is None:
+            weight = weight_of(
+                affinities if same_pod else beyond,
+                lambda key: own[key] if key in own else attribute(key),
+                same_pod=same_pod,
+            )
+            known[alike] = weight
         return weight
 
     return weigh
+
+
+def _own_keys(affinities: Sequence[Affinity]) -> list[str]:
+    """Those that they look at for which the containers of a pod may have values of their own."""
+    return sorted(key for key in keys_of(affinities) if not is_of_pod(key))
 
 
 def _sandboxes(node: Node, container: Container) -> frozenset[str]:

@@ -16,27 +16,27 @@ from criproxy.alloc.pools import Pool
 from criproxy.alloc.rank import ranked
 from criproxy.alloc.resize import resize_cpus
 from criproxy.alloc.sharing import RESERVED, Division, divide
-from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod
+from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
+from criproxy.policy.hiding import hiding_of
 from criproxy.policy.hints import hints_of, nodes_of
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.parts import no_shared_cpu
 from criproxy.policy.topology_aware.criteria import Choosing
 from criproxy.policy.topology_aware.explained import pools_compared, reserved_compared
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
-from criproxy.policy.topology_aware.request import Request, hides_threads, is_left_alone, is_reserved, request_of
+from criproxy.policy.topology_aware.request import Request, is_left_alone, is_reserved, request_of
 from criproxy.policy.topology_aware.reserved import reserved_pool
 from criproxy.policy.topology_aware.words import refusal, sharing_refusal, why_first
 
-HIDING = "hide-hyperthreads"
 NO_ROOM = "no pool has that much left"
 
 
@@ -45,12 +45,6 @@ def _divided(options: TopologyAwareOptions, topology: Topology) -> Division:
     """The pools of a machine."""
     reserved, caches = options.reserved(topology), options.rules == "nri"
     return divide(topology, reserved, apart=options.pin_cpu, caches=caches)
-
-
-@remembered(4)
-def _hiding(options: TopologyAwareOptions, pods: Mapping[str, Pod]) -> Mapping[str, dict[tuple[str, str], bool]]:
-    """By pod that says something about hiding threads, room for the answers by namespace and name of the container."""
-    return {key: {} for key, pod in pods.items() if any(HIDING in name for name in pod.annotations)}
 
 
 class TopologyAwarePolicy:
@@ -92,19 +86,8 @@ class TopologyAwarePolicy:
 
     def _hides(self, node: Node, key: str) -> bool:
         """Whether a container sees one thread of each core only."""
-        container, answers = node.containers.get(key), _hiding(self.options, node.pods)
-        if container is None or container.pod not in answers:
-            return False
-        of_pod, name = answers[container.pod], (container.namespace, container.name)
-        if name not in of_pod:
-            of_pod[name] = self._says_hide(node, container)
-        return of_pod[name]
-
-    def _says_hide(self, node: Node, container: Container) -> bool:
-        try:
-            return hides_threads(self._wishes(node, container))
-        except BadAnnotation:  # it came before this policy read annotations
-            return False
+        container = node.containers.get(key)
+        return container is not None and bool(hiding_of(self.options).says(node, container))
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
         """The pools by their criteria; None for a container that is left alone.

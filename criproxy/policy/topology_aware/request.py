@@ -12,6 +12,7 @@ from criproxy.model.hierarchy import Level
 from criproxy.model.topology import MemoryKind
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.hiding import HIDE
 from criproxy.policy.hints import hints_of
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.topology_aware.options import LEVELS, SYSTEM_NAMESPACE, TopologyAwareOptions
@@ -84,14 +85,9 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
         strict=strict,
         by_hint=wishes.boolean("pick-resources-by-hints"),
         affinities=_affinities(container, options, wishes),
-        hides=hides_threads(wishes),
+        hides=bool(wishes.boolean(HIDE)),
         memory_kinds=memory_wish(wishes).kinds,
     )
-
-
-def hides_threads(wishes: Wishes) -> bool:
-    """Whether the container sees one thread of each core only; raises BadAnnotation."""
-    return bool(wishes.boolean("hide-hyperthreads"))
 
 
 def _split(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[int, int]:
@@ -145,9 +141,9 @@ def _level(text: str) -> Level:
 def _affinities(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[Affinity, ...]:
     """Those that its pod's annotations say, else those that the options imply."""
     name = container.name
-    near = wishes.document("affinity", lambda data: parse_affinities(data, name, anti=False))
-    apart = wishes.document("anti-affinity", lambda data: parse_affinities(data, name, anti=True))
-    if said := (*(near or ()), *(apart or ())):
+    near = wishes.document("affinity", lambda data: parse_affinities(data, name, anti=False)) or []
+    apart = wishes.document("anti-affinity", lambda data: parse_affinities(data, name, anti=True, besides=near))
+    if said := (*near, *(apart or ())):
         return said
     implied = list[Affinity]()
     if options.colocate_pods:
