@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 from criproxy.observe.tasks import Tasks
 from tests import gates
+from tests.rigs.jitter import Jitter
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also what takes minutes, and other examples each time (make thorough, vm)",
     )
+    parser.addoption("--jitter", metavar="SEED", help="delay threads, sockets and the event loop at random")
     parser.addoption("--runtime", metavar="NAME", help="the one containerd for tests/e2e, such as 2 (make runtimes)")
 
 
@@ -78,7 +81,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, None, None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test as on a slow machine where ``--jitter`` asks for that."""
+    seed = item.config.getoption("--jitter")
+    with Jitter(f"{seed} {item.nodeid}").applied() if seed else nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
     """Let the threads that a test holds up go on when it has ended: its event loop waits for them when it is closed."""
     try:
         return (yield)
