@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import criproxy.config.load
+import criproxy.cri.runtime  # noqa: F401 - as the line before: an installation would import it anew in each process
 from criproxy.errors import CriproxyError
 from criproxy.install.host import Host
 from criproxy.install.operate import Operator
