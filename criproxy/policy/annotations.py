@@ -24,8 +24,8 @@ T = TypeVar("T")
 POD_WIDE = frozenset({"affinity", "anti-affinity"})
 """Keys whose value says for which containers it is."""
 
-MAX_YAML_CHARS = MAX_VALUE_CHARS
-"""Of all values that are read as YAML for one container: many long ones take as much time as one very long one."""
+MAX_YAML_CHARS = 8192
+"""Of all values that are read as YAML for one container: no other call is answered meanwhile."""
 _MAX_WHY_CHARS = 400
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

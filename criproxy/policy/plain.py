@@ -29,8 +29,8 @@ except ImportError:  # a PyYAML without libyaml
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 MAX_DEPTH = 16
-MAX_NODES = 4096
-"""Texts, numbers, lists and maps in one document: each takes time, in which no other container is placed."""
+MAX_NODES = 1024
+"""Texts, numbers, lists and maps in one document: each takes time, in which no other call is answered."""
 _SHORT_CHARS = 2048
 """Of a short document; people write such ones. Those that are kept take some 30 times their text."""
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
@@ -68,7 +68,7 @@ def _answer(text: str) -> object:
 # Policies read the documents of a pod again for each of its containers and whenever others are placed, and the kubelet
 # repeats what was refused.
 _short = lru_cache(maxsize=128)(_answer)
-_long = lru_cache(maxsize=16)(_answer)
+_long = lru_cache(maxsize=64)(_answer)
 
 
 def _parsed(text: str) -> object:
