@@ -55,7 +55,7 @@ def test_what_is_kept_is_bounded_by_its_size() -> None:
         plain_data(f"- {number}")
         plain_data("- " + "x" * MAX_VALUE_CHARS + str(number))
     kept = [(each.cache_info().currsize, each.cache_info().maxsize) for each in (plain._short, plain._long)]
-    assert kept == [(128, 128), (64, 64)]
+    assert kept == [(128, 128), (128, 128)]
     assert steps_of(lambda: [plain_data("- 149"), plain_data("- " + "x" * 16_000 + "149")], plain) < 20
 
 
@@ -71,6 +71,15 @@ def test_all_documents_of_a_container_together_are_limited() -> None:
         f"YAML for this container have {3 * len(a_map(2, 3000))} characters together, and {MAX_YAML_CHARS} is the most"
     )
     assert [wishes.boolean(key) for key in keys[:2]] == [True, True]
+
+
+def test_all_parts_of_the_documents_together_are_limited() -> None:
+    """Short lists take more time than long texts."""
+    lists = "{main: 'true', x: [" + "[]," * 600 + "]}"
+    wishes = wishes_of({"criproxy.io/hide-hyperthreads": lists, "criproxy.io/prefer-shared-cpus": lists})
+    assert wishes.boolean("hide-hyperthreads") is True
+    with pytest.raises(BadAnnotation, match=r"this container have 1210 parts together, and 1024 is the most$"):
+        wishes.boolean("prefer-shared-cpus")
 
 
 def test_a_document_counts_once_and_only_if_it_is_read() -> None:
