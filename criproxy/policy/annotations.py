@@ -16,7 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.keys import Rules, may_use
 from criproxy.policy.options import Options
-from criproxy.policy.plain import plain_data
+from criproxy.policy.plain import MAX_NODES, plain_data, read_document
 from criproxy.policy.unheeded import annotation_notes
 
 T = TypeVar("T")
@@ -24,8 +24,8 @@ T = TypeVar("T")
 POD_WIDE = frozenset({"affinity", "anti-affinity"})
 """Keys whose value says for which containers it is."""
 
-MAX_YAML_CHARS = MAX_VALUE_CHARS
-"""Of all values that are read as YAML for one container: many long ones take as much time as one very long one."""
+MAX_YAML_CHARS = 8192
+"""Of all values that are read as YAML for one container: no other call is answered meanwhile."""
 _MAX_WHY_CHARS = 400
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -51,8 +51,8 @@ class Wishes:
     ignored: list[str] = field(default_factory=list)
     """A sentence for each annotation that was there and may not be used."""
     denied: Rules = field(default_factory=dict)
-    _yaml_chars: dict[str, int] = field(default_factory=dict)
-    """By annotation that has been read as YAML."""
+    _yaml: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By annotation that has been read as YAML: its characters and parts."""
 
     @classmethod
     def by(cls, options: Options, node: Node, container: Container) -> Self:
@@ -116,14 +116,13 @@ class Wishes:
 
     def _plain_data(self, name: str, text: str) -> object:
         """What the YAML in *text* says, the value of the annotation *name*, as long as there is not too much of it."""
-        chars = len(_short(text)) + sum(chars for other, chars in self._yaml_chars.items() if other != name)
-        if chars > MAX_YAML_CHARS:
-            raise TooMuchYamlError(
-                f"the values that are read as YAML for this container have {chars} characters together, and "
-                f"{MAX_YAML_CHARS} is the most"
-            )
-        self._yaml_chars[name] = len(text)
-        return plain_data(text)
+        others = [size for other, size in self._yaml.items() if other != name]
+        chars = len(_short(text))
+        _check_yaml(chars + sum(size[0] for size in others), "characters", MAX_YAML_CHARS)
+        document = read_document(text)
+        _check_yaml(document.parts + sum(size[1] for size in others), "parts", MAX_NODES)
+        self._yaml[name] = chars, document.parts
+        return document.data
 
     def _written(self, key: str) -> str | None:
         """The name of the first annotation that may be about *key*; its value has not been read."""
@@ -142,6 +141,12 @@ class Wishes:
 
     def _may_use(self, key: str) -> bool:
         return may_use(self.container.namespace, key, self.allowed, self.denied)
+
+
+def _check_yaml(count: int, what: str, most: int) -> None:
+    if count > most:
+        values = "the values that are read as YAML for this container"
+        raise TooMuchYamlError(f"{values} have {count} {what} together, and {most} is the most")
 
 
 def _uncounted(_name: str, text: str) -> object:

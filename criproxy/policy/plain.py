@@ -7,6 +7,7 @@ policies do not expect. A plain scalar that is neither a number nor a boolean is
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from yaml import (
     AliasEvent,
@@ -29,8 +30,8 @@ except ImportError:  # a PyYAML without libyaml
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 MAX_DEPTH = 16
-MAX_NODES = 4096
-"""Texts, numbers, lists and maps in one document: each takes time, in which no other container is placed."""
+MAX_NODES = 1024
+"""Texts, numbers, lists and maps in one document: each takes time, in which no other call is answered."""
 _SHORT_CHARS = 2048
 """Of a short document; people write such ones. Those that are kept take some 30 times their text."""
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
@@ -43,8 +44,22 @@ _ALIASES = f"it has aliases (*), or is nested deeper than {MAX_DEPTH} levels: wr
 _KEYS = "the keys of its maps must be texts"
 
 
+class Document(NamedTuple):
+    """A document that has been read."""
+
+    data: object
+    """What it says; keys of maps are texts; not to be changed."""
+    parts: int
+    """Its texts, numbers, lists and maps."""
+
+
 def plain_data(text: str) -> object:
-    """What the YAML in *text* says; keys of maps are texts; not to be changed.
+    """What the YAML in *text* says, see `read_document`."""
+    return read_document(text).data
+
+
+def read_document(text: str) -> Document:
+    """The YAML in *text*.
 
     Raises:
         ValueError: it is not YAML, has aliases, by which a short text becomes a very long one, or tags, or is nested
@@ -57,8 +72,8 @@ def plain_data(text: str) -> object:
     return answer
 
 
-def _answer(text: str) -> object:
-    """What the YAML in *text* says; a ValueError if it says nothing."""
+def _answer(text: str) -> Document | ValueError:
+    """The YAML in *text*; a ValueError if it is none."""
     try:
         return _parsed(text)
     except ValueError as error:
@@ -68,10 +83,10 @@ def _answer(text: str) -> object:
 # Policies read the documents of a pod again for each of its containers and whenever others are placed, and the kubelet
 # repeats what was refused.
 _short = lru_cache(maxsize=128)(_answer)
-_long = lru_cache(maxsize=16)(_answer)
+_long = lru_cache(maxsize=128)(_answer)
 
 
-def _parsed(text: str) -> object:
+def _parsed(text: str) -> Document:
     try:
         return _built(parse(text, Loader=_Loader))
     except ValueError as error:
@@ -85,8 +100,8 @@ def _parsed(text: str) -> object:
         raise ValueError("it is not YAML: it has characters that YAML does not allow") from None
 
 
-def _built(events: Iterator[Event]) -> object:
-    """The data that *events* describe; without recursion, so that no depth is too much."""
+def _built(events: Iterator[Event]) -> Document:
+    """What *events* describe; without recursion, so that no depth is too much."""
     roots: list[object] = []
     open_nodes = [_Open(roots)]
     nodes = documents = 0
@@ -98,7 +113,7 @@ def _built(events: Iterator[Event]) -> object:
         if nodes > MAX_NODES or documents > 1:
             raise ValueError(f"it has more than {MAX_NODES} parts" if nodes > MAX_NODES else "it is several documents")
         _take(event, open_nodes)
-    return roots[0] if roots else None
+    return Document(roots[0] if roots else None, nodes)
 
 
 class _Open:

@@ -38,13 +38,13 @@ def test_another_pod_makes_nobody_read_the_documents_of_others(
     policy: TopologyAwarePolicy | BalloonsPolicy,
 ) -> None:
     """However many pods have long ones: more than are kept here."""
-    names = [f"p{number:02d}" for number in range(20)]
-    long = {name: "{" + ", ".join(f"{name}{n:04d}: x" for n in range(1100)) + ", main: 'true'}" for name in names}
+    names = [f"p{number:03d}" for number in range(140)]
+    long = {name: "{" + ", ".join(f"{name}{n:04d}: x" for n in range(250)) + ", main: 'true'}" for name in names}
     assert len(long) > (plain._long.cache_info().maxsize or 0)
     node = Node(machine(nodes=2, cores=32, threads=2))
     for name in names:
         node = step(node, PodCreated(pod(name, long[name])), policy).node
-        node = step(node, ContainerCreating(asking(name, 1500)), policy).node
+        node = step(node, ContainerCreating(asking(name, 500)), policy).node
 
     def another() -> None:
         for name in ("new0", "new1"):
