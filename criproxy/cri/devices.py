@@ -3,30 +3,77 @@
 Remaining entries of a list stay unchanged, including unknown fields; new entries are appended.
 """
 
-from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from criproxy.cri import api_pb2 as api
+from criproxy.devices.classes import DeviceClass
 from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
+from criproxy.devices.enforcement import managed_env_prefixes
 from criproxy.devices.evidence import Subject
 
 CDI_ANNOTATIONS = "cdi.k8s.io/"
 """The prefix of annotations whose values list CDI devices; in a container, they come from a device plugin."""
 
+AT_ONCE = 10_000
+"""After so many variables, other calls get their turn."""
+
 T = TypeVar("T")
 
 
-def read(request: api.CreateContainerRequest) -> DeviceRequest:
-    """Read the parts of *request* about devices."""
+@dataclass(frozen=True, slots=True)
+class DeviceEntries:
+    """The entries about devices of one create."""
+
+    request: api.CreateContainerRequest
+    asked: DeviceRequest
+    """What they say."""
+    _env_numbers: Sequence[int]
+    """The places of its variables among all variables of the message."""
+
+    def write(self, after: DeviceRequest) -> None:
+        """Write *after* into the message: some of the entries, in their order, followed by new ones."""
+        config, before = self.request.config, self.asked
+        for name, value in _write(config.envs, before.envs, after.envs, self._env_numbers):
+            config.envs.add(key=name, value=value)
+        for device in _write(config.devices, before.devices, after.devices):
+            config.devices.add(
+                container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
+            )
+        if _write(config.mounts, before.mounts, after.mounts):
+            raise ValueError("a boundary adds no mounts")
+
+
+async def managed_variables(request: api.CreateContainerRequest, classes: Iterable[DeviceClass]) -> list[int]:
+    """Return the places of the variables of *request* that the rules of *classes* and of quotas manage.
+
+    A tenant can write a million other variables; they are not copied, and other calls continue in between.
+    """
+    prefixes, envs = managed_env_prefixes(classes, dict(request.config.annotations)), request.config.envs
+    found: list[int] = []
+    for start in range(0, len(envs), AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
+        part = enumerate(envs[start : start + AT_ONCE], start)
+        found += [number for number, env in part if env.key.startswith(prefixes)]
+    return found
+
+
+def read(request: api.CreateContainerRequest, variables: Sequence[int]) -> DeviceEntries:
+    """Read the parts of *request* about devices; of the variables, those at the places *variables*."""
     config = request.config
+    envs = (config.envs[number] for number in variables)
     cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *_annotated(config.annotations)])
-    return DeviceRequest(
-        envs=tuple([EnvVar(env.key, env.value) for env in config.envs]),
+    asked = DeviceRequest(
+        envs=tuple([EnvVar(env.key, env.value) for env in envs]),
         devices=tuple(map(_device, config.devices)),
         mounts=tuple(map(_mount, config.mounts)),
         cdi=tuple(cdi),
         annotations=dict(config.annotations),
     )
+    return DeviceEntries(request, asked, variables)
 
 
 def listed(item: api.Container) -> DeviceRequest:
@@ -76,34 +123,20 @@ def listed_identity(item: api.Container, *, privileged: bool = False) -> Request
     )
 
 
-def write(request: api.CreateContainerRequest, before: DeviceRequest, after: DeviceRequest) -> None:
-    """Write *after* into *request*.
+def _write(
+    field: MutableSequence[Any], entries: Sequence[T], wanted: Sequence[T], numbers: Sequence[int] | None = None
+) -> Sequence[T]:
+    """Delete the *entries* of a repeated field that are not *wanted*, and return those that have to be added.
 
-    Args:
-        request: the create.
-        before: the result of `read`.
-        after: some of the entries of *before*, in their order, followed by new ones.
+    *numbers* are the places of the entries in the field, if it has others as well.
     """
-    config = request.config
-    for name, value in _write(config.envs, before.envs, after.envs):
-        config.envs.add(key=name, value=value)
-    for device in _write(config.devices, before.devices, after.devices):
-        config.devices.add(
-            container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
-        )
-    if _write(config.mounts, before.mounts, after.mounts):
-        raise ValueError("a boundary adds no mounts")
-
-
-def _write(field: MutableSequence[Any], entries: Sequence[T], wanted: Sequence[T]) -> Sequence[T]:
-    """Delete the *entries* of a repeated field that are not *wanted*, and return those that have to be added."""
     kept = 0
     gone: list[int] = []
     for index, entry in enumerate(entries):
         if kept < len(wanted) and entry == wanted[kept]:
             kept += 1
         else:
-            gone.append(index)
+            gone.append(index if numbers is None else numbers[index])
     for index in reversed(gone):
         del field[index]
     return wanted[kept:]

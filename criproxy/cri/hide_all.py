@@ -11,6 +11,9 @@ from criproxy.cri import api_pb2 as api
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.device_rules import DeviceRules
 
+FEW = 1000
+"""Each entry that is deleted moves all entries behind it; with more deletions, it is faster to write the list anew."""
+
 
 def hide_all(request: api.CreateContainerRequest, rules: DeviceRules, runtime: str = "") -> None:
     """Hide all cards that *rules* allow to hide from the container of *request*.
@@ -38,5 +41,11 @@ def _hide(config: api.ContainerConfig, kind: DeviceClass, runtime: str, *, strip
 
 
 def _delete(field: MutableSequence[Any], numbers: list[int]) -> None:
-    for number in reversed(numbers):
-        del field[number]
+    if len(numbers) <= FEW:
+        for number in reversed(numbers):
+            del field[number]
+        return
+    gone = set(numbers)
+    kept = [each for number, each in enumerate(field) if number not in gone]
+    del field[:]
+    field.extend(kept)

@@ -17,6 +17,9 @@ from google.protobuf.message_factory import GetMessages
 
 from criproxy.cri import api_pb2 as api
 
+MOST_SEARCHED = 10_000
+"""Messages of one list that are searched for strings that are not UTF-8."""
+
 M = TypeVar("M", bound=Message)
 _Field = descriptor_pb2.FieldDescriptorProto
 
@@ -38,22 +41,28 @@ def parse_parts(kind: type[M], data: bytes, parts: Collection[str]) -> M:
 
 
 def invalid_strings(kind: type[Message], data: bytes) -> tuple[str, ...]:
-    """Return the strings of *data* that are not UTF-8, such as ``config.args``; DecodeError if it is no *kind*."""
-    twin = _twin(kind, data)
-    return tuple(_invalid([twin]))
+    """Return which strings of *data* are not UTF-8, such as ``config.envs.key``; at least one of them is not.
 
+    A request may have a million variables, and other calls wait meanwhile: very long lists of messages are not
+    searched, but returned if all other strings are UTF-8.
 
-def _invalid(messages: Sequence[Message], path: str = "") -> Iterator[str]:
-    """Yield the strings that are not UTF-8 in any of *messages*, which are of one type.
-
-    Field by field, not message by message: a request may have a million variables, and other calls wait meanwhile.
+    Raises:
+        DecodeError: it is no *kind*, whatever its strings are.
     """
+    unsearched: list[str] = []
+    found = tuple(_invalid([_twin(kind, data)], unsearched))
+    return found or tuple(unsearched)
+
+
+def _invalid(messages: Sequence[Message], unsearched: list[str], path: str = "") -> Iterator[str]:
+    """Yield the strings that are not UTF-8 in any of *messages*, which are of one type."""
     for field in messages[0].DESCRIPTOR.fields:
-        values = _values(field, messages)
         if field.type == _Field.TYPE_MESSAGE:
-            if values:
-                yield from _invalid(values, f"{path}{field.name}.")
-        elif field.json_name.startswith(_STRING) and not _is_utf8(b"\n".join(values)):
+            if field.is_repeated and sum(len(getattr(message, field.name)) for message in messages) > MOST_SEARCHED:
+                unsearched.append(f"{path}{field.name}")
+            elif values := _values(field, messages):
+                yield from _invalid(values, unsearched, f"{path}{field.name}.")
+        elif field.json_name.startswith(_STRING) and not _is_utf8(b"\n".join(_values(field, messages))):
             yield f"{path}{field.name}"
 
 

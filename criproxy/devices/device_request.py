@@ -32,6 +32,7 @@ class DeviceRequest:
     """All entries about devices, in the order of the message, including duplicates."""
 
     envs: tuple[EnvVar, ...] = ()
+    """Those variables that the rules may read or change; the message may have very many others."""
     devices: tuple[DeviceNode, ...] = ()
     mounts: tuple[MountPoint, ...] = ()
     cdi: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from posixpath import join
 
 from criproxy.devices.allocation import Mount, Response
+from criproxy.devices.classes import DeviceClass
 from criproxy.devices.device_request import DeviceRequest, EnvVar, MountPoint
 from criproxy.devices.paths import clean_path
 from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, quota_in
@@ -232,6 +233,14 @@ def lost_mounts(asked: DeviceRequest, found: Enforced) -> list[str]:
     """Return the container paths of the mounts of *found* that the create lacks."""
     there = {_ends(mount) for mount in asked.mounts}
     return [mount.container_path for mount in found.mounts if _ends(mount) not in there]
+
+
+def managed_env_prefixes(classes: Iterable[DeviceClass], annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the prefixes of all variables that the device rules read or change in a create with *annotations*."""
+    found = enforcement_in(annotations) or Enforced()
+    names = (*MPS_SWITCHES, *found.envs, *found.strip)
+    of_classes = [prefix for kind in classes for prefix in kind.env_prefixes]
+    return (*of_classes, *(name.removesuffix("*") for name in names))
 
 
 def is_among(name: str, patterns: Sequence[str]) -> bool:

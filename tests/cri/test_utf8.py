@@ -103,6 +103,18 @@ def test_strings_that_are_not_utf8_are_named() -> None:
     assert utf8.invalid_strings(api.CreateContainerRequest, request.SerializeToString()) == ()
 
 
+@pytest.mark.parametrize(
+    ("args", "named"), [("x", ("config.envs",)), (MARK.decode(), ("config.args",))], ids=["in-it", "elsewhere"]
+)
+def test_a_very_long_list_is_not_searched(args: str, named: tuple[str, ...]) -> None:
+    """It is named if nothing else is wrong."""
+    request = api.CreateContainerRequest(config=api.ContainerConfig(args=[args]))
+    request.config.envs.extend([api.KeyValue(key="A")] * utf8.MOST_SEARCHED)
+    request.config.envs.add(key=MARK.decode())
+
+    assert utf8.invalid_strings(api.CreateContainerRequest, spoilt(request)) == named
+
+
 def test_what_identifies_a_create_is_read_without_the_rest() -> None:
     """Names, cgroup and sizes, whichever string is wrong."""
     request = api.CreateContainerRequest(pod_sandbox_id="s")

@@ -35,6 +35,10 @@ from criproxy.model.workload import Container
 
 ASK_AGAIN_S = 300.0
 """How often criproxy tries to find out which cards a container has whose create it did not see."""
+MAX_VARIABLES = 1000
+"""How many variables about devices a create may have. A class may manage all names with a prefix, and while each of
+them is compared and removed, other calls wait."""
+_MANY = f"it sets {{}} environment variables about devices: at most {MAX_VARIABLES} are possible, so remove the others"
 _FAILED = "the device rules failed"
 _HIDDEN = "container sees only the cards that its create proves to be its own"
 _REFUSED = "create is refused, and the kubelet retries (onError: refuse)"
@@ -234,8 +238,12 @@ class DeviceGuard:
     async def _guard(
         self, rules: DeviceRules, request: api.CreateContainerRequest, container: Container | None
     ) -> GuardResult:
-        asked = devices.read(request)
         who = devices.identity(request, await self._runtime(request, rules))
+        variables = await devices.managed_variables(request, rules.classes)
+        if len(variables) > MAX_VARIABLES and not rules.exempt(who):
+            raise DeviceRefused(Refusal(StatusCode.INVALID_ARGUMENT, _MANY.format(len(variables))), container)
+        entries = devices.read(request, variables)
+        asked = entries.asked
         subject = devices.subject_in(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
         try:
             given = await self.evidence.gather(rules, subject, asked)
@@ -261,7 +269,7 @@ class DeviceGuard:
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
         if done.asked != asked:
-            devices.write(request, asked, done.asked)
+            entries.write(done.asked)
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
         return _guarded(rules, given, lacking=lacking, changed=done.asked != asked)
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from criproxy.control.devices.guard import MAX_VARIABLES
 from criproxy.control.settings import DeviceLimits, OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -338,3 +339,25 @@ async def test_a_restarted_criproxy_decides_alike(tmp_path: Path) -> None:
         after = await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
 
         assert (list(after.envs), list(after.devices)) == (list(before.envs), list(before.devices))
+
+
+@pytest.mark.parametrize("exempt", [False, True])
+async def test_very_many_variables_about_devices(tmp_path: Path, *, exempt: bool) -> None:
+    """The pod is refused, and nothing is wrong with criproxy; any number of other variables is fine."""
+    kind = replace(NVIDIA, strip_env=("DOCKER_RESOURCE_*",))
+    rules = DeviceRules(classes=(kind,), exempt_namespaces=("default",) if exempt else ())
+    variables = [f"DOCKER_RESOURCE_{number}=" for number in range(MAX_VARIABLES)]
+    async with world(tmp_path, rules=rules) as node:
+        knows(node, Podresources())
+        if exempt:
+            assert len(envs(await create(node, "NVIDIA_VISIBLE_DEVICES=all", *variables))) == MAX_VARIABLES + 1
+            return
+
+        with pytest.raises(RuntimeCallError, match=r"it sets 1001 environment variables about devices") as caught:
+            await create(node, "NVIDIA_VISIBLE_DEVICES=all", *variables)
+        many = envs(await create(node, *variables, *(f"A{number}=" for number in range(3 * MAX_VARIABLES))))
+
+        assert StatusCode(caught.value.code) is StatusCode.INVALID_ARGUMENT
+        assert many.keys() == {f"A{number}" for number in range(3 * MAX_VARIABLES)} | VOID.keys()
+        assert not node.counters.fallbacks
+        assert not node.controller.context.failures.recent()
