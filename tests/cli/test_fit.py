@@ -17,6 +17,7 @@ from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
 from tests.cli.test_status import LIMIT_S, NAMED, answering
 from tests.control.world import World, owner, sharer
 
+ASSUMED = "a Guaranteed pod has a memory limit, and none was given: a limit of 100 MiB is assumed"
 TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
 
 
@@ -72,7 +73,7 @@ async def test_json_has_everything(tmp_path: Path) -> None:
     assert values.keys() == {
         *("source", "time", "version", "pid", "started", "notices", "policy"),
         *("fits", "refusal", "placed", "cpus", "exclusive_cpus", "mems", "numa_nodes", "pool"),
-        *("why", "moved", "choice"),
+        *("assumed", "why", "moved", "choice"),
     }
     assert (values["fits"], values["cpus"], values["exclusive_cpus"], values["numa_nodes"]) == (True, "1", "1", "0")
     (moved,) = values["moved"]
@@ -109,6 +110,31 @@ async def test_what_a_policy_says(tmp_path: Path, arguments: tuple[str, ...], sa
         result = await fit(tmp_path, *arguments)
 
     assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "assumed"),
+    [
+        pytest.param((), [ASSUMED], id="guaranteed"),
+        pytest.param(("--memory", "1Gi"), [], id="given"),
+        pytest.param(("--qos", "burstable"), [], id="burstable"),
+    ],
+)
+async def test_a_guaranteed_pod_has_a_memory_limit(
+    tmp_path: Path, arguments: tuple[str, ...], assumed: list[str]
+) -> None:
+    """Without one it would not be Guaranteed: if none is given, one is assumed, and the answer says so."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        values = json.loads((await fit(tmp_path, "--cpu", "1", *arguments, "--format", "json")).output)
+        shown = (await fit(tmp_path, "--cpu", "1", *arguments)).output
+
+    assert values["assumed"] == assumed
+    assert [line for line in shown.splitlines() if line.startswith("Note: ")] == [f"Note: {each}" for each in assumed]
+    assert ("without a memory limit" in shown) == ("burstable" in arguments)
 
 
 async def test_an_annotation_counts(tmp_path: Path) -> None:

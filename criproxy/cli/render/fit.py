@@ -8,7 +8,7 @@ from rich.text import Text
 from criproxy.cli.render import words
 from criproxy.cli.render.answers import notices_of
 from criproxy.cli.render.candidates import render_choices
-from criproxy.cli.render.console import HEADING, TROUBLE
+from criproxy.cli.render.console import HEADING, NOTE, TROUBLE
 from criproxy.cli.render.moved import moved_lines
 from criproxy.model.bounded import bounded
 
@@ -21,6 +21,7 @@ def render(values: Values) -> RenderableType:
     """An answer of the control socket's `fit`."""
     values = bounded(values)
     parts: list[RenderableType] = [*notices_of(values), _answer(values)]
+    parts += [Text(f"Note: {text}", style=NOTE) for text in values.get("assumed", ())]
     parts += _section("Why it would run there", values["why"])
     parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST_MOVED)])
     if values["choice"]:
