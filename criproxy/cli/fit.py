@@ -133,9 +133,7 @@ def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> lis
 
 
 def _show(values: Values | None, found: list[Values]) -> None:
-    from rich.console import Group
-
     from criproxy.cli.render.console import show
-    from criproxy.cli.render.fit import render, render_cards
+    from criproxy.cli.render.fit import render
 
-    show(Group(*([render(values)] if values else []), *map(render_cards, found)))
+    show(render(values, found))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from criproxy.cli import main
 from criproxy.cli.client import ask
+from criproxy.cli.render.console import console
+from criproxy.cli.render.fit import render
 from criproxy.errors import UsageError
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
@@ -245,3 +248,88 @@ async def test_wrong_cards(tmp_path: Path, arguments: tuple[str, ...], status: i
         result = await fit(tmp_path, *arguments)
 
     assert (result.exit_code, said in result.output) == (status, True)
+
+
+PLACED = {
+    "notices": [],
+    "assumed": [],
+    "fits": True,
+    "refusal": "",
+    "placed": True,
+    "why": ["it asks for 2"],
+    "moved": [],
+    "cpus": "1-2",
+    "exclusive_cpus": "1-2",
+    "mems": "",
+    "numa_nodes": "0",
+    "pool": "",
+    "choice": None,
+}
+REFUSED = {**PLACED, "fits": False, "refusal": "no room", "why": []}
+
+
+def cards(resource: str, free: int | None) -> dict[str, Any]:
+    """One card is asked for."""
+    found = {
+        "resource": resource,
+        "wanted": 1,
+        "fits": bool(free),
+        "free": free,
+        "unknown": "" if free else "no report",
+    }
+    return {**found, "free_by_numa_node": [], "numa_nodes_with_room": []}
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "expected"),
+    [
+        pytest.param(
+            PLACED,
+            [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
+            [
+                "It does not fit: too few cards are free",
+                "1 b.com/gpu does not fit: 0 free",
+                "1 a.com/gpu fits: 2 free",
+                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+            ],
+            id="no-card",
+        ),
+        pytest.param(
+            PLACED,
+            [cards("a.com/gpu", None)],
+            [
+                "It is unknown whether it fits",
+                "It is unknown whether 1 a.com/gpu fits: no report",
+                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+            ],
+            id="unknown",
+        ),
+        pytest.param(
+            PLACED,
+            [cards("a.com/gpu", 2)],
+            ["It fits: CPUs 1-2 on NUMA node 0, exclusive", "1 a.com/gpu fits: 2 free"],
+            id="both",
+        ),
+        pytest.param(
+            REFUSED,
+            [cards("a.com/gpu", 0)],
+            ["It does not fit: no room", "1 a.com/gpu does not fit: 0 free"],
+            id="neither",
+        ),
+        pytest.param(
+            None,
+            [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
+            ["1 b.com/gpu does not fit: 0 free", "1 a.com/gpu fits: 2 free"],
+            id="cards-alone",
+        ),
+    ],
+)
+def test_the_whole_answer_comes_first(
+    values: dict[str, Any] | None, found: list[dict[str, Any]], expected: list[str]
+) -> None:
+    """Who reads only the first line knows whether all of the pod fits."""
+    screen = console(StringIO(), 120)
+    screen.print(render(values, found))
+    assert isinstance(screen.file, StringIO)
+
+    assert screen.file.getvalue().splitlines()[: len(expected)] == expected
