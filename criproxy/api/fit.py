@@ -11,6 +11,7 @@ from criproxy.model.amounts import counted, format_bytes, format_milli
 from criproxy.model.annotations import DOMAINS, policy_annotations
 from criproxy.model.bounded import bounded_text
 from criproxy.model.notices import Values
+from criproxy.model.resources import MAX_SHARES_MILLI
 from criproxy.policy.api import Policy
 from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
 from criproxy.views.fit import to_values
@@ -21,6 +22,8 @@ KEY = "criproxy-fit"
 """Of its sandbox and its reservation: no runtime makes such an id."""
 NAMES = {"namespace": "default", "pod": "fit", "container": "main"}
 """What it is called if nobody says."""
+ASSUMED_MEMORY_BYTES = 100 << 20
+"""Of a Guaranteed pod, if nobody says: without a memory limit, it would not be Guaranteed."""
 MAX_CPU_MILLI, MAX_MEMORY_BYTES = 1_000_000_000, 1 << 60
 
 
@@ -30,7 +33,7 @@ class Wanted:
 
     cpu_milli: int
     memory_bytes: int = 0
-    """0 where it asks for none."""
+    """0 where nobody says: a Burstable pod has none then."""
     qos: str = "guaranteed"
     names: Mapping[str, str] = field(default_factory=lambda: NAMES)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -55,10 +58,21 @@ class Wanted:
             labels=_texts(arguments, "labels"),
         )
 
+    def assumed(self) -> list[str]:
+        """What was not asked for in these words, in sentences."""
+        found = []
+        if self.qos == "guaranteed" and not self.memory_bytes:
+            has = f"a limit of {format_bytes(ASSUMED_MEMORY_BYTES)}"
+            found.append(f"a Guaranteed pod has a memory limit, and none was given: {has} is assumed")
+        if self.qos == "burstable" and self.cpu_milli > MAX_SHARES_MILLI:
+            most = counted(MAX_SHARES_MILLI // 1000, "CPU")
+            found.append(f"CRI messages contain no request above {most}, so the policy would see {most}")
+        return found
+
     def plan(self) -> PodPlan:
         """The pod; a Burstable one requests CPU and memory, and has no limits."""
         limited = self.qos == "guaranteed"
-        memory = self.memory_bytes
+        memory = self.memory_bytes or (ASSUMED_MEMORY_BYTES if limited else 0)
         amounts = Amounts(self.cpu_milli, self.cpu_milli if limited else None, memory, memory if limited else None)
         return PodPlan(
             name=self.names["pod"],
@@ -91,7 +105,7 @@ def answer(situation: Situation, policy: Policy, wanted: Wanted) -> Values:
         text = _lacks_memory(wanted, node.topology.capacity_bytes)
     if text:
         found = replace(found, result=Refused(f"container {container.title} {text}"), choice=None)
-    return {"notices": notices, **to_values(found)}
+    return {"notices": notices, "assumed": wanted.assumed(), **to_values(found)}
 
 
 def _lacks_cpus(wanted: Wanted, count: int) -> str:

@@ -51,7 +51,12 @@ def _memory(_context: click.Context, _option: click.Parameter, value: int) -> in
 @click.command(short_help="Show whether a pod would fit on this node, and where.")
 @click.option("--cpu", type=Cpu(), callback=_cpu, metavar="CPU", help="CPUs of its container, such as 8, 1.5 or 250m.")
 @click.option(
-    "--memory", type=Size(), callback=_memory, metavar="SIZE", default="0", help="Memory of its container, such as 4Gi."
+    "--memory",
+    type=Size(),
+    callback=_memory,
+    metavar="SIZE",
+    default="0",
+    help="Memory of its container, such as 4Gi.  [default: 100Mi for a Guaranteed pod, else none]",
 )
 @click.option("--gpu", type=WholeNumber(1, MOST_CARDS), metavar="N", help="GPUs of its container.")
 @click.option(
@@ -67,7 +72,7 @@ def _memory(_context: click.Context, _option: click.Parameter, value: int) -> in
     type=click.Choice(["guaranteed", "burstable"]),
     default="guaranteed",
     show_default=True,
-    help="guaranteed: the limits are equal to the requests. burstable: there are no limits.",
+    help="guaranteed: the limits of CPU and memory are equal to the requests. burstable: there are no limits.",
 )
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
 @click.option("--pod", default="fit", show_default=True, help="Name of the pod, if the policy uses names.")
@@ -128,9 +133,7 @@ def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> lis
 
 
 def _show(values: Values | None, found: list[Values]) -> None:
-    from rich.console import Group
-
     from criproxy.cli.render.console import show
-    from criproxy.cli.render.fit import render, render_cards
+    from criproxy.cli.render.fit import render
 
-    show(Group(*([render(values)] if values else []), *map(render_cards, found)))
+    show(render(values, found))

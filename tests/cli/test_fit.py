@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from click.testing import CliRunner, Result
 
 from criproxy.cli import main
 from criproxy.cli.client import ask
+from criproxy.cli.render.console import console
+from criproxy.cli.render.fit import render
 from criproxy.errors import UsageError
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
 from tests.cli.test_status import LIMIT_S, NAMED, answering
 from tests.control.world import World, owner, sharer
 
+ASSUMED = "a Guaranteed pod has a memory limit, and none was given: a limit of 100 MiB is assumed"
 TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
 
 
@@ -72,7 +76,7 @@ async def test_json_has_everything(tmp_path: Path) -> None:
     assert values.keys() == {
         *("source", "time", "version", "pid", "started", "notices", "policy"),
         *("fits", "refusal", "placed", "cpus", "exclusive_cpus", "mems", "numa_nodes", "pool"),
-        *("why", "moved", "choice"),
+        *("assumed", "why", "moved", "choice"),
     }
     assert (values["fits"], values["cpus"], values["exclusive_cpus"], values["numa_nodes"]) == (True, "1", "1", "0")
     (moved,) = values["moved"]
@@ -109,6 +113,31 @@ async def test_what_a_policy_says(tmp_path: Path, arguments: tuple[str, ...], sa
         result = await fit(tmp_path, *arguments)
 
     assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "assumed"),
+    [
+        pytest.param((), [ASSUMED], id="guaranteed"),
+        pytest.param(("--memory", "1Gi"), [], id="given"),
+        pytest.param(("--qos", "burstable"), [], id="burstable"),
+    ],
+)
+async def test_a_guaranteed_pod_has_a_memory_limit(
+    tmp_path: Path, arguments: tuple[str, ...], assumed: list[str]
+) -> None:
+    """Without one it would not be Guaranteed: if none is given, one is assumed, and the answer says so."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        values = json.loads((await fit(tmp_path, "--cpu", "1", *arguments, "--format", "json")).output)
+        shown = (await fit(tmp_path, "--cpu", "1", *arguments)).output
+
+    assert values["assumed"] == assumed
+    assert [line for line in shown.splitlines() if line.startswith("Note: ")] == [f"Note: {each}" for each in assumed]
+    assert ("without a memory limit" in shown) == ("burstable" in arguments)
 
 
 async def test_an_annotation_counts(tmp_path: Path) -> None:
@@ -219,3 +248,88 @@ async def test_wrong_cards(tmp_path: Path, arguments: tuple[str, ...], status: i
         result = await fit(tmp_path, *arguments)
 
     assert (result.exit_code, said in result.output) == (status, True)
+
+
+PLACED = {
+    "notices": [],
+    "assumed": [],
+    "fits": True,
+    "refusal": "",
+    "placed": True,
+    "why": ["it asks for 2"],
+    "moved": [],
+    "cpus": "1-2",
+    "exclusive_cpus": "1-2",
+    "mems": "",
+    "numa_nodes": "0",
+    "pool": "",
+    "choice": None,
+}
+REFUSED = {**PLACED, "fits": False, "refusal": "no room", "why": []}
+
+
+def cards(resource: str, free: int | None) -> dict[str, Any]:
+    """One card is asked for."""
+    found = {
+        "resource": resource,
+        "wanted": 1,
+        "fits": bool(free),
+        "free": free,
+        "unknown": "" if free else "no report",
+    }
+    return {**found, "free_by_numa_node": [], "numa_nodes_with_room": []}
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "expected"),
+    [
+        pytest.param(
+            PLACED,
+            [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
+            [
+                "It does not fit: too few cards are free",
+                "1 b.com/gpu does not fit: 0 free",
+                "1 a.com/gpu fits: 2 free",
+                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+            ],
+            id="no-card",
+        ),
+        pytest.param(
+            PLACED,
+            [cards("a.com/gpu", None)],
+            [
+                "It is unknown whether it fits",
+                "It is unknown whether 1 a.com/gpu fits: no report",
+                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+            ],
+            id="unknown",
+        ),
+        pytest.param(
+            PLACED,
+            [cards("a.com/gpu", 2)],
+            ["It fits: CPUs 1-2 on NUMA node 0, exclusive", "1 a.com/gpu fits: 2 free"],
+            id="both",
+        ),
+        pytest.param(
+            REFUSED,
+            [cards("a.com/gpu", 0)],
+            ["It does not fit: no room", "1 a.com/gpu does not fit: 0 free"],
+            id="neither",
+        ),
+        pytest.param(
+            None,
+            [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
+            ["1 b.com/gpu does not fit: 0 free", "1 a.com/gpu fits: 2 free"],
+            id="cards-alone",
+        ),
+    ],
+)
+def test_the_whole_answer_comes_first(
+    values: dict[str, Any] | None, found: list[dict[str, Any]], expected: list[str]
+) -> None:
+    """Who reads only the first line knows whether all of the pod fits."""
+    screen = console(StringIO(), 120)
+    screen.print(render(values, found))
+    assert isinstance(screen.file, StringIO)
+
+    assert screen.file.getvalue().splitlines()[: len(expected)] == expected

@@ -1,5 +1,6 @@
 """`criproxy fit` on a terminal: yes or no first, then where and why."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -8,7 +9,7 @@ from rich.text import Text
 from criproxy.cli.render import words
 from criproxy.cli.render.answers import notices_of
 from criproxy.cli.render.candidates import render_choices
-from criproxy.cli.render.console import HEADING, TROUBLE
+from criproxy.cli.render.console import HEADING, NOTE, TROUBLE
 from criproxy.cli.render.moved import moved_lines
 from criproxy.model.bounded import bounded
 
@@ -17,10 +18,25 @@ MOST_MOVED = 24
 """Containers that would move that are listed; on a large node most of them only give up a few shared CPUs."""
 
 
-def render(values: Values) -> RenderableType:
-    """An answer of the control socket's `fit`."""
+def render(values: Values | None, found: Sequence[Values] = ()) -> RenderableType:
+    """Render the whole answer first, and the details after it.
+
+    Args:
+        values: an answer of the control socket's `fit`; None: nobody asked about CPUs.
+        found: answers of `free_cards`.
+    """
+    cards = [render_cards(each) for each in sorted(found, key=lambda each: bool(each["fits"]))]
+    if values is None:
+        return Group(*cards)
     values = bounded(values)
-    parts: list[RenderableType] = [*notices_of(values), _answer(values)]
+    parts: list[RenderableType] = [*notices_of(values)]
+    if values["fits"] and (lacking := [each for each in found if not each["fits"]]):
+        is_known = any(each["free"] is not None for each in lacking)
+        text = "It does not fit: too few cards are free" if is_known else "It is unknown whether it fits"
+        parts += [Text(text, style=TROUBLE), *cards, _answer(values, "Without the cards, it would fit")]
+    else:
+        parts += [_answer(values), *cards]
+    parts += [Text(f"Note: {text}", style=NOTE) for text in values.get("assumed", ())]
     parts += _section("Why it would run there", values["why"])
     parts += _section("Containers that would move", [*moved_lines(values["moved"], MOST_MOVED)])
     if values["choice"]:
@@ -28,17 +44,17 @@ def render(values: Values) -> RenderableType:
     return Group(*parts)
 
 
-def _answer(values: Values) -> Text:
+def _answer(values: Values, fits: str = "It fits") -> Text:
     if not values["fits"]:
         return Text(f"It does not fit: {values['refusal']}", style=TROUBLE)
     if not values["placed"]:
-        return Text("It fits: the policy leaves it alone, and it may run on all CPUs that are not exclusive")
+        return Text(f"{fits}: the policy leaves it alone, and it may run on all CPUs that are not exclusive")
     owned = values["exclusive_cpus"]
     how = "exclusive" if owned == values["cpus"] else f"of which {owned} are exclusive" if owned else "shared"
     pool = f", pool {values['pool']}" if values["pool"] else ""
     memory = f", memory of {_nodes(values['mems'])}" if values["mems"] else ""
     on = f" on {_nodes(values['numa_nodes'])}" if values["numa_nodes"] else ""
-    return Text(f"It fits: {words.cpus(values['cpus'])}{on}, {how}{memory}{pool}")
+    return Text(f"{fits}: {words.cpus(values['cpus'])}{on}, {how}{memory}{pool}")
 
 
 def _nodes(text: str) -> str:
@@ -54,16 +70,17 @@ def _section(title: str, lines: list[str]) -> list[RenderableType]:
 def render_cards(values: Values) -> Text:
     """An answer of `free_cards`."""
     values = bounded(values)
+    asked = f"{values['wanted']} {values['resource']}"
+    fit, do = ("fits", "does") if values["wanted"] == 1 else ("fit", "do")
     if values["free"] is None:
-        text = f"It is unknown whether {values['wanted']} {values['resource']} fit: {values['unknown']}"
-        return Text(text, style=TROUBLE)
+        return Text(f"It is unknown whether {asked} {fit}: {values['unknown']}", style=TROUBLE)
     listed = ", ".join(f"{_where(each['numa_node'])}: {each['free']}" for each in values["free_by_numa_node"])
     free = f"{values['free']} free" + (f" ({listed})" if listed else "")
     if not values["fits"]:
-        return Text(f"{values['wanted']} {values['resource']} do not fit: {free}", style=TROUBLE)
+        return Text(f"{asked} {do} not fit: {free}", style=TROUBLE)
     nodes = ",".join(map(str, values["numa_nodes_with_room"]))
     whole = f"; enough on {_nodes(nodes)}" if nodes else ""
-    return Text(f"{values['wanted']} {values['resource']} fit: {free}{whole}")
+    return Text(f"{asked} {fit}: {free}{whole}")
 
 
 def _where(node: int | None) -> str:
