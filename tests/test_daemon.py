@@ -192,6 +192,7 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
         (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "each needs a socket of its own"),
         (["--http", "everywhere"], "--http: 'everywhere' is not an address"),
+        (["--http-token-file", "/etc/token"], "--http-token-file is for the page, which needs --http"),
         (["--trace-calls", "Verzion"], "CRI has no method 'Verzion'; did you mean Version?"),
         (["--log-level", "loud"], "'loud' is not one of"),
         (["--nonsense"], "No such option"),

@@ -16,6 +16,7 @@ from criproxy.wire.stats import Stats
 
 if TYPE_CHECKING:
     from criproxy.api.device_plugin import DevicePluginCommands
+    from criproxy.api.page.access import Access
     from criproxy.api.recordings import Recorder
     from criproxy.api.situation import Situations
     from criproxy.api.usage import UsageCommands
@@ -48,6 +49,8 @@ class Commands:
     stats: Sequence[Stats] = ()
     """What the proxies have counted."""
     started_s: float = field(default_factory=time.time)
+    page_access: "Access | None" = None
+    """Of the page, if it is served."""
     _recorder: "Recorder | None" = None
     _situations: "Situations | None" = None
     _device_plugin: "DevicePluginCommands | None" = None
@@ -124,4 +127,6 @@ class Commands:
         if unkept:
             text = f"after a restart, criproxy cannot fall back to the current policy file: {unkept}"
             found.append(Notice("config-not-kept", text))
+        if self.page_access is not None and (closed := self.page_access.problem):
+            found.append(Notice("page-token", f"nobody can open the page of --http: {closed}"))
         return found

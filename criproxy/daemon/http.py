@@ -58,6 +58,7 @@ async def serve_http(
     metrics = Metrics(stats, heartbeat, gauges, KNOWN_METHODS, partial(measure, controller), use)
     tasks = Tasks(log, controller.context.failures)
     page = await page_of(controller, commands.table(), address, token_file, tasks)
+    commands.page_access = page.access
     server = HttpServer(Sources(metrics.render, healthy, ready), tasks, page.routes())
     stack.push_async_callback(server.stop)
     stack.callback(page.streams.close)

@@ -28,7 +28,7 @@ async def page_of(
 ) -> Page:
     """Return the page of a daemon; *tasks* look at the node while somebody has it open."""
     access = Access(address, token_file, log)
-    tasks.forever("read the token of the page", access.check)  # not here: a file that hangs must not stop a start
+    tasks.forever("read the token of the page", access.watch)  # not here: a file that hangs must not stop a start
     looks = Looks(controller, commands, os.uname().nodename)
     streams = Streams(looks.take, looks.changed)
     tasks.forever("keep pages up to date", streams.run)

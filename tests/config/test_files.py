@@ -99,7 +99,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 def test_what_is_no_text(tmp_path: Path) -> None:
     """Size and encoding are checked before anything is parsed; a byte-order mark is no mistake."""
-    assert said(write(tmp_path / "p", b"#" * 10_000_000)) == ["is 9.537 MiB, larger than the maximum of 1 MiB"]
+    assert said(write(tmp_path / "p", b"#" * 10_000_000)) == ["is 9.54 MiB, larger than the maximum of 1 MiB"]
     assert said(write(tmp_path / "p", b"a: 1\nb: \xff\n")) == [
         "the byte 0xFF is not UTF-8: save the file as UTF-8 text"
     ]

@@ -145,6 +145,13 @@ async def test_other_addresses_without_a_token(tmp_path: Path, content: str | No
             status, body, _ = await get(found.url + path, Authorization="Bearer short")
             assert (status, b"needs a token" in body) == (403, True)
         assert [(await get(found.url + path))[0] for path in OPEN] == [200] * len(OPEN)
+        told = [each for each in (await found.ask("status"))["notices"] if each["kind"] == "page-token"]
+    if content is None:
+        assert told == []
+    else:
+        (notice,) = told
+        assert notice["wrong"]
+        assert f"nobody can open the page of --http: {tmp_path / 'token'}: a token needs at least 16" in notice["text"]
 
 
 async def test_a_token_opens_other_addresses(tmp_path: Path) -> None:

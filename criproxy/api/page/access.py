@@ -8,7 +8,6 @@ header, and others that ask from within the same browser by its Sec-Fetch-Site h
 
 import asyncio
 import hmac
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -18,13 +17,14 @@ from typing import Protocol
 
 from aiohttp import web
 
+from criproxy.config.files import read_bytes
 from criproxy.observe.address import Address
 
 COOKIE = "criproxy-page"
 LEAST_CHARS = 16
 """A token that is shorter can be guessed."""
 MOST_BYTES = 4096
-NO_TEXT = "it is not printable ASCII text"
+BOM = "\ufeff".encode()
 FRESH_S = 5.0
 """After this time the file is read again: tokens are rotated."""
 PATIENCE_S = 5.0
@@ -86,9 +86,16 @@ class Access:
         # Lax: a link from elsewhere, such as a chat, opens the page. Nothing can be changed with it.
         return {"Set-Cookie": f"{cookie_name(token)}={cookie_of(token)}; Path=/; HttpOnly; SameSite=Lax"}
 
-    async def check(self) -> None:
-        """Log why nobody gets in, before somebody tries."""
-        await self.token()
+    @property
+    def problem(self) -> str:
+        """Why nobody gets in, as far as the file was read; empty if its token can be used, or there is no file."""
+        return self._problem
+
+    async def watch(self) -> None:
+        """Read the file again and again, for ever: why nobody gets in is known before somebody tries."""
+        while self.file is not None:
+            await self.token()
+            await asyncio.sleep(FRESH_S)
 
     async def token(self) -> str:
         """The token; empty, which nobody can show, if there is none."""
@@ -99,32 +106,41 @@ class Access:
             await asyncio.wait({reading}, timeout=PATIENCE_S)
             if reading is self._reading and reading.done():
                 self._take(*reading.result())
+            elif reading is self._reading and not self._token:
+                self._tell(f"{self.file}: cannot be read: no answer within {PATIENCE_S:g} s")
         return self._token
 
     def _take(self, token: str, problem: str) -> None:
         self._reading, self._read_s, self._token = None, monotonic(), token
+        self._tell(problem)
+
+    def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
             self.log.warning("--http-token-file: nobody can open the page", reason=problem)
         self._problem = problem
 
 
 def read_token(file: Path) -> tuple[str, str]:
-    """The token in *file*, or empty and why it cannot be used. May block."""
-    try:
-        with open(file, "rb", opener=_without_waiting) as stream:
-            token = (stream.read(MOST_BYTES) or b"").decode("ascii").strip()
-    except (OSError, ValueError) as error:
-        return "", f"{file}: {error.strerror if isinstance(error, OSError) else NO_TEXT}"
-    if not token.isprintable():
-        return "", f"{file}: {NO_TEXT}"
-    if len(token) < LEAST_CHARS:
-        return "", f"{file}: a token needs at least {LEAST_CHARS} characters"
-    return token, ""
+    """The token in *file*, or empty and why it cannot be used. May block.
+
+    As with policy files, only root and our own user may be able to write the file: who can write it knows the token.
+    """
+    content, mistakes = read_bytes(file, MOST_BYTES)
+    if mistakes or content is None:
+        return "", f"{file}: {mistakes[0].text}"
+    problem = _why_no_token(content)
+    return ("", f"{file}: {problem}") if problem else (content.decode("ascii").strip(), "")
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a named pipe that nobody writes is empty."""
-    return os.open(path, flags | os.O_NONBLOCK)
+def _why_no_token(content: bytes) -> str:
+    text = content.removeprefix(BOM).strip()
+    if text and content.startswith(BOM):
+        return "begins with a byte order mark: save the file as ASCII text"
+    if odd := [each for each in text if not 0x20 <= each < 0x7F and each not in b"\r\n"]:
+        return f"has the byte 0x{odd[0]:02X}: a token has only printable ASCII characters"
+    if len(text.splitlines()) > 1:
+        return f"has {len(text.splitlines())} lines: a token is one line"
+    return "" if len(text) >= LEAST_CHARS else f"a token needs at least {LEAST_CHARS} characters"
 
 
 def is_same(given: str, wanted: str) -> bool:

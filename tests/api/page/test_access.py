@@ -1,5 +1,6 @@
 """Who may see the page."""
 
+import asyncio
 import os
 from pathlib import Path, PosixPath
 from threading import Event
@@ -70,10 +71,14 @@ async def test_with_a_token(tmp_path: Path, address: Address, header: dict[str, 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param(None, "No such file or directory", id="missing"),
+        pytest.param(None, "there is no such file or directory", id="missing"),
         pytest.param(b"", "at least 16 characters", id="empty"),
         pytest.param(b"short\n", "at least 16 characters", id="short"),
-        pytest.param(b"\xff" * 20, "not printable ASCII text", id="binary"),
+        pytest.param(b"\xff" * 20, "has the byte 0xFF: a token has only printable ASCII characters", id="binary"),
+        pytest.param(b"\x00" * 20, "has the byte 0x00", id="zeros"),
+        pytest.param(f"{TOKEN}\r\n{TOKEN}\r\n".encode(), "has 2 lines: a token is one line", id="two-lines"),
+        pytest.param(f"\ufeff{TOKEN}\r\n".encode(), "begins with a byte order mark", id="byte-order-mark"),
+        pytest.param(b"x" * 5000, "is 4.88 KiB, larger than the maximum of 4 KiB", id="large"),
     ],
 )
 async def test_a_file_without_a_usable_token(tmp_path: Path, content: bytes | None, said: str) -> None:
@@ -87,6 +92,45 @@ async def test_a_file_without_a_usable_token(tmp_path: Path, content: bytes | No
         assert not await allows(door, Authorization=given)
     ((_, keys),) = log.lines
     assert said in str(keys["reason"])
+    assert door.problem == keys["reason"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "said"),
+    [
+        pytest.param(0o666, 0, "can be written by every user (mode 0666): chmod go-w", id="every-user"),
+        pytest.param(0o620, 0, "can be written by its group (mode 0620): chmod go-w", id="group"),
+        pytest.param(0o600, 4321, "belongs to user 4321, not to root: chown root", id="owner"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+async def test_a_file_that_others_can_write(tmp_path: Path, mode: int, owner: int, said: str) -> None:
+    """Who writes it lets himself in: it has no token."""
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(mode)
+    os.chown(file, owner, -1)
+    door = access(OPEN, file)
+
+    assert not await allows(door, Authorization=f"Bearer {TOKEN}")
+    assert said in door.problem
+
+
+async def test_a_file_that_can_be_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to ask for the page: it is read again and again, and the problem goes away."""
+    monkeypatch.setattr(access_module, "FRESH_S", 0.001)
+    file = tmp_path / "token"
+    door = access(OPEN, file)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        watch = tasks.create_task(door.watch())
+        while not door.problem:  # noqa: ASYNC110 (a thread's work)
+            await asyncio.sleep(0)
+        file.write_text(TOKEN)
+        while door.problem:  # noqa: ASYNC110 (a thread's work)
+            await asyncio.sleep(0)
+        watch.cancel()
+
+    assert await allows(door, Authorization=f"Bearer {TOKEN}")
 
 
 async def test_a_browser_gets_a_cookie_for_the_token(tmp_path: Path) -> None:
@@ -126,13 +170,15 @@ async def test_a_file_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     door = access(OPEN, file)
 
     refused = [await allows(door, Authorization=f"Bearer {TOKEN}") for _ in range(5)]
-    threads = len(opened)
+    threads, problem = len(opened), door.problem
     goes_on.set()
     while not await allows(door, Authorization=f"Bearer {TOKEN}"):
         pass
 
     assert refused == [False] * 5
     assert threads == 1
+    assert "cannot be read: no answer within" in problem
+    assert not door.problem
 
 
 def hanging(path: Path) -> tuple[Path, list[str], Event]:
@@ -163,15 +209,15 @@ async def test_two_nodes_behind_tunnels(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_not_read_to_its_end() -> None:
-    """An endless file is cut, and is no token."""
-    assert read_token(Path("/dev/zero")) == ("", "/dev/zero: it is not printable ASCII text")
+    """An endless one is no regular file, and has no token."""
+    assert read_token(Path("/dev/zero")) == ("", "/dev/zero: is not a regular file")
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """A named pipe that nobody writes has no token."""
     os.mkfifo(tmp_path / "pipe")
 
-    assert "at least 16 characters" in read_token(tmp_path / "pipe")[1]
+    assert read_token(tmp_path / "pipe")[1].endswith("pipe: is not a regular file")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1:80", "localhost", "[::1]", "[::1]:9820"])
