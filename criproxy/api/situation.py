@@ -7,6 +7,7 @@ from criproxy import __version__
 from criproxy.config.fit import Fit
 from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
+from criproxy.control.sync.ends import LISTS
 from criproxy.devices.published import SHORTEST_STALE_S
 from criproxy.devices.vgpu_profiles import Quota
 from criproxy.model.amounts import counted
@@ -96,8 +97,19 @@ class Situations:
         if unknown := [(one.title, why) for one, why in unreported if one and one.state is not ContainerState.EXITED]:
             names = ", ".join(bounded_texts([title for title, _ in unknown], 3))
             yield Notice("untold", f"the runtime does not report the state of {names}: {unknown[0][1]}")
+        yield from self._of_unlisted()
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
+
+    def _of_unlisted(self) -> Iterator[Notice]:
+        """The containers that lists lack for longer than the next lists take to show what became of them."""
+        context, containers = self.controller.context, self.controller.node.containers
+        late_s = LISTS * context.settings.unknown_pause_s
+        late = (key for key in context.in_flight.unlisted() if context.in_flight.unlisted_s(key) >= late_s)
+        if titles := [containers[key].title for key in late if key in containers]:
+            names = ", ".join(bounded_texts(titles, 3))
+            text = "have not ended as far as criproxy can see, so they keep their places"
+            yield Notice("unlisted", f"the runtime's lists do not have containers that {text}: {names}")
 
     def _of_trial(self) -> Iterator[Notice]:
         """What is in force in place of the policy file."""

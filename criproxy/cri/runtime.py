@@ -128,6 +128,11 @@ class RuntimeClient:
         """List all sandboxes, ready or not."""
         return (await self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)).items
 
+    async def pod_sandbox_status(self, sandbox_id: str) -> api.PodSandboxStatusResponse:
+        """Return the state of one sandbox."""
+        request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
+        return await self.call("PodSandboxStatus", request, api.PodSandboxStatusResponse)
+
     async def container_status(self, container_id: str, *, verbose: bool = False) -> api.ContainerStatusResponse:
         """Return state and resources of one container; *verbose* adds runtime-specific information, such as the pid."""
         request = api.ContainerStatusRequest(container_id=container_id, verbose=verbose)

@@ -137,6 +137,9 @@ def _chosen(options: Options, topology: Topology, found: Configuration | BadFile
     if tried is None and not isinstance(found, BadFile):
         return AtStart(found)
     before = LastConfiguration.parse(store.load(topology).configuration)
+    if tried is not None and not tried.has_begun(before.digest):
+        log.warning("a try that had not come into effect, or has ended, does not count", tried=tried.good.source)
+        tried = tried.former()
     base, last = Settings(host_root=options.host_root, configuration=before.digest), read_good(options.state_dir)
     has_begun = tried is not None and before.digest == tried.good.configuration
 

@@ -116,8 +116,15 @@ def group_at(host_root: Path, path: str) -> CpusetGroup | None:
 
 
 def has_processes(group: CpusetGroup) -> bool:
-    """Whether *group* has processes; False if it no longer exists."""
+    """Whether *group*, or a cgroup below it, has processes; False if it no longer exists.
+
+    With systemd in a container, all of its processes are in cgroups below that of the container.
+    """
+    return any(_is_populated(Path(folder)) for folder, _, _ in os.walk(group.path))
+
+
+def _is_populated(folder: Path) -> bool:
     try:
-        return bool((Path(group.path) / "cgroup.procs").read_text().strip())
-    except OSError:
+        return bool((folder / "cgroup.procs").read_text().strip())
+    except OSError:  # it is gone, or a threaded cgroup: the processes are in the one above
         return False

@@ -121,6 +121,8 @@ class Containers:
         containers: Iterable[Container] = self._core.records.containers.values()
         if request.HasField("filter"):
             containers = self._filtered(request.filter)
+        if unlisted := self._core.records.unlisted:
+            containers = (one for one in containers if one.id not in unlisted)
         return views.listed_containers(containers)
 
     def _filtered(self, wanted: cri.ContainerFilter) -> Iterable[Container]:

@@ -25,6 +25,9 @@ class HostFiles:
         process.mkdir(parents=True, exist_ok=True)  # a run that was killed may have left it
         (process / "cgroup").write_text(f"3:cpuset:{cgroup}\n2:cpu:{cgroup}\n0::/\n")
         (process / "stat").write_text(_stat(pid))
+        group = self._group(cgroup)
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "cgroup.procs").write_text(f"{pid}\n")
         return pid
 
     def write(self, cgroup: str, cpuset: Cpuset, quota_us: int = 0) -> None:

@@ -105,6 +105,8 @@ class Records:
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     containers: dict[str, Container] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    unlisted: frozenset[str] = frozenset()
+    """Ids that no list has."""
 
     def reserve(self, name: str, owner: str) -> None:
         """Take *name* for the id *owner*; a Refusal says who has it."""

@@ -132,6 +132,13 @@ class EmbeddedRuntime:
         if restarted:
             container.state = cri.CONTAINER_UNKNOWN
 
+    def leave_out(self, *ids: str) -> None:
+        """From now on no list has these containers and sandboxes, though they are as they were; no others are left out.
+
+        So does a runtime that has just started and has not read all that it knows.
+        """
+        self.core.records.unlisted = frozenset(ids)
+
     def lose_status(self, container_id: str, why: str = "failed to get container info") -> None:
         """From now on the status of a container cannot be told, as where what the runtime keeps of it is broken."""
         self.core.records.container(container_id).unreadable = why

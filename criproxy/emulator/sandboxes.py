@@ -70,6 +70,8 @@ class Sandboxes:
         sandboxes: Iterable[Sandbox] = self._core.records.sandboxes.values()
         if request.HasField("filter"):
             sandboxes = self._filtered(request.filter)
+        if unlisted := self._core.records.unlisted:
+            sandboxes = (one for one in sandboxes if one.id not in unlisted)
         return views.listed_sandboxes(sandboxes)
 
     def _filtered(self, wanted: cri.PodSandboxFilter) -> Iterable[Sandbox]:

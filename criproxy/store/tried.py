@@ -5,6 +5,7 @@ leaves it alone, and uses the policy file.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -51,6 +52,14 @@ class Tried:
         """What is in place of the policy file again when the time is over; None: the policy file itself."""
         return replace(self, good=self.before).kept() if self.before_kept else None
 
+    def has_begun(self, last: str) -> bool:
+        """Whether it had come into effect, and had not ended, when the configuration *last* was in effect last.
+
+        It is written before it comes into effect. If the disk hangs, the command has failed before the file is there.
+        If *last* is unknown (empty), it counts.
+        """
+        return self.is_kept or last in ("", self.good.configuration) or last != self.before.configuration
+
     def places_under(self, configuration: str) -> Places | None:
         """Where containers return to under *configuration*; None if it is not the one before this try."""
         is_before = not self.is_kept and configuration == self.before.configuration
@@ -68,8 +77,8 @@ def read_tried(state_dir: Path) -> Tried | None:
         return None
 
 
-def write_tried(state_dir: Path, tried: Tried | None) -> None:
-    """Keep *tried*, whole or not at all; None removes the former one. Blocks.
+def write_tried(state_dir: Path, tried: Tried | None, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    """Keep *tried*, whole or not at all; None removes the former one. *is_wanted* as for `write_whole`. Blocks.
 
     Raises:
         OSError: the disk fails, or the directory is not criproxy's own; what was kept before is still there.
@@ -77,4 +86,4 @@ def write_tried(state_dir: Path, tried: Tried | None) -> None:
     if tried is None:
         remove(state_dir, NAME)
     else:
-        write_whole(state_dir, NAME, json.dumps(to_plain(tried)))
+        write_whole(state_dir, NAME, json.dumps(to_plain(tried)), is_wanted)

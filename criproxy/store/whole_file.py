@@ -1,8 +1,9 @@
 """Writes files that only root and criproxy read: whole or not at all, and on the disk when that returns."""
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from errno import EPERM
+from errno import ECANCELED, EPERM
 from pathlib import Path
 
 from criproxy.store.directory import why_refused
@@ -11,11 +12,22 @@ MODE = 0o600
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def write_whole(directory: Path, name: str, text: str) -> None:
+def _always() -> bool:
+    return True
+
+
+def write_whole(directory: Path, name: str, text: str, is_wanted: Callable[[], bool] = _always) -> None:
     """Write the file *name* with *text* in *directory*, in place of a former one. Blocks.
 
+    Args:
+        directory: criproxy's own.
+        name: of the file.
+        text: its content.
+        is_wanted: asked when the disk has the text, before it takes effect: the disk may have taken long.
+
     Raises:
-        OSError: the disk fails, or the directory is not criproxy's own; what was there before is still there.
+        OSError: the disk fails, the directory is not criproxy's own, or it is not wanted any more; what was there
+            before is still there.
     """
     check_own(directory)
     new = directory / f"{name}.new"
@@ -24,6 +36,8 @@ def write_whole(directory: Path, name: str, text: str) -> None:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
+        if not is_wanted():
+            raise OSError(ECANCELED, os.strerror(ECANCELED))
         new.replace(directory / name)
         _sync(directory)
     except OSError:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.discovery.container_cgroup import find_group
+from criproxy.discovery.container_cgroup import CpusetGroup, find_group, has_processes
 from criproxy.model.grant import Applied
 
 V1 = "9:name=systemd:/x\n3:cpuset:{path}\n0::/\n"
@@ -78,3 +78,21 @@ def test_a_process_that_is_gone_is_an_os_error(tmp_path: Path) -> None:
     """The caller asks the runtime then."""
     with pytest.raises(FileNotFoundError):
         find_group(tmp_path, 7, "abc")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param({"cgroup.procs": "7\n"}, True, id="its-own"),
+        pytest.param({"cgroup.procs": "", "init.scope/cgroup.procs": "7\n"}, True, id="systemd-inside"),
+        pytest.param({"cgroup.procs": "", "init.scope/cgroup.procs": ""}, False, id="none"),
+        pytest.param({}, False, id="gone"),
+    ],
+)
+def test_processes_below_it_are_the_containers_too(tmp_path: Path, files: dict[str, str], *, expected: bool) -> None:
+    """With systemd in a container, none is in the container's own group."""
+    for name, content in files.items():
+        (tmp_path / "k/abc" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "k/abc" / name).write_text(content)
+
+    assert has_processes(CpusetGroup(str(tmp_path / "k/abc"), ".effective")) is expected

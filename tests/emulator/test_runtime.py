@@ -349,3 +349,20 @@ class TestSlow:
 
         await starting
         assert await state(client, container_id) == "RUNNING"
+
+
+async def test_what_is_left_out_of_lists_is_there_all_the_same(
+    client: RuntimeClient, runtime: EmbeddedRuntime, kubelet: MiniKubelet
+) -> None:
+    """Its status is told, and lists have it again afterwards."""
+    sandbox_id, ids = await kubelet.run_pod(POD)
+    runtime.leave_out(sandbox_id, ids["main"])
+
+    assert not await client.list_containers()
+    assert not await client.list_containers(sandbox_id)
+    assert not await client.list_pod_sandbox()
+    assert await state(client, ids["main"]) == "RUNNING"
+    assert (await client.pod_sandbox_status(sandbox_id)).status.state == cri.SANDBOX_READY
+
+    runtime.leave_out()
+    assert [each.id for each in await client.list_containers()] == [ids["main"]]

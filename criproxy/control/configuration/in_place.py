@@ -5,11 +5,15 @@ The policy file counts again as soon as it says something else, or somebody asks
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 from criproxy.control.configuration.load import Configuration, hash_of, last_good
 from criproxy.control.context import Context
+from criproxy.control.node.persister import ends_in_time
 from criproxy.control.settings import Trial
 from criproxy.errors import StoreError
 from criproxy.model.last_configuration import LastConfiguration
@@ -33,6 +37,12 @@ class InPlaceOfFile:
     """None: the policy file is in force."""
     _disk: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises changes of the file."""
+    _late: "asyncio.Future[None] | None" = None
+    """The write that was given up last because the disk did not answer; no other one begins before it ends."""
+    _differs: bool = False
+    """Whether the file may say something else than `tried`."""
+    _settling: bool = False
+    """Whether a task makes it say the same."""
 
     def hides(self, file: Configuration) -> bool:
         """Whether the policy *file* is as it was when the try began, so that it does not count."""
@@ -46,21 +56,25 @@ class InPlaceOfFile:
         """Remember *tried*, on disk first.
 
         Raises:
-            StoreError: the disk fails; nothing has changed.
+            StoreError: the disk fails, or does not answer in time; nothing has changed. What the disk does later is
+                undone.
         """
         async with self._disk:
-            try:
-                await asyncio.to_thread(write_tried, self.state_dir, tried)
-            except OSError as error:
-                raise StoreError(f"{self.state_dir / NAME} cannot be written: {error.strerror}") from error
+            await self._write(tried)
             self.use(tried)
+
+    def go_back(self, former: Tried | None) -> None:
+        """Take *former* for what is in force again, in place of the last one; the disk follows."""
+        self.use(former)
+        self.settle_soon()
 
     def use(self, tried: Tried | None) -> None:
         """Take *tried*, which is on disk, for what is in force."""
         was_tried, self.tried = self.tried is not None, tried
         self.context.in_force.trial = _shown(tried) if tried else None
         self._say_instead(was_tried=was_tried)
-        self.context.in_force.trial_problem = ""
+        if not self._differs:
+            self.context.in_force.trial_problem = ""
         self.context.state.notify()
 
     def _say_instead(self, *, was_tried: bool) -> None:
@@ -76,8 +90,7 @@ class InPlaceOfFile:
     def clear(self) -> None:
         """Forget it: the policy file, or what was before, is in force. Its file goes when that is on disk."""
         if self.tried is not None:
-            self.use(None)
-            self.forget_soon()
+            self.go_back(None)
 
     def give_way(self) -> None:
         """The policy file has come into force: that ends a try."""
@@ -85,41 +98,87 @@ class InPlaceOfFile:
             self.context.counters.tries_ended["file"] += 1
         self.clear()
 
-    def forget_soon(self) -> None:
-        """Remove the file from the disk as soon as the node has the configuration that is in force now."""
-        self.context.tasks.spawn("forget a try", self._forget())
+    def settle_soon(self) -> None:
+        """Make the file agree with what is in force, as soon as the node on disk has that configuration."""
+        self._differs = True
+        if not self._settling:
+            self._settling = True
+            self.context.tasks.spawn("settle a try", self._settle())
 
-    async def _forget(self) -> None:
-        """Remove the file: not earlier, because after a crash the next start has to return containers to their places.
+    async def _settle(self) -> None:
+        """Change the file: not earlier, because after a crash the next start has to return containers to their places.
 
-        If it stays, because the disk fails, the next start removes it: the time of the try is over then, or the policy
-        file has changed.
+        If it stays, because the disk fails, the next start removes it: the time of the try is over then, the policy
+        file has changed, or the try had not come into effect.
         """
-        state = self.context.state
-        while self.tried is None and not self._is_applied():
-            await state.changed()
-        while self.tried is None and not await self._forgotten():  # noqa: ASYNC110 (a disk does not tell when it works)
-            await asyncio.sleep(RETRY_S)
+        try:
+            while self._differs:
+                if not self._is_applied():
+                    await self.context.state.changed()
+                    continue
+                if self._late:  # without a limit: no call waits for this task
+                    await asyncio.wait([self._late])
+                if not await self._settled():
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._settling = False
 
     def _is_applied(self) -> bool:
         last = LastConfiguration.parse(self.context.state.node.configuration)
         return last.digest == self.context.settings.configuration
 
-    async def _forgotten(self) -> bool:
-        """Remove the file, unless another try has begun meanwhile; return False if that has to be repeated."""
-        try:
+    async def _settled(self) -> bool:
+        """Write what is in force now; return False if that has to be repeated."""
+        with suppress(StoreError):  # it is reported where the state is written
             await self.context.persister.durable()
             async with self._disk:
-                if self.tried is None:
-                    await asyncio.to_thread(write_tried, self.state_dir, None)
-        except StoreError:  # it is reported where the state is written
-            return False
-        except OSError as error:
-            text = f"the try is over, but {self.state_dir / NAME} cannot be removed: {error.strerror}"
-            self.context.in_force.trial_problem = text
-            return False
-        self.context.in_force.trial_problem = ""
-        return True
+                if not self._differs:  # another try has begun meanwhile
+                    return True
+                try:
+                    await self._write(self.tried)
+                except StoreError as error:
+                    over = "" if self.tried else "the try is over, but "
+                    self.context.in_force.trial_problem = f"{over}{error}"
+                    raise
+                self.context.in_force.trial_problem = ""
+                self.context.state.notify()
+                return True
+        return False
+
+    async def _write(self, tried: Tried | None) -> None:
+        """Write or remove the file; the caller holds `_disk`.
+
+        Raises:
+            StoreError: the disk fails, or does not answer in time.
+        """
+        limit_s, gave_up = self.context.settings.store.timeout_s, Event()
+        text = f"{self.state_dir / NAME} cannot be {'written' if tried else 'removed'}"
+        silent = StoreError(f"{text}: the disk has not answered for {limit_s:g} s")
+        if self._late and not await ends_in_time(self._late, limit_s):
+            raise silent
+        work = partial(write_tried, self.state_dir, tried, lambda: not gave_up.is_set())
+        self._late = write = asyncio.get_running_loop().run_in_executor(None, work)
+        write.add_done_callback(_ended)
+        try:
+            await ends_in_time(write, limit_s)
+        finally:
+            if not write.done():
+                gave_up.set()
+                later = "criproxy makes the file agree with what is in effect when the disk answers"
+                self.context.in_force.trial_problem = f"{silent}; {later}"
+                self.settle_soon()
+        if not write.done():
+            raise silent
+        if error := write.exception():
+            why = error.strerror if isinstance(error, OSError) else repr(error)
+            raise StoreError(f"{text}: {why}") from error
+        self._differs = False
+
+
+def _ended(write: "asyncio.Future[None]") -> None:
+    """Look at the outcome of a *write*: nobody else may, if it was given up."""
+    if not write.cancelled():
+        write.exception()
 
 
 def in_effect(tried: Tried) -> str:

@@ -55,7 +55,7 @@ class TryOut:
         """Continue with what the last run has left; None: its try is over, or there was none."""
         self.in_place.use(tried)
         if tried is None:
-            self.in_place.forget_soon()
+            self.in_place.settle_soon()
         elif tried.is_kept:
             with suppress(
                 CriproxyError
@@ -132,7 +132,7 @@ class TryOut:
         try:
             decision = await self.reload.bring(new, how="tried")
         except Exception:
-            await self.in_place.put(former) if former else self.in_place.clear()
+            self.in_place.go_back(former)
             raise
         self._news.set()
         self.context.log.warning(
@@ -159,11 +159,7 @@ class TryOut:
     async def _back(self, tried: Tried) -> None:
         former = await asyncio.to_thread(self._former, tried)
         await self.reload.bring(former, how="back", back=tried.places)
-        if before := tried.former():
-            self.in_place.use(before)
-            await self.in_place.put(before)
-        else:
-            self.in_place.clear()
+        self.in_place.go_back(tried.former())
         self.context.counters.tries_ended["time"] += 1
         text = f"the last one was tried until {timestamp(time.time())}, and was not kept"
         self._ended = f"{NOTHING}: {text}"

@@ -15,6 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.discovery.container_cgroup import CpusetGroup, find_group, group_at, has_processes
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
@@ -26,6 +27,8 @@ LEFT_RUNNING = (
 """containerd 1.6 reports it as exited and never removes it; after a restart, as unknown, and can remove it."""
 _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
 """States that the runtime reports for containers whose processes it has lost, among others."""
+_READ_S = 0.5
+"""How long `is_populated` waits for the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Cgroups:
     """The known cgroups, by container id; other parts may read them."""
     unreported: dict[str, str] = field(default_factory=dict)
     """By container id: why the runtime, although it answers other calls, does not report the state of the container."""
+    _patience: Patience = field(default_factory=Patience)
 
     async def read(self, container_id: str) -> Seen:
         """Return state and sets of a container.
@@ -72,6 +76,8 @@ class Cgroups:
     async def ask(self, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
         """Return the same from the runtime's status, together with that status; None: it does not know the container.
 
+        A container that it does not know runs as long as its known cgroup has processes.
+
         Raises:
             RuntimeCallError: the runtime does not answer, or its answer cannot be read.
         """
@@ -83,9 +89,10 @@ class Cgroups:
                     self.unreported[container_id] = str(error)
                 raise
             reply = None
+        left = self.groups.get(container_id) if reply is None and await self.is_populated(container_id) else None
         self.forget(container_id)
         try:
-            seen = Seen(None) if reply is None else self._seen(container_id, reply)
+            seen = self._left(container_id, left) if reply is None else self._seen(container_id, reply)
         except Exception as error:  # an unreadable status of one container must not affect others
             text = "criproxy cannot read what the runtime reports about it"
             self.unreported[container_id] = f"{text}: {error!r}"
@@ -110,6 +117,24 @@ class Cgroups:
         if state is ContainerState.RUNNING:
             return Seen(state, translate.sets(reply.status), translate.lifted(reply.status))
         return Seen(state)
+
+    def _left(self, container_id: str, group: CpusetGroup | None) -> Seen:
+        """Return the state of a container that the runtime does not know; its processes run in *group*, if given."""
+        seen = _read(group) if group else None
+        if group is None or seen is None:
+            return Seen(None)
+        self.groups[container_id] = group
+        self.in_flight.set_left(container_id, partial(has_processes, group))
+        return seen
+
+    async def is_populated(self, container_id: str) -> bool | None:
+        """Whether a container has processes; None if its cgroup is not known, or is not read in time."""
+        if (group := self.groups.get(container_id)) is None:
+            return None
+        try:
+            return await self._patience.wait(group.path, partial(has_processes, group), _READ_S)
+        except Hangs:
+            return None
 
     def forget(self, container_id: str) -> None:
         """Forget where the cgroup of that container is; the next read finds it again."""

@@ -81,6 +81,9 @@ class _Record:
     """When `left` was set, on the monotonic clock; 0 if it is not set."""
     reported: bool = False
     """Whether the lost processes were reported."""
+    unlisted_s: float = 0.0
+    """Since when lists lack it although it has not ended as far as can be seen, on the monotonic clock; 0: they do not.
+    """
     question: asyncio.Event | None = None
     """None unless a task queries the runtime for the outcome; set if the task has to query it again."""
 
@@ -243,6 +246,27 @@ class InFlight:
             self._change(key).reported = True
         return is_new
 
+    def miss(self, key: str) -> None:
+        """Record that a list lacks *key*, which has not ended as far as can be seen."""
+        record = self._change(key)
+        record.unlisted_s = record.unlisted_s or monotonic()
+
+    def unlisted_s(self, key: str) -> float:
+        """Return for how long lists have lacked *key*; 0 if the last one had it, or it has ended."""
+        since_s = self._at(key).unlisted_s
+        return monotonic() - since_s if since_s else 0.0
+
+    def unlisted(self) -> list[str]:
+        """Return the keys for which `unlisted_s` is not 0."""
+        return [key for key, record in self._records.items() if record.unlisted_s]
+
+    def listed(self, keys: Collection[str]) -> None:
+        """Record that a list has the containers *keys*."""
+        for key in self.unlisted():
+            if key in keys:
+                self._records[key].unlisted_s = 0.0
+                self._drop_if_idle(key)
+
     def ask(self, key: str) -> bool:
         """Request the outcome of *key*; True if no task queries it yet, so that the caller has to start one."""
         record = self._change(key)
@@ -274,6 +298,7 @@ class InFlight:
             container = node.containers.get(key)
             if container is None or container.state is ContainerState.EXITED:
                 self.start(key, StartEvent.END)
+                self._change(key).unlisted_s = 0.0
             self.has_read(key)
             self._change(key).stop_requested &= key in node.containers
             if not self.is_left(key):

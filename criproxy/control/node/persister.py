@@ -217,7 +217,7 @@ class Persister:
             self._records = records + self._records  # a store may fail at once: no record is lost by that
             raise
         write.add_done_callback(partial(self._ended, self._node, version if whole else self._written, records))
-        if not await self._in_time(write):
+        if not await ends_in_time(write, self._limits.timeout_s):
             limit_s = self._limits.timeout_s
             self._fail(StoreError(f"the state could not be stored: the disk has not answered for {limit_s:g} s"))
             await asyncio.wait([write])
@@ -235,14 +235,6 @@ class Persister:
             self._drop_oldest()
         else:
             self._stored, self._written = node, version
-
-    async def _in_time(self, write: "asyncio.Future[None]") -> bool:
-        for _ in range(2):
-            begun_s = monotonic()
-            await asyncio.wait([write], timeout=self._limits.timeout_s)
-            if write.done() or monotonic() - begun_s <= _STOOD_STILL * self._limits.timeout_s:
-                break
-        return write.done()
 
     def _fail(self, error: Exception) -> None:
         """Continue in memory, and raise StoreError in all callers that wait for the disk."""
@@ -284,3 +276,13 @@ class Persister:
         self._logged, self._lost_records = now, self._lost_records + lost
         if lost:
             self._failures.add("telling", "an entry of the history could not be stored: its values cannot be written")
+
+
+async def ends_in_time(write: "asyncio.Future[None]", limit_s: float) -> bool:
+    """Wait for a *write* in a thread, *limit_s* at most; return whether it has ended, in whatever way."""
+    for _ in range(2):
+        begun_s = monotonic()
+        await asyncio.wait([write], timeout=limit_s)
+        if write.done() or monotonic() - begun_s <= _STOOD_STILL * limit_s:
+            break
+    return write.done()

@@ -10,7 +10,7 @@ container, even if several calls about it end without an answer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.sync.ends import QUESTION, Claim, Evidence, judge_each
+from criproxy.control.sync.ends import ASK_S, QUESTION, Claim, Evidence, judge_each
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
@@ -36,6 +36,7 @@ from criproxy.engine.events import (
     PodNotReady,
     UnknownOutcome,
 )
+from criproxy.model.bounded import bounded_texts
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Sizes
 
@@ -79,12 +80,37 @@ class Outcomes:
             await self.judge_sandboxes(before, await self.context.runtime.list_pod_sandbox())
 
     async def judge_sandboxes(self, before: Node, items: Iterable[api.PodSandbox]) -> None:
-        """Release kept CPUs of pods whose sandboxes are not ready, or missing, in a list requested after *before*."""
-        ready = {item.id for item in items if item.state == api.SANDBOX_READY}
+        """Release kept CPUs of pods whose sandboxes are not ready, or gone, by a list requested after *before*."""
+        states, until_s = {item.id: item.state for item in items}, asyncio.get_running_loop().time() + ASK_S
         for key, pod in before.pods.items():
             concerned = pod.uid in before.kept or key in before.pods_with_exclusive
-            if concerned and not pod.stopped and key not in ready:
+            if not concerned or pod.stopped or states.get(key) == api.SANDBOX_READY:
+                continue
+            if key in states or await self._is_sandbox_missing(key, until_s):
                 await self.sandbox_ended(key)
+
+    def may_be_there(self, key: str) -> bool:
+        """Whether the sandbox *key* may exist although a list lacks it: a container has not ended, or it keeps CPUs."""
+        node = self.context.state.node
+        pod = node.pods.get(key)
+        has_kept = pod is not None and not pod.stopped and pod.uid in node.kept
+        return has_kept or any(one.state is not ContainerState.EXITED for one in node.containers_of(key))
+
+    async def _is_sandbox_missing(self, key: str, until_s: float) -> bool:
+        """Whether a sandbox that a list lacks is gone: its containers have ended, and the runtime does not know it."""
+        node = self.context.state.node
+        if any(one.state is not ContainerState.EXITED for one in node.containers_of(key)):
+            return False  # its end decides
+        if asyncio.get_running_loop().time() >= until_s:
+            return False
+        try:
+            async with asyncio.timeout_at(until_s):
+                status = (await self.context.runtime.pod_sandbox_status(key)).status
+        except RuntimeCallError as error:
+            return error.not_found
+        except TimeoutError:
+            return False
+        return status.state == api.SANDBOX_NOTREADY
 
     async def sandbox_ended(self, key: str) -> None:
         """Apply that the sandbox *key* has ended; its containers may still run."""
@@ -102,7 +128,17 @@ class Outcomes:
             is_news = item is None or (is_exited and container.state is not ContainerState.EXITED)
             if is_news and container.has_id:
                 claims.append((container, Evidence.LISTED if item else Evidence.UNLISTED))
+        self.context.in_flight.listed(listed)
+        missed = {*self.context.in_flight.unlisted()}
         await judge_each(self.context, claims)
+        self._report_unlisted([key for key in self.context.in_flight.unlisted() if key not in missed])
+
+    def _report_unlisted(self, keys: Sequence[str]) -> None:
+        """Log that a list lacks the containers *keys*, which have not ended as far as can be seen."""
+        containers = self.context.state.node.containers
+        if titles := [containers[key].title for key in keys if key in containers]:
+            text = "a list of the runtime lacks containers that have not ended: they keep their places"
+            self.context.log.warning(text, containers=", ".join(bounded_texts(titles, 3)), count=len(titles))
 
     async def judge_created(self, before: Node, lost: Iterable[str]) -> None:
         """Release the places of *lost* containers: see `never_to_start`, from lists requested after *before*."""

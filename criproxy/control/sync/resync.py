@@ -152,6 +152,8 @@ class Resync:
     def check_removals(self) -> None:
         """Request comparisons because a removal ended without success, and may continue in the runtime unreported.
 
+        Also if a list lacks containers that have not ended: one of the next lists shows what became of them.
+
         They run after ``unknown_pause_s`` and after twice that; more such removals do not increase the frequency.
         """
         now_s, pause_s = asyncio.get_running_loop().time(), self.context.settings.unknown_pause_s
@@ -239,7 +241,10 @@ class Resync:
         await self._compare_lists(before, sandboxes, containers)
         await self.outcomes.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - there:
-            await state.apply(PodGone(key))
+            if not self.outcomes.may_be_there(key):
+                await state.apply(PodGone(key))
+        if self.context.in_flight.unlisted():
+            self.check_removals()
         for key in guarded - there - state.node.pods.keys():
             self.devices.sandbox_removed(key)
         state.forget_refused({each for each in refused if not any(key.startswith(each) for key in there)})
