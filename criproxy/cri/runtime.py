@@ -5,7 +5,9 @@ Everything that grpc raises leaves this file as a `RuntimeCallError`.
 """
 
 import asyncio
+import errno
 import importlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply", bound=Message)
 T = TypeVar("T")
 
+_NOT_CONNECTED = "failed to connect to all addresses"
+"""The beginning of grpc's text for a call that was not sent."""
 DEFAULT_TIMEOUT_S = 10.0
 """The deadline of one call; none of criproxy's own calls waits for a process."""
 
@@ -43,8 +47,8 @@ _CHANNEL_OPTIONS = (
 class RuntimeCallError(CriproxyError):
     """The runtime refused or did not answer a call of criproxy; `code` is the gRPC status."""
 
-    def __init__(self, method: str, code: StatusCode, details: str) -> None:
-        super().__init__(f"{method}: {code.name}: {details}")
+    def __init__(self, method: str, code: StatusCode, details: str, sentence: str = "") -> None:
+        super().__init__(sentence or f"{method}: {code.name}: {details}")
         self.code = code
         self.details = details
 
@@ -116,7 +120,7 @@ class RuntimeClient:
             async for event in call:
                 yield event
         except AioRpcError as error:
-            raise _failure("GetContainerEvents", error) from error
+            raise self._failure("GetContainerEvents", error) from error
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
@@ -156,7 +160,7 @@ class RuntimeClient:
         try:
             answer: Reply | None = await call(request, timeout=self._timeout_s if timeout_s is None else timeout_s)
         except AioRpcError as error:
-            failure = _failure(name, error)
+            failure = self._failure(name, error)
             if failure.code is StatusCode.UNAVAILABLE:
                 self.on_unavailable()
             raise failure from error
@@ -181,7 +185,7 @@ class RuntimeClient:
             call: UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
             await call(b"", timeout=self._timeout_s)
         except AioRpcError as error:
-            failure = _failure(path, error)
+            failure = self._failure(path, error)
             if failure.code in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
                 raise failure from error
             return failure.code, failure.details
@@ -204,6 +208,18 @@ class RuntimeClient:
         self._calls.clear()
         if former is not None:
             await former.close()
+
+    def _failure(self, method: str, error: "AioRpcError") -> RuntimeCallError:
+        code, details = StatusCode(error.code().value[0]), error.details() or ""
+        is_refused = code is StatusCode.UNAVAILABLE and details.startswith(_NOT_CONNECTED)
+        return RuntimeCallError(method, code, details, self._unreachable(details) if is_refused else "")
+
+    def _unreachable(self, details: str) -> str:
+        """Return why nothing was sent, from the text of grpc, which names the socket three times."""
+        path, reason = self.endpoint.removeprefix("unix://"), details.rpartition(" error: ")[2]
+        if any(os.strerror(number) in reason for number in (errno.ENOENT, errno.ECONNREFUSED)):
+            return f"no runtime listens on {path}"
+        return f"the runtime on {path} cannot be reached: {reason}"
 
     async def _version_in(self, package: str) -> api.VersionResponse:
         self._package = package
@@ -264,10 +280,6 @@ async def if_reported(asked: Awaitable[T]) -> T | None:
         if error.is_away:
             raise
         return None
-
-
-def _failure(method: str, error: "AioRpcError") -> RuntimeCallError:
-    return RuntimeCallError(method, StatusCode(error.code().value[0]), error.details() or "")
 
 
 def _is_cancelled() -> bool:

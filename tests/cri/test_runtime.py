@@ -1,6 +1,7 @@
 """Calls of our own to the runtime."""
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,20 @@ async def test_a_caller_that_is_cancelled_is_cancelled(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await client.close()
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+async def test_that_no_runtime_listens_is_told_in_a_sentence(tmp_path: Path, is_left: bool) -> None:
+    """People read whose socket it is once, and no status codes; callers still have the code."""
+    path = tmp_path / "runtime.sock"
+    if is_left:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+    client = RuntimeClient(f"unix://{path}")
+
+    with pytest.raises(RuntimeCallError) as raised:
+        await client.version()
+    await client.close()
+
+    assert str(raised.value) == f"no runtime listens on {path}"
+    assert raised.value.is_away
