@@ -20,6 +20,7 @@ from criproxy.observe.http_limits import (
     Acceptor,
     Bucket,
     Rendered,
+    bounded,
 )
 from criproxy.observe.tasks import Tasks
 from criproxy.wire.sockets import Listener
@@ -52,7 +53,7 @@ class HttpServer:
     def __init__(self, sources: Sources, tasks: Tasks, more: Iterable[web.RouteDef] = ()) -> None:
         self._sources, self._tasks = sources, tasks
         self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
-        app = web.Application(client_max_size=MOST_REQUEST_BYTES)
+        app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[bounded])
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)

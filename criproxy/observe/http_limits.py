@@ -7,7 +7,7 @@ The streams of open pages, of which there are few, stay open.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from logging import Logger
 from socket import socket
 from time import monotonic
@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MOST_CONNECTIONS = 32
 """The largest number of open connections."""
 CONNECTIONS_PER_S = 50.0
@@ -24,6 +25,9 @@ BURST = 100
 MOST_REQUEST_BYTES = 16 * 1024
 RENDERS_PER_S = 5.0
 RENDER_BURST = 20
+REFUSED_S = 1.0
+"""How long a client that sends too much may take to read the answer: if the connection were closed while it is still
+sending, the answer would be lost."""
 FULL_PAUSE_S = 1.0
 """Pause before accepting again when the process has no file descriptor left."""
 
@@ -88,17 +92,46 @@ class _OneRequest(RequestHandler):
     """Whether it is not closed to make room: see `keep`."""
 
     def data_received(self, data: bytes) -> None:
-        """Process *data*, or close a connection that sends too much."""
-        self._left_bytes -= len(data)
+        """Process *data*, or end a connection that sends too much."""
+        left_bytes, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
         if self._left_bytes >= 0:
             super().data_received(data)
-        else:
+        elif left_bytes >= 0:
+            self._end(data[:left_bytes])
+
+    def _end(self, data: bytes) -> None:
+        """Read no more after *data*, and close the connection: at once if there is no request that can be answered."""
+        super().data_received(data)
+        if self.transport is None or not (self._messages or self._current_request):
             self.force_close()
+            return
+        self.transport.pause_reading()
+        asyncio.get_running_loop().call_later(REFUSED_S, self.force_close)
 
     def log_exception(self, *args: Any, **keys: Any) -> None:  # noqa: ANN401 (as in aiohttp)
         """Log what fails here, not malformed requests and clients that go away, which could fill the log."""
         if not isinstance(keys.get("exc_info"), HttpProcessingError | ConnectionError):
             super().log_exception(*args, **keys)
+
+
+@web.middleware
+async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse a request whose body is too long, or of unknown length, before anybody waits for the body."""
+    length = request.content_length
+    if length is None and request.can_read_body:
+        return _refused(request, 411, "a body needs a Content-Length")
+    if length is not None and length > MOST_REQUEST_BYTES:
+        return _refused(request, 413, f"a body may have at most {MOST_REQUEST_BYTES} bytes")
+    return await handler(request)
+
+
+def _refused(request: web.Request, status: int, text: str) -> web.Response:
+    if request.path.startswith("/api/"):  # for programs
+        response = web.json_response({"error": text}, status=status)
+    else:
+        response = web.Response(status=status, text=f"{text}\n")
+    response.force_close()
+    return response
 
 
 def keep(request: web.Request) -> None:

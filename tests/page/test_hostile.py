@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -94,6 +95,35 @@ async def test_a_form_that_no_browser_sends(node: Stage) -> None:
                 assert (kind, answer.status) == (kind, 403)
 
     assert "Traceback" not in node.serve.log.read_text()
+
+
+@pytest.mark.parametrize("kind", [FORM, "text/plain"])
+@pytest.mark.parametrize("path", ["/token", "/api/status", "/metrics"])
+async def test_a_body_that_is_too_long(node: Stage, path: str, kind: str) -> None:
+    """The answer says so; the client gets it although it is still sending, and its connection is closed."""
+    host, _, port = node.url.removeprefix("http://").rstrip("/").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    size = 3_000_000
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n"
+    writer.write(head.encode() + b"x" * size)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    with suppress(ConnectionError):
+        while await reader.read(1 << 16):
+            pass
+    writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert (b"application/json" in answer) is path.startswith("/api/")
+    assert (await get(f"{node.url}readyz"))[0] == 200
+
+
+async def test_a_body_of_unknown_length(node: Stage) -> None:
+    """Browsers send none; it is refused before it is read."""
+    answer = await said(
+        node, b"POST /token HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    )
+
+    assert answer.startswith(b"HTTP/1.1 411 ")
 
 
 async def test_questions_that_no_page_asks(node: Stage) -> None:
