@@ -1,13 +1,17 @@
 """A client of the daemon's control socket."""
 
 import json
+import select
 import socket
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from criproxy.errors import CriproxyError, UsageError, reason_of
 
 TIMEOUT_S = 30.0
+SILENT_S = 5.0
+"""After so long without an answer, somebody at a terminal is told how long the command waits."""
 DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
 
 
@@ -20,8 +24,22 @@ class NoDaemon(CriproxyError):
         """Whether the command was sent, and may have been executed."""
 
 
-def ask(path: str, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
+def ask(
+    path: str,
+    command: str,
+    arguments: Mapping[str, Any] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    tells: bool = True,
+) -> Any:  # noqa: ANN401 - JSON
     """Send *command* to the daemon that listens on *path* and return its result.
+
+    Args:
+        path: of the control socket.
+        command: its name.
+        arguments: those of the command.
+        timeout_s: how long to wait for an answer.
+        tells: whether to tell a terminal after `SILENT_S` that there is no answer yet.
 
     Raises:
         UsageError: the daemon answers that the request is wrong.
@@ -36,11 +54,31 @@ def ask(path: str, command: str, arguments: Mapping[str, Any] | None = None, tim
             sock.connect(path)
             sock.sendall(request)
             was_asked = True
+            if tells:
+                sock.settimeout(_wait(sock, path, timeout_s))
             with sock.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:
         raise NoDaemon(_explain(path, error, timeout_s), was_asked=was_asked) from error
     return _result(path, line)
+
+
+def _wait(sock: socket.socket, path: str, timeout_s: float) -> float:
+    """Wait for an answer for `SILENT_S` and say if there is none yet; return how much of *timeout_s* is left.
+
+    Only a terminal gets that note: scripts read what a command says in the end.
+    """
+    if timeout_s <= SILENT_S or not sys.stderr.isatty():
+        return timeout_s
+    answered = select.poll()  # unlike select.select, it takes any descriptor
+    answered.register(sock, select.POLLIN)
+    if answered.poll(1000 * SILENT_S):
+        return timeout_s
+    from criproxy.cli.render.lines import print_lines
+
+    left_s = timeout_s - SILENT_S
+    print_lines(f"Note: the daemon on {path} has not answered yet; this command waits for {left_s:g} s more", err=True)
+    return left_s
 
 
 def _explain(path: str, error: OSError, timeout_s: float) -> str:

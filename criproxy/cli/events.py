@@ -57,6 +57,11 @@ def command(
     asked = DaemonQueries(**places)
     values = asked.events(time.time() - since_s, namespace=namespace)
     _show(values, output)
+    if not values["events"] and output == "table":
+        from criproxy.cli.render.words import duration
+
+        where = f" in namespace {namespace}" if namespace else ""
+        print_lines(bounded_text(f"No events{where} in the last {duration(since_s)}."))
     if follow:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         _follow(asked, values, output, namespace)

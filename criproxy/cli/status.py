@@ -54,7 +54,7 @@ def command(  # noqa: PLR0913 (one for each option)
     if check:
         raise SystemExit(_check(asked, output))
     ask = partial(asked.status, namespace=namespace, pod=pod, exclusive=exclusive)
-    chosen = ", ".join(_chosen(namespace, pod, exclusive=exclusive))
+    chosen = " ".join(_chosen(namespace, pod, exclusive=exclusive))
     show_answer(ask, output, partial(_renderer, chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
@@ -97,10 +97,10 @@ def settled(ask: Ask) -> Values:
 
 def _chosen(namespace: str, pod: str, *, exclusive: bool) -> Iterator[str]:
     """Describe the selected containers."""
-    if namespace:
-        yield f"of namespace {namespace}"
     if pod:
         yield f"of pods named {pod}"
+    if namespace:
+        yield f"in namespace {namespace}"
     if exclusive:
         yield "with exclusive CPUs"
 

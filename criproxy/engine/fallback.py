@@ -4,7 +4,7 @@ It decides about events that cannot be refused while the configured policy fails
 """
 
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import numbered
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
@@ -31,7 +31,7 @@ class Fallback:
             raise NotEnough(
                 f"container {container.title} cannot be placed: every CPU is exclusive to another container"
             )
-        reason = f"{container.title} shares CPUs {format_cpuset(shared)}: the policy was not asked"
+        reason = f"{container.title} shares {numbered('CPU', shared)}: the policy was not asked"
         return Layout({**node.grants, container.key: Grant(shared, part.topology.mems)}, (reason,))
 
     def release(self, node: Node, key: str) -> Layout:

@@ -17,7 +17,7 @@ from criproxy.alloc.near import take_beside
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
 from criproxy.model.amounts import counted, only_are
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout, alike
 from criproxy.model.node import Node
@@ -109,7 +109,7 @@ class StaticPolicy:
                 raise no_shared_cpu(node.topology, container)
             grant = alike(Grant(shared, _shared_mems(node, container)))
             grants = with_entries(node.grants, {container.key: grant})
-            reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {self._why_shared(container)}"
+            reason = f"{container.title} shares {numbered('CPU', shared)}: {self._why_shared(container)}"
             return Layout(self._reshare(node, grants, container.key), (reason, *wishes.notes()))
         taken = self._take(node, wishes, own, count)
         cpus = taken.cpus
@@ -118,9 +118,9 @@ class StaticPolicy:
         grants = with_entries(node.grants, {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)})
         near = node.topology.nodes_of(cpus)
         layout = place_memory(node, self._reshare(node, grants, container.key), container, near, NEAR)
-        and_shares = f" and shares CPUs {format_cpuset(also)}" if also else ""
+        and_shares = f" and shares {numbered('CPU', also)}" if also else ""
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
-        what = f"{container.title} gets exclusive CPUs {format_cpuset(cpus)}{and_shares}"
+        what = f"{container.title} gets exclusive {numbered('CPU', cpus)}{and_shares}"
         reason = f"{what}: its pod is {container.qos.value} and {asks}"
         return Layout(layout.grants, (reason, *layout.reasons, *taken.notes, *wishes.notes()))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from criproxy.errors import StoreError
 from criproxy.store.directory import why_refused
+from criproxy.store.last_good import is_new
 from criproxy.store.whole_file import check_own, write_whole
 
 FOLDER = "configurations"
@@ -61,7 +62,7 @@ def read_all(state_dir: Path) -> list[InForceOnce]:
     """All of them, oldest first; without those that cannot be read. Blocks.
 
     Raises:
-        StoreError: the directory is missing, is not criproxy's own, or cannot be read.
+        StoreError: the directory is missing, is not criproxy's own, has no state of criproxy, or cannot be read.
     """
     folder = state_dir / FOLDER
     try:
@@ -72,6 +73,9 @@ def read_all(state_dir: Path) -> list[InForceOnce]:
                 raise StoreError(f"{place} is not read: it {reason}")
         found = [_read(folder, number) for number in _numbers(folder)]
     except FileNotFoundError:
+        if is_new(state_dir):
+            text = f"{state_dir} has no state: criproxy has not run with this directory; name the daemon's"
+            raise StoreError(f"{text} with --state-dir") from None
         return []
     except OSError as error:
         raise StoreError(f"{folder} cannot be read: {error.strerror}") from error

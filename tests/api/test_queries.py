@@ -324,5 +324,5 @@ async def test_one_that_a_new_policy_has_placed_is_compared_now(tmp_path: Path) 
         told = await say("explain", container=trader)
         assert [choice["decision"] for choice in before] == ["placed"]
         assert [choice["decision"] for choice in told["choices"]] == ["placed", "now"]
-        assert any("gets exclusive CPUs 2" in sentence for sentence in told["why"])
+        assert any("gets exclusive CPU 2" in sentence for sentence in told["why"])
         assert "memory from where it came before" in told["why"]

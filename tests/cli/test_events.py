@@ -56,6 +56,17 @@ async def test_what_happened_is_told_a_line_each(tmp_path: Path) -> None:
     assert by_store.stderr.startswith("WRONG: no criproxy daemon listens on ")
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+async def test_no_event_is_told(tmp_path: Path, output: str) -> None:
+    """People read that there is none; programs get no line."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        await world.run(sharer("web"))
+        result = await events(tmp_path, "--since", "90m", "-n", "shop", "--format", output)
+
+    said = "No events in namespace shop in the last 1 h 30 min.\n" if output == "table" else ""
+    assert (result.exit_code, result.stdout) == (0, said)
+
+
 async def test_json_is_one_object_in_a_line(tmp_path: Path) -> None:
     """In the order of time."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
@@ -82,7 +93,7 @@ async def test_events_of_one_namespace(tmp_path: Path) -> None:
         await world.start_criproxy()
 
     assert [json.loads(each)["kind"] for each in mine.stdout.splitlines()] == ["granted", "created", "started"]
-    assert (other.exit_code, other.stdout) == (0, "")
+    assert (other.exit_code, other.stdout) == (0, "No events in namespace shop in the last 1 h.\n")
     assert stored.stdout == mine.stdout
 
 
@@ -90,7 +101,7 @@ async def test_a_time_before_which_nothing_is_told(tmp_path: Path) -> None:
     """What is older than that is left out."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
         await world.run(owner("trader", 1))
-        result = await events(tmp_path, "--since", "0ms")
+        result = await events(tmp_path, "--since", "0ms", "--format", "json")
 
     assert (result.exit_code, result.output) == (0, "")
 

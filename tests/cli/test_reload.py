@@ -250,6 +250,7 @@ def test_a_number_that_is_none() -> None:
 
 def test_history_of_a_node_without_one(tmp_path: Path) -> None:
     """It says so; a number that is not there is an error."""
+    (tmp_path / "criproxy.db").touch()
     none = CliRunner().invoke(main, ["history", "config", "--state-dir", str(tmp_path)])
     wrong = CliRunner().invoke(main, ["history", "config", "3", "--state-dir", str(tmp_path)])
 
@@ -257,6 +258,14 @@ def test_history_of_a_node_without_one(tmp_path: Path) -> None:
     assert "No configuration was in effect yet" in none.output
     assert "no configuration has the number 3: there is none" in wrong.output
     assert is_harmless(none.output)
+
+
+def test_history_of_a_directory_without_state(tmp_path: Path) -> None:
+    """Where criproxy has never run, nothing is known: that is no history without configurations."""
+    result = CliRunner().invoke(main, ["history", "config", "--state-dir", str(tmp_path)])
+
+    assert result.exit_code == 1
+    assert f"{tmp_path} has no state: criproxy has not run with this directory; name the daemon's" in result.output
 
 
 def test_history_of_a_directory_that_is_missing(tmp_path: Path) -> None:

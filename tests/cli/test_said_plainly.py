@@ -230,7 +230,7 @@ def shown(*, chosen: str = "", refusals: int = 0, every: bool = False) -> str:
 
 def test_a_choice_of_nobody_is_told() -> None:
     """An empty table could as well be a failure."""
-    assert "No container of namespace shop is known." in shown(chosen="of namespace shop")
+    assert "No container in namespace shop is known." in shown(chosen="in namespace shop")
     assert "No container" not in shown()
 
 
@@ -245,9 +245,10 @@ def test_every_refusal_can_be_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["-n", "shop"], "of namespace shop"),
+        (["-n", "shop"], "in namespace shop"),
         (["--pod", "web"], "of pods named web"),
-        (["-n", "shop", "--pod", "web", "--exclusive"], "of namespace shop, of pods named web, with exclusive CPUs"),
+        (["-n", "shop", "--exclusive"], "in namespace shop with exclusive CPUs"),
+        (["-n", "shop", "--pod", "web", "--exclusive"], "of pods named web in namespace shop with exclusive CPUs"),
     ],
 )
 def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: list[str], words: str) -> None:

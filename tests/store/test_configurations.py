@@ -87,7 +87,10 @@ def test_a_directory_of_everybody(tmp_path: Path) -> None:
 
 
 def test_nothing_yet(tmp_path: Path) -> None:
-    """A node on which criproxy has not run has no configurations."""
+    """A node without a policy file has no configurations; a directory with which criproxy has not run is an error."""
+    with pytest.raises(StoreError, match="has no state: criproxy has not run with this directory"):
+        read_all(tmp_path)
+    (tmp_path / "criproxy.db").touch()
     assert (read_all(tmp_path), read_tried(tmp_path)) == ([], None)
     with pytest.raises(StoreError, match=r"there is no directory .*/none: name the daemon's with --state-dir"):
         read_all(tmp_path / "none")

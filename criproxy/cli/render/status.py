@@ -43,7 +43,7 @@ def render(
         values: the answer.
         width: the number of columns.
         height: the number of lines; None: unlimited.
-        chosen: the selected containers, such as ``of namespace shop``; empty: all.
+        chosen: the selected containers, such as ``in namespace shop``; empty: all.
         every_refusal: show all containers that cannot be created, not only the newest.
     """
     values = bounded(values)

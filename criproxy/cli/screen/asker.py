@@ -77,7 +77,7 @@ class Asker:
             if told.status is None:
                 status, stored = _apart(snapshot(self._places.status()))  # what was stored is better than nothing
             else:
-                status, stored = snapshot(ask(self._places.control_socket, "status", {}, ANSWER_S)), ""
+                status, stored = snapshot(ask(self._places.control_socket, "status", {}, ANSWER_S, tells=False)), ""
             return Told(status, self._cards(told.cards) if status.source == "daemon" else (), stored)
         except CriproxyError as error:
             return replace(told, problem=f"{error}; {_what_is_shown(told.status)}")
@@ -92,9 +92,9 @@ class Asker:
         self._cards_s = now_s
         self._asked_s = now_s
         try:
-            devices = ask(self._places.control_socket, "devices", {}, ANSWER_S)
+            devices = ask(self._places.control_socket, "devices", {}, ANSWER_S, tells=False)
             self._asked_s = self._clock()
-            usage = ask(self._places.control_socket, "usage", {"history": False}, ANSWER_S)
+            usage = ask(self._places.control_socket, "usage", {"history": False}, ANSWER_S, tells=False)
         except NoDaemon:
             raise
         except CriproxyError:  # an earlier daemon, which does not know one of them
