@@ -93,8 +93,17 @@ find_python() {
     return 1
 }
 
+# What is installed through a link changes the checkout that it leads to, which would import criproxy from here.
+is_not_linked() {
+    [[ -L .venv ]] || return 0
+    say ".venv is a symbolic link to $(readlink -f .venv), and nothing is installed through it: another checkout may use" \
+        "that. To get a .venv of its own for this checkout, remove the link and run this again"
+    return 1
+}
+
 make_venv() {
     .venv/bin/python -c '' 2>/dev/null && return
+    is_not_linked || return
     local python
     if ! python=$(find_python); then
         say "no Python 3.11 or newer with its venv module (tried $PYTHONS). On Debian, as root: apt-get install python3-venv"
@@ -113,6 +122,7 @@ unless_stamped() {
     file=.venv/.$name.stamp
     shift 2
     [[ -f $file && $(<"$file") == "$wanted" ]] && return
+    is_not_linked || return
     say "installing $name"
     rm -f "$file"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" </dev/null

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 HIDDEN = "<hidden>"
 
 _SECRET_KEY = re.compile(
-    r"pass(word|wd|phrase)?\b|passw|secret|token|credential|auth|private|key\b|api-?key|last-applied-configuration",
+    r"passw|passphrase|(?<!by)(?<!com)pass(?![a-z])|(?<![a-z])pwd?(?![a-z])|(?-i:[a-z]P(?:ass|wd?)(?![a-z]))|secret|token|credential|auth|private|key\b|api-?key|last-applied-configuration",
     re.IGNORECASE,
 )
 

@@ -82,6 +82,7 @@ async def test_names_are_replaced(tmp_path: Path) -> None:
         with pytest.raises(RuntimeCallError):
             await world.run(owner("jewels", 4))
         result = await bundle(tmp_path, "--anonymous", "--with-state")
+    assert "names (pseudonyms are not as long, so the columns of tables are not aligned)" in result.stdout
 
     files = unpacked(tmp_path)
     assert result.exit_code == 0, result.output

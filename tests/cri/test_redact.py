@@ -53,8 +53,20 @@ SECRET_KEYS = [
     "aws-credentials",
     "registry-auth",
     "privateStuff",
+    "pw",
+    "example.com/db_pw",
+    "DB_PW_2",
+    "dbPw",
+    "pwd",
+    "mysqlPwd",
+    "pass",
+    "db_pass_1",
+    "userpass",
+    "dbPass",
+    "passphrase.example.com/x",
 ]
 PLAIN_KEYS = ["io.kubernetes.pod.name", "app", "io.kubernetes.container.hash", "criproxy/placement", "keyboard"]
+PLAIN_KEYS += ["bypass", "example.com/bypass", "compass", "passengers", "passive", "pwm", "power", "cpw"]
 
 Keep = Callable[[], bool]
 """Whether to set the field in question."""

@@ -149,12 +149,12 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
         assert "token" not in {each["name"] for each in volumes}
 
 
-def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path) -> None:
+def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path: Path) -> None:
     """Each option exists: the command goes on to look for a kubelet."""
     for values in ({}, {**EVERYTHING, "http": {"address": "[::1]:9820"}}, {"http": {"address": "unix:///run/a.sock"}}):
         arguments = containers(helm.render(archive, values)[0])["install"]["args"]
         taken = [each for each in arguments if not each.startswith(("--host-root", "--policy"))]
-        result = CliRunner().invoke(main, [*taken, "--dry-run", "--host-root=/var/empty"])
+        result = CliRunner().invoke(main, [*taken, "--dry-run", f"--host-root={tmp_path}"])
         assert (result.exit_code, "there is no kubelet on this node" in result.stderr) == (1, True), result.output
 
 
@@ -231,6 +231,11 @@ def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
         pytest.param({"runtimeEndpoint": "/run/crio/crio.sock"}, "/runtimeEndpoint", id="an endpoint without scheme"),
         pytest.param({"http": {"address": "9820"}}, "/http", id="an address without a port"),
         pytest.param({"http": {"address": ":1 --a"}}, "/http", id="an option in an address"),
+        pytest.param({"http": {"address": "0.0.0.0:99999"}}, "/http", id="a port that does not exist"),
+        pytest.param({"http": {"address": "::1:9820"}}, "/http", id="an IPv6 address without brackets"),
+        pytest.param({"image": {"repository": "UPPER/x y"}}, "/image", id="a repository with a blank"),
+        pytest.param({"image": {"repository": "example.com/Criproxy"}}, "/image", id="a repository in capitals"),
+        pytest.param({"image": {"repository": "example.com/criproxy:1"}}, "/image", id="a tag in the repository"),
         pytest.param({"http": {"tokenSecret": {"name": "a"}}}, "/http", id="a token without a page"),
         pytest.param({"updateStrategy": "Recreate"}, "/updateStrategy", id="a strategy that does not exist"),
         pytest.param({"checkTimeout": "2"}, "/checkTimeout", id="a time without a unit"),
@@ -250,6 +255,16 @@ def test_all_policies_of_the_repository_are_valid_values(archive: Path) -> None:
     """The schema takes what criproxy takes."""
     policies = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "policies").glob("*.yaml"))]
     assert helm.validate(archive, [{"policy": policy} for policy in policies]) == len(policies) > 5
+
+
+def test_right_addresses_and_repositories_are_taken(archive: Path) -> None:
+    """All forms that criproxy and container runtimes know."""
+    addresses = (":9820", "127.0.0.1:1", "localhost:65535", "[::1]:9820", "node-1.example.com:80", "unix:///run/x.sock")
+    repositories = ("criproxy", "localhost/criproxy", "localhost:5000/a/b", "Example.com:443/a-b/c_d.e__f", "[::1]:5/x")
+    values: list[dict[str, Any]] = [{"http": {"address": address}} for address in addresses]
+    values += [{"image": {"repository": repository}} for repository in repositories]
+
+    assert helm.validate(archive, values) == len(values)
 
 
 def test_the_chart_has_our_version(archive: Path) -> None:

@@ -35,7 +35,8 @@ class Hiding:
     registries: bool = False
 
     def __str__(self) -> str:
-        more = [", names" if self.names else "", ", registries of images" if self.registries else ""]
+        names = ", names (pseudonyms are not as long, so the columns of tables are not aligned)"
+        more = [names if self.names else "", ", registries of images" if self.registries else ""]
         return "values of environment variables and annotations, credentials" + "".join(more)
 
 

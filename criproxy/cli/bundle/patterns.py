@@ -6,9 +6,9 @@ from collections.abc import Callable
 HIDDEN = "<hidden>"
 
 _WORD = (
-    r"passw|passphrase|secret|token|credential|\bauth(?![a-z])|[_.-]auth(?![a-z])|authori[sz]ation|authentication|cookie"
+    r"passw|passphrase|(?<![a-z])pass(?![a-z_-])|(?<![a-z])pwd?(?![a-z])|secret|token|credential|\bauth(?![a-z])|[_.-]auth(?![a-z])|authori[sz]ation|authentication|cookie"
     r"|(?:private|api|access|client|signing|encryption|ssh|tls|shared)[-_.]?key|certificate-authority-data"
-    r"|client-certificate-data|client-key-data|\bpwd\b"
+    r"|client-certificate-data|client-key-data"
 )
 SECRET_KEY = re.compile(_WORD, re.IGNORECASE)
 _KEY = rf"(?=[\w.-]*?(?:{_WORD}))[\w.-]+"
