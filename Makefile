@@ -62,6 +62,7 @@ fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEE
 properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED, on all CPUs
 	@$(PYTHON_VENV) -m tests.rigs.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
 	@$(PYTHON_VENV) -m pytest --thorough $(PURE) tests/rigs/properties
+	@$(PYTHON_VENV) -m pytest --thorough -m hypothesis $(addprefix --ignore=,$(PURE) tests/rigs/properties)
 
 thorough: setup ## run what make test leaves out because it takes minutes; ARGS="tests/wire" for some
 	@$(PYTHON_VENV) -m pytest --thorough -m thorough $(ARGS)
