@@ -53,6 +53,8 @@ MEMORY_BYTES = 64 << 20
 CAPACITY_BYTES = 8 << 30
 REST_S = 60.0
 """Within this time all that is under way must have ended."""
+BARRIER_S = 60.0
+"""How long a start waits for others to give up CPUs."""
 OPTIONS = {
     "none": "",
     "static": 'reservedCpus: "0"\n',
@@ -173,7 +175,12 @@ class Scene(World):
         empty = {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 1}
         (directory / "k/checkpoint").write_text(json.dumps(empty))
         host(directory)
-        hurry = replace(FAST, host_root=directory, store=replace(PATIENT_STORE, retry_pause_s=0.02, retry_limit_s=0.05))
+        hurry = replace(
+            FAST,
+            barrier_timeout_s=BARRIER_S,
+            host_root=directory,
+            store=replace(PATIENT_STORE, retry_pause_s=0.02, retry_limit_s=0.05),
+        )
         configuration = load_configuration(self.file, MACHINE, replace(hurry, drift_period_s=0.2))
         super().__init__(
             directory, RuntimeOptions(latency_s=self.slow), configuration.settings, configuration.policy, MACHINE

@@ -28,6 +28,7 @@ def cases_of(plant: Plant) -> list[Case]:
 async def test_a_planted_defect_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     """A case with the features in question says what is wrong."""
     monkeypatch.setattr(scene, "REST_S", 0.5)  # what does not come to rest is what is looked for
+    monkeypatch.setattr(scene, "BARRIER_S", 2.0)  # so is an update that a start waits for in vain
     plant.bring_back(monkeypatch)
     problems: list[str] = []
     async with asyncio.timeout(LIMIT_S):
