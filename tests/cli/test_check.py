@@ -216,7 +216,7 @@ def test_files_that_are_not_to_be_trusted(tmp_path: Path, host: Path) -> None:
     files = {
         write(etc / "group.yaml", "policy: none\n", 0o664): "can be written by its group (mode 0664): chmod go-w {}",
         write(etc / "world.yaml", "policy: none\n", 0o666): "can be written by every user (mode 0666): chmod go-w {}",
-        write(etc / "large.yaml", b"#" * 10_000_000): "is 9.537 MiB, larger than the maximum of 1 MiB",
+        write(etc / "large.yaml", b"#" * 10_000_000): "is 9.54 MiB, larger than the maximum of 1 MiB",
         etc / "missing.yaml": "there is no such file or directory",
         etc / "pipe.yaml": "is not a regular file",
         etc / "policies" / "link.yaml": f"is a link to {etc}/outside.yaml, outside its directory: "

@@ -79,7 +79,7 @@ ENDLESS = {
     "deviceplugin/plugin.py:Plugin.run": "supervised",
     "deviceplugin/plugin_manager.py:PluginManager._poll_in_use": "supervised",
     "observe/http_limits.py:Acceptor.run": "supervised",
-    "observe/line_programs.py:LineProgram.follow": "ends with its program, or when that is silent",
+    "observe/line_programs.py:LineProgram._lines": "ends with its program, or when that is silent",
     "observe/tasks.py:Tasks.keep_going": "it supervises",
     "control/node/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "control/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",

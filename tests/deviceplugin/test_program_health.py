@@ -124,6 +124,7 @@ async def test_an_xid_error_makes_all_replicas_unhealthy(folder: Path) -> None:
         await program.kubelet.until_capacity(GPU, 4, healthy=2)
 
         assert program.kubelet.unhealthy(GPU) == {"GPU-1::0", "GPU-1::1"}
+        await program.until_said("a card is unhealthy")
         assert program.said("a card is unhealthy") == 1
         daemon = Daemon(program.control)
         server = await daemon.start()
@@ -279,6 +280,7 @@ async def test_a_node_that_vanishes_comes_back_after_the_hold_down(folder: Path)
         await program.kubelet.until_capacity(NPU, 2, healthy=1)
         await program.kubelet.until_capacity(NPU, 2)
 
+        await program.until_said("a card is unhealthy")
         assert program.said("a card is unhealthy") == 1
         (again,) = [line for line in program.lines if line["event"] == "a card is healthy again"]
         assert again["was"]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,21 +101,18 @@ class Node:
 async def node(directory: Path, way: OnError, rules: DeviceRules | None = DENYING) -> AsyncIterator[Node]:
     """A node with a lenient runtime, and with these settings."""
     (directory / "dev").mkdir()
-    async with asyncio.timeout(LIMIT_S):
-        world = World(directory, settings=replace(FAST, on_error=way, devices=rules))
-        lenient = Lenient(f"unix:{world.runtime.path}")
-        server = grpc.aio.server(handlers=[lenient])
-        server.add_insecure_port(f"unix:{directory}/lenient.sock")
+    world = World(directory, settings=replace(FAST, on_error=way, devices=rules))
+    lenient = Lenient(f"unix:{world.runtime.path}")
+    server = grpc.aio.server(handlers=[lenient])
+    server.add_insecure_port(f"unix:{directory}/lenient.sock")
+    async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
+        stack.push_async_callback(lenient.behind.close)
         await server.start()
-        channel = grpc.aio.insecure_channel(f"unix:{directory}/criproxy.sock")
-        try:
-            async with world:
-                world.proxy.runtime_path = f"{directory}/lenient.sock"
-                yield Node(world, lenient, channel)
-                await channel.close()
-        finally:
-            await lenient.behind.close()
-            await server.stop(None)
+        stack.push_async_callback(server.stop, None)
+        await stack.enter_async_context(world)
+        world.proxy.runtime_path = f"{directory}/lenient.sock"
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{directory}/criproxy.sock"))
+        yield Node(world, lenient, channel)
 
 
 @pytest.mark.parametrize("way", OnError)
