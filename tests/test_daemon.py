@@ -183,6 +183,17 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
         assert await version(serve.socket) == "criproxy-sim"
 
 
+async def test_a_token_file_without_http_keeps_no_daemon_from_starting(
+    tmp_path: Path, runtime: EmbeddedRuntime
+) -> None:
+    """A node that has such options must start after an upgrade; the log says that they have no effect."""
+    async with Serve(tmp_path, "--http-token-file", str(tmp_path / "token")) as serve:
+        assert await version(serve.socket) == "criproxy-sim"
+        await serve.stop()
+
+    assert "--http-token-file has no effect without --http" in serve.log.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -192,7 +203,6 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
         (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "each needs a socket of its own"),
         (["--http", "everywhere"], "--http: 'everywhere' is not an address"),
-        (["--http-token-file", "/etc/token"], "--http-token-file is for the page, which needs --http"),
         (["--trace-calls", "Verzion"], "CRI has no method 'Verzion'; did you mean Version?"),
         (["--log-level", "loud"], "'loud' is not one of"),
         (["--nonsense"], "No such option"),

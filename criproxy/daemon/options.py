@@ -58,8 +58,6 @@ class Endpoints:
             pairs[IMAGE] = (unix_path(options.image_listen, "--image-listen"), image)
         control = unix_path(options.control_socket, "--control-socket")
         http = Address.parse(options.http) if options.http is not None else None
-        if options.http_token_file is not None and http is None:
-            raise UsageError("--http-token-file is for the page, which needs --http")
         beside, behind = pairs.get(IMAGE, ("", ""))
         named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
         named["--http"] = http.path or "" if http else ""

@@ -180,6 +180,8 @@ class Daemon:
 
             shown = (self._proxies, self._heartbeat, self._log_writer, self._options.http_token_file)
             await serve_http(stack, listener, commands, *shown)
+        elif self._options.http_token_file is not None:
+            log.warning("--http-token-file has no effect without --http: no page is served")
         await self._start_watches(stack, started, behind)
 
     async def _start_watches(self, stack: AsyncExitStack, started: "Started", behind: "Behind") -> None:

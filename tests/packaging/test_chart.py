@@ -113,9 +113,11 @@ def test_the_values_reach_the_node(archive: Path) -> None:
         "--timeout=10m",
         "--http=0.0.0.0:9820",
         "--http-token-file=/token/word",
-        "--policy=/files/policy.yaml",
+        "--policy=/policy/policy.yaml",
         "--runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
     ]
+    alone = {mount["mountPath"]: mount["subPath"] for mount in found["install"]["volumeMounts"] if "subPath" in mount}
+    assert alone == {"/policy/policy.yaml": "policy.yaml", "/token/word": "word"}  # whole volumes are writable for all
     assert yaml.safe_load(files["policy.yaml"]) == EVERYTHING["policy"]
     assert yaml.safe_load(files["nvidia.yaml"]) == GPU["devicePlugin"]["nvidiaConfig"]
     assert files["defaults"].splitlines()[1:] == [
@@ -141,7 +143,7 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
         name: [mount["mountPath"] for mount in each["volumeMounts"] if mount["name"] == "token"]
         for name, each in containers(resources).items()
     }
-    assert having == {"install": ["/token"], "device-plugin": [], "status": []}
+    assert having == {"install": ["/token/word"], "device-plugin": [], "status": []}
     assert "0.0.0.0:9820" in notes
     for values in ({}, {**EVERYTHING, "action": "uninstall"}):
         resources, _ = helm.render(archive, values)
