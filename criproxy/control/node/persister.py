@@ -14,6 +14,7 @@ is on disk. After a crash the runtime may have the container, and nothing else w
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TypeVar
@@ -50,6 +51,19 @@ _STOOD_STILL = 1.25
 paused, and the disk had no time to answer either. The wait is repeated once."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A caller that waits for the disk."""
+
+    version: int
+    """Which has to be on disk."""
+    records: bool
+    """Whether its records have to be there, too."""
+    first_write: int
+    """The number of the first write that counts."""
+    done: "asyncio.Future[None]"
+
+
 class Persister:
     """Writes the newest node and the records of the history. Use only in the event loop's thread.
 
@@ -82,8 +96,8 @@ class Persister:
         self._records = list[Record]()
         self._version = self._written = 0
         """The number of changes of node and records so far, and how many of them are on disk."""
-        self._waiting = list[tuple[int, bool, asyncio.Future[None]]]()
-        """The callers that wait: for which version, whether also for its records, and the future to complete."""
+        self._begun_writes = 0
+        self._waiting = list[_Waiting]()
         self._write_in_flight: asyncio.Future[None] | None = None
         self._store = store
         self._limits = limits
@@ -141,14 +155,18 @@ class Persister:
 
     async def flush(self) -> None:
         """Wait until everything that was put and added so far is on disk, or the disk is known to fail."""
-        if self._written < self._version:
-            await self.check()
-
-    async def check(self) -> None:
-        """Write even if there is nothing to write, and return when `error` has the outcome."""
-        if self.error is None:
+        if self._written < self._version and self.error is None:
             with suppress(StoreError):
                 await self._wait(records=True)
+
+    async def check(self) -> None:
+        """Write even if there is nothing to write, and return when `error` has the outcome.
+
+        A write that has already begun does not count: what it succeeds with may have been the last free space.
+        """
+        if self.error is None:
+            with suppress(StoreError):
+                await self._wait(records=True, anew=True)
 
     async def find(self, text: str) -> list[Record]:
         """Return the history of *text*, see `NodeStore.find`; raise StoreError, also if it takes too long."""
@@ -175,9 +193,10 @@ class Persister:
             changes = self._version - self._written
             self._log.error("state lost: the runtime is asked at the next start", changes=changes)
 
-    async def _wait(self, *, records: bool) -> None:
+    async def _wait(self, *, records: bool, anew: bool = False) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._version, records, done))
+        first = self._begun_writes + 1 if anew else 0
+        self._waiting.append(_Waiting(self._version, records, first, done))
         self._worker.now()
         await done
 
@@ -211,6 +230,7 @@ class Persister:
         """Write the newest state. A write that takes too long is a failure, but is awaited: there is one thread."""
         version, whole = self._version, self._is_whole()
         records, self._records = (self._records, []) if whole else ([], self._records)
+        self._begun_writes += 1
         try:
             write = self._write_in_flight = asyncio.ensure_future(self._store.save(self._stored, self._node, records))
         except Exception:
@@ -226,7 +246,7 @@ class Persister:
 
     def _is_whole(self) -> bool:
         """Whether the next write has the records, too."""
-        return len(self._records) >= MANY_RECORDS or all(records for _, records, _ in self._waiting)
+        return len(self._records) >= MANY_RECORDS or all(each.records for each in self._waiting)
 
     def _ended(self, node: Node, version: int, records: list[Record], write: "asyncio.Future[None]") -> None:
         """Remember what is on disk, even if no caller waits for this write any more."""
@@ -245,9 +265,9 @@ class Persister:
         failed = error if isinstance(error, StoreError) else StoreError(f"the state could not be stored: {error!r}")
         self.error = failed
         waiting, self._waiting = self._waiting, []
-        for *_, done in waiting:
-            if not done.done():
-                done.set_exception(StoreError(str(failed)))
+        for each in waiting:
+            if not each.done.done():
+                each.done.set_exception(StoreError(str(failed)))
 
     def _succeeded(self, written: int, *, whole: bool) -> None:
         if self.error is not None:
@@ -255,10 +275,11 @@ class Persister:
             self.error = self.failing_since_s = None
             self._log.warning("state is stored again", failed_s=round(failed_s, 1))
         self._report_left_out()
-        for version, records, done in self._waiting:
-            if version <= written and (whole or not records) and not done.done():
-                done.set_result(None)
-        self._waiting = [each for each in self._waiting if not each[2].done()]
+        for each in self._waiting:
+            is_late_enough = each.first_write <= self._begun_writes  # this write is the last one that has begun
+            if each.version <= written and is_late_enough and (whole or not each.records) and not each.done.done():
+                each.done.set_result(None)
+        self._waiting = [each for each in self._waiting if not each.done.done()]
 
     def _drop_oldest(self) -> None:
         """Keep the newest records, and report how many are lost."""

@@ -21,7 +21,7 @@ from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
 from criproxy.simulate.machines import machine
 from criproxy.store.writing import LeftOut
-from tests.control.world import RecordingLog
+from tests.control.world import PATIENT_STORE, RecordingLog
 
 EMPTY = Node(machine(nodes=1, cores=4))
 QUICK = StoreLimits(timeout_s=0.05, retry_pause_s=0.01, retry_limit_s=0.02)
@@ -40,6 +40,8 @@ class Disk:
     """The history, oldest first."""
     wrote: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with each write."""
+    then: Exception | None = None
+    """The problem after the next write."""
 
     left_out: tuple[LeftOut, ...] = ()
     lost_records: int = 0
@@ -57,6 +59,7 @@ class Disk:
         self.written.append((before, after, tuple(record.sentences[0] for record in records)))
         self.records += records
         self.wrote.set()
+        self.problem = self.then
 
     async def find(self, text: str) -> list[Record]:
         """Nothing is ever asked."""
@@ -197,6 +200,26 @@ async def test_a_failing_disk_is_tried_without_anything_to_write() -> None:
     await until(lambda: keeper.error is None)
 
     assert disk.reasons == []
+    await keeper.close()
+
+
+async def test_a_write_that_has_begun_answers_no_check() -> None:
+    """It may have taken the last free space: whoever ends a release then would give exclusive CPUs unstored."""
+    disk = Disk()
+    keeper, _ = keeper_of(disk, PATIENT_STORE)
+    disk.then = StoreError("disk is full")
+    decided(keeper, 1)
+    flushing = asyncio.create_task(keeper.flush())
+    await until(lambda: disk.tries == 1)
+    checking = asyncio.create_task(keeper.check())
+    await asyncio.sleep(0)
+
+    disk.answers.set()
+    await flushing
+    await checking
+
+    assert "disk is full" in str(keeper.error)
+    disk.problem = disk.then = None
     await keeper.close()
 
 
