@@ -11,7 +11,7 @@ from criproxy.model.amounts import counted, format_bytes, format_milli
 from criproxy.model.annotations import DOMAINS, policy_annotations
 from criproxy.model.bounded import bounded_text
 from criproxy.model.notices import Values
-from criproxy.model.resources import MAX_SHARES_MILLI
+from criproxy.model.resources import MAX_SHARES_MILLI, MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.policy.api import Policy
 from criproxy.simulate.scenario.pods import QOS, Amounts, ContainerPlan, PodPlan
 from criproxy.views.fit import to_values
@@ -24,7 +24,6 @@ NAMES = {"namespace": "default", "pod": "fit", "container": "main"}
 """What it is called if nobody says."""
 ASSUMED_MEMORY_BYTES = 100 << 20
 """Of a Guaranteed pod, if nobody says: without a memory limit, it would not be Guaranteed."""
-MAX_CPU_MILLI, MAX_MEMORY_BYTES = 1_000_000_000, 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,8 @@ class Wanted:
             name = bounded_text(min(unread), 200)
             raise UsageError(f"annotation {name!r}: no policy reads it; the domains are {', '.join(DOMAINS)}")
         return cls(
-            cpu_milli=_amount(arguments, "cpu_milli", 1, MAX_CPU_MILLI),
-            memory_bytes=_amount(arguments, "memory_bytes", 0, MAX_MEMORY_BYTES),
+            cpu_milli=_amount(arguments, "cpu_milli", 1, MOST_CPU_MILLI),
+            memory_bytes=_amount(arguments, "memory_bytes", 0, MOST_MEMORY_BYTES),
             qos=qos,
             names={**NAMES, **_texts(arguments, "names")},
             annotations=policy_annotations(annotations),

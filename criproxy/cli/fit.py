@@ -10,11 +10,10 @@ from criproxy.cli.daemon_queries import control_socket_option
 from criproxy.cli.unit_types import Cpu, Size, WholeNumber
 from criproxy.model.amounts import format_bytes, format_milli
 from criproxy.model.bounded import printable
+from criproxy.model.resources import MOST_CPU_MILLI, MOST_MEMORY_BYTES
 
 Values = dict[str, Any]
 MOST_CARDS = 100_000
-MOST_CPUS, MOST_MEMORY_BYTES = 1_000_000, 1 << 60
-"""The largest sizes that the daemon accepts."""
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -37,8 +36,9 @@ def _counts(context: click.Context, option: click.Parameter, values: tuple[str, 
 
 
 def _cpu(_context: click.Context, _option: click.Parameter, value: int | None) -> int | None:
-    if value is not None and not 1 <= value <= MOST_CPUS * 1000:
-        raise click.BadParameter(f"must be from 1m to {MOST_CPUS} CPUs, not {format_milli(value) if value else 0}")
+    if value is not None and not 1 <= value <= MOST_CPU_MILLI:
+        most, given = format_milli(MOST_CPU_MILLI), format_milli(value) if value else 0
+        raise click.BadParameter(f"must be from 1m to {most} CPUs, not {given}")
     return value
 
 

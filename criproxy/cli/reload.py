@@ -26,7 +26,6 @@ _KEPT = {
     "different": "The content of the policy file is different: write this configuration to it, too.",
     "invalid": "The policy file cannot be used: write this configuration to it.",
     "missing": "There is no policy file: write this configuration to /etc/criproxy/policy.yaml.",
-    "same": "The policy file has the same content.",
 }
 """InForce.policy_file → what to say after a try was kept."""
 

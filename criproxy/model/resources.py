@@ -12,6 +12,8 @@ MIN_SHARES = 2
 MAX_SHARES = 262_144
 MAX_SHARES_MILLI = 256_000
 """The smallest request for which the kubelet sends MAX_SHARES."""
+MOST_CPU_MILLI, MOST_MEMORY_BYTES = 1_000_000_000, 1 << 60
+"""The largest sizes of a container about which people may ask."""
 MIN_REQUEST_MILLI = 2
 """The largest request for which the kubelet sends MIN_SHARES."""
 MAX_MACHINE_MILLI = (MAX_ID + 1) * 1000

@@ -58,6 +58,8 @@ def _keep_reason(found: re.Match[str]) -> str:
 
 _USER_OPTION = re.compile(rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']+:[^\s\"']+)")
 """Name and password as `curl` takes them."""
+_FROM_ANNOTATION = re.compile(rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)")
+"""The value of an annotation in sentences of policies."""
 _BY_LOOK: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), HIDDEN),  # PEM in base64
     (re.compile(r"\beyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)*"), HIDDEN),  # a JSON web token
@@ -71,10 +73,7 @@ _BY_LOOK: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (_USER_OPTION, _keep_key),
     (re.compile(r"(?P<key>\b[a-z][a-z0-9+.-]{0,30}://)[^\s/\"']+@", re.IGNORECASE), rf"\g<key>{HIDDEN}@"),
     (re.compile(r"(annotation \S+ is invalid: )(.*)"), _keep_reason),
-    (
-        re.compile(rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)"),
-        _keep_key,
-    ),  # of annotations
+    (_FROM_ANNOTATION, _keep_key),
 )
 """Secrets that can be told by their look, and what replaces them."""
 _BY_KEY = (
