@@ -55,8 +55,6 @@ class Disk(Store):
         self.shows: Callable[[Node], bool] = lambda node: True
         """What else is written meanwhile, such as what the runtime's list said of a container, is not waited for."""
         self.stalled = threading.Event()
-        self.written: Node | None = None
-        """What was written last."""
         self._is_dead = False
         self._go_on = Gate()
 
@@ -76,7 +74,6 @@ class Disk(Store):
         if self._is_dead:
             raise StoreError("killed")
         super()._save(before, after, records)
-        self.written = after
         if self.stalls is Point.WRITTEN and self.shows(after):
             self._stall()
 
@@ -91,6 +88,7 @@ class Play:
 
     world: World
     slow: Slow
+    shared: str
     owned: str
     pod: PodSpec
     sandbox_id: str
@@ -117,6 +115,11 @@ class Play:
 
 async def nothing(play: Play) -> None:
     """Everything is there already."""
+
+
+def has_room(play: Play) -> bool:
+    """Whether the one that shares has been moved from the CPU that a resize takes: by the same method, before it."""
+    return len(play.world.runtime.cpuset(play.shared).cpus) == 2  # type: ignore[union-attr]  # it runs
 
 
 async def cut_create(play: Play) -> None:
@@ -170,6 +173,8 @@ class Deed:
     """Who owns how many CPUs in the end."""
     waits: bool = False
     """Whether the runtime must not hear of it before it is on disk."""
+    follows: Callable[[Play], bool] = lambda play: True
+    """What criproxy does by the same method before."""
     prepare: Callable[[Play], Awaitable[None]] = nothing
 
 
@@ -219,7 +224,17 @@ DEEDS = {
         waits=True,
         prepare=cut_create,
     ),
-    "resize": Deed(sharer("new"), "UpdateContainerResources", resize, sized, has_two, resize, "old: 2", waits=True),
+    "resize": Deed(
+        sharer("new"),
+        "UpdateContainerResources",
+        resize,
+        sized,
+        has_two,
+        resize,
+        "old: 2",
+        waits=True,
+        follows=has_room,
+    ),
     "removal": Deed(sharer("new"), "StopContainer", stop, ended, is_stopped, stop, ""),
 }
 
@@ -230,7 +245,6 @@ async def reach(play: Play, deed: Deed, disk: Disk, point: Point) -> None:
     play.slow[deed.method] = 0.05
     disk.shows = partial(deed.applied, play)
     disk.stalls = point if point in (Point.APPLIED, Point.WRITTEN) else None
-    play.slow.asked.clear()
     acting = asyncio.ensure_future(deed.act(play))
     acting.add_done_callback(lambda done: done.cancelled() or done.exception())
     if point is Point.APPLIED:
@@ -238,20 +252,14 @@ async def reach(play: Play, deed: Deed, disk: Disk, point: Point) -> None:
     elif point is Point.WRITTEN:
         await world.poll(disk.stalled.is_set)
     else:
-        await asked(play, deed, disk)
+        await every_turn(lambda: deed.follows(play))
+        play.slow.asked.clear()
+        await play.slow.asked.wait()
         disk.stalls = Point.APPLIED  # what is not there by now never comes there
     if point is Point.DONE:
         await every_turn(lambda: deed.done(play))
     elif point is Point.REPLIED:
         await asyncio.wait([acting])
-
-
-async def asked(play: Play, deed: Deed, disk: Disk) -> None:
-    """Return when the runtime has the call, and not when it has the update of one that makes room for it."""
-    await play.slow.asked.wait()
-    while deed.waits and not (disk.written and deed.applied(play, disk.written)):
-        play.slow.asked.clear()
-        await play.slow.asked.wait()
 
 
 async def every_turn(happened: Callable[[], bool]) -> None:
@@ -311,9 +319,9 @@ async def test_whoever_is_killed_there_leaves_nothing_wrong(tmp_path: Path, kind
     world = World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), SETTINGS)
     world.make_store = lambda: disk
     async with asyncio.timeout(LIMIT_S), world:
-        await world.run(sharer("web"))
+        shared = await world.run(sharer("web"))
         owned = await world.run(owner("old", 1))
-        play = Play(world, slow, owned, deed.pod, await world.kubelet.run_sandbox(deed.pod))
+        play = Play(world, slow, shared, owned, deed.pod, await world.kubelet.run_sandbox(deed.pod))
         await world.rested()
         await deed.prepare(play)
         await world.controller.context.state.flush()

@@ -17,7 +17,7 @@ from criproxy.store.store import Store
 from criproxy.views import status_check as report
 from tests.control.node.test_persister import EMPTY
 from tests.control.node.test_state import creating, done, state_on
-from tests.control.world import PATIENT_STORE, STATIC, RecordingLog, World, situation
+from tests.control.world import STATIC, RecordingLog, World, situation
 
 LIMIT_S = 60.0
 TOO_MUCH = 1 << 70
@@ -28,7 +28,7 @@ TOO_MUCH = 1 << 70
 async def manager(tmp_path: Path) -> AsyncIterator[NodeState]:
     """Return a manager of a node with one pod, on a real store."""
     store = Store(tmp_path)
-    made = state_on(store, EMPTY, STATIC, RecordingLog(), limits=PATIENT_STORE)
+    made = state_on(store, EMPTY, STATIC, RecordingLog())
     await done(made, PodCreated(Pod(key="pod", name="pod", namespace="default")))
     yield made
     await made.close()

@@ -24,7 +24,10 @@ from criproxy.store.writing import LeftOut
 from tests.control.world import PATIENT_STORE, RecordingLog
 
 EMPTY = Node(machine(nodes=1, cores=4))
-QUICK = StoreLimits(timeout_s=0.05, retry_pause_s=0.01, retry_limit_s=0.02)
+PATIENT = replace(PATIENT_STORE, retry_pause_s=0.01, retry_limit_s=0.02)
+"""For a disk that answers or fails: on a slow machine, a write in memory may take a while."""
+QUICK = replace(PATIENT, timeout_s=0.05)
+"""For a disk that hangs."""
 LIMIT_S = 60.0
 
 
@@ -88,7 +91,7 @@ def decided(keeper: Persister, number: int) -> Node:
     return node
 
 
-def keeper_of(disk: Disk, limits: StoreLimits = QUICK) -> tuple[Persister, RecordingLog]:
+def keeper_of(disk: Disk, limits: StoreLimits = PATIENT) -> tuple[Persister, RecordingLog]:
     """A keeper of *disk*, and its log."""
     log = RecordingLog()
     failures = Failures(log=log)
@@ -96,9 +99,10 @@ def keeper_of(disk: Disk, limits: StoreLimits = QUICK) -> tuple[Persister, Recor
 
 
 def new(disk: Disk, *, hangs: bool = False) -> tuple[Persister, RecordingLog]:
-    """The same, of a disk that answers."""
-    if not hangs:
-        disk.answers.set()
+    """The same, of a disk that answers, or hangs for longer than the keeper waits."""
+    if hangs:
+        return keeper_of(disk, QUICK)
+    disk.answers.set()
     return keeper_of(disk)
 
 
@@ -127,7 +131,7 @@ async def test_what_nobody_waits_for_is_written_soon_and_together() -> None:
 async def test_who_waits_is_told_when_its_own_version_is_written() -> None:
     """What came while the disk was at work goes with the next write, which begins at once; the history follows."""
     disk = Disk()
-    keeper, _ = new(disk, hangs=True)
+    keeper, _ = keeper_of(disk)
     decided(keeper, 1)
     first = asyncio.create_task(keeper.durable())
     await until(lambda: disk.tries == 1)
@@ -150,7 +154,7 @@ async def test_who_waits_is_told_when_its_own_version_is_written() -> None:
 async def test_an_event_loop_that_stood_still_is_no_failing_disk() -> None:
     """A virtual machine was paused, or the CPU was somebody else's: the disk has had no time to answer."""
     disk, limit_s = Disk(), 1.0
-    keeper, log = keeper_of(disk, replace(QUICK, timeout_s=limit_s))
+    keeper, log = keeper_of(disk, replace(PATIENT, timeout_s=limit_s))
     decided(keeper, 1)
     saving = asyncio.create_task(keeper.durable())
     while not disk.tries:  # noqa: ASYNC110 (it has begun)
@@ -206,7 +210,7 @@ async def test_a_failing_disk_is_tried_without_anything_to_write() -> None:
 async def test_a_write_that_has_begun_answers_no_check() -> None:
     """It may have taken the last free space: whoever ends a release then would give exclusive CPUs unstored."""
     disk = Disk()
-    keeper, _ = keeper_of(disk, PATIENT_STORE)
+    keeper, _ = keeper_of(disk)
     disk.then = StoreError("disk is full")
     decided(keeper, 1)
     flushing = asyncio.create_task(keeper.flush())
@@ -226,7 +230,7 @@ async def test_a_write_that_has_begun_answers_no_check() -> None:
 async def test_only_the_timer_tries_a_failing_disk() -> None:
     """A disk with errors may take long for each: no event waits for it."""
     disk = Disk(OSError("input/output error"))
-    keeper, _ = keeper_of(disk, replace(QUICK, retry_pause_s=60.0))
+    keeper, _ = keeper_of(disk, replace(PATIENT, retry_pause_s=60.0))
     disk.answers.set()
     for number in range(50):
         decided(keeper, number)
@@ -374,7 +378,7 @@ async def test_the_end_tries_once_more() -> None:
     for problem, reasons in ((None, ["reason 1"]), (StoreError("still full"), [])):
         disk = Disk(StoreError("disk is full"))
         disk.answers.set()
-        keeper, log = keeper_of(disk, replace(QUICK, retry_pause_s=60.0))
+        keeper, log = keeper_of(disk, replace(PATIENT, retry_pause_s=60.0))
         decided(keeper, 1)
         await keeper.flush()
         disk.problem = problem

@@ -10,7 +10,6 @@ import pytest
 from criproxy.control.node import state
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState, Words
-from criproxy.control.settings import StoreLimits
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -32,7 +31,7 @@ from criproxy.observe.tasks import Tasks
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
 from criproxy.store.store import NodeStore
-from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
+from tests.control.node.test_persister import EMPTY, LIMIT_S, PATIENT, Disk, until
 from tests.control.world import STATIC, RecordingLog
 from tests.gates import Gate
 
@@ -48,12 +47,11 @@ def state_on(
     policy: Policy,
     log: RecordingLog,
     clock: Callable[[], float] = time.time,
-    limits: StoreLimits = QUICK,
 ) -> NodeState:
-    """The state of *node*, kept on *store*; failures are dated by *clock*. A real disk needs patient *limits*."""
+    """The state of *node*, kept on *store*; failures are dated by *clock*."""
     counters, failures = Counters(), Failures(clock, log)
     tasks = Tasks(log, failures)
-    persister = Persister(node, store, limits, counters, log, failures, tasks)
+    persister = Persister(node, store, PATIENT, counters, log, failures, tasks)
     return NodeState(node, policy, persister, counters, log, failures, tasks)
 
 
@@ -124,12 +122,13 @@ async def test_durable_waits_for_what_was_decided_before_it() -> None:
     """Not for what the disk was at when it was decided; and it needs no other event to get there."""
     manager, disk, _ = await quiet()
     disk.answers.clear()
+    tries = disk.tries
     manager.submit(creating("first", 1000))
     first = asyncio.create_task(manager._persister.durable())
-    await asyncio.sleep(0.01)
+    await until(lambda: disk.tries > tries)
     manager.submit(creating("second", 1000))
     second = asyncio.create_task(manager._persister.durable())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     assert not first.done()
 
     disk.answers.set()
