@@ -51,9 +51,9 @@ class ReportConnection:
             with no_daemon_errors(self.path, self.timeout_s):
                 if not await self._sent_by_kept(request):
                     self.close()
-                    self._sock = await asyncio.to_thread(self._connected)
+                    sock = await self._connected()
                     self._sent_s = monotonic()
-                    await self._send(self._sock, request)
+                    await self._send(sock, request)
         except BaseException:
             self.close()
             raise
@@ -85,15 +85,14 @@ class ReportConnection:
             self._sock.close()
             self._sock = None
 
-    def _connected(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(self.timeout_s)
-            sock.connect(self.path)
-            sock.setblocking(False)
-        except BaseException:
-            sock.close()
-            raise
+    async def _connected(self) -> socket.socket:
+        """Connect in a thread: a file system may hang. The socket is ours before, so that who is cancelled closes it.
+
+        A non-blocking Unix socket is connected at once or not at all: no thread waits on a descriptor that is closed.
+        """
+        self._sock = sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        await asyncio.to_thread(sock.connect, self.path)
         return sock
 
     async def _sent_by_kept(self, request: bytes) -> bool:

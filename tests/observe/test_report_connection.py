@@ -1,15 +1,19 @@
 """A connection that stays open for many reports: to a daemon that is restarted, hangs, refuses, or is none."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from criproxy.observe.asking import DaemonRefuses, NoDaemon
 from criproxy.observe.report_connection import ReportConnection
 from tests.deviceplugin.kubelet import PATIENT_S
+from tests.gates import Gate
 
 LARGE = "x" * 900_000
 """More than fits into the buffers of a socket."""
@@ -158,3 +162,41 @@ async def test_another_program_is_no_daemon(peer: Peer, connection: ReportConnec
 
     with pytest.raises(NoDaemon, match="not a criproxy daemon"):
         await connection.result()
+
+
+class SlowSocket(socket.socket):
+    """A socket whose path a hanging file system looks up."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
+        super().__init__(*arguments, **more)
+        self.begun, self.go_on = threading.Event(), Gate()
+        if not more:  # it is not one that a server has accepted
+            MADE.append(self)
+
+    def connect(self, address: Any) -> None:  # noqa: ANN401
+        """Connect, when the file system answers."""
+        self.begun.set()
+        self.go_on.wait()
+        super().connect(address)
+
+
+MADE = list[SlowSocket]()
+
+
+async def test_who_is_cancelled_while_it_connects_leaves_no_socket(
+    peer: Peer, connection: ReportConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread goes on, and connects nothing that nobody would close."""
+    MADE.clear()
+    monkeypatch.setattr(socket, "socket", SlowSocket)
+    sending = asyncio.create_task(connection.send("usage", {}))
+    while not (MADE and MADE[0].begun.is_set()):  # noqa: ASYNC110 (a thread tells)
+        await asyncio.sleep(0.005)
+
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    MADE[0].go_on.set()
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+    assert [each.fileno() for each in MADE] == [-1]
