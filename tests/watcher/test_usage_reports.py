@@ -37,6 +37,22 @@ async def test_without_readings_the_report_is_repeated(folder: Path) -> None:
     assert [each["classes"] for each in told] == [[{"kind": "npu", "source": "file"}]] * len(told)
 
 
+async def test_what_has_not_changed_is_not_told_again(folder: Path) -> None:
+    """Until it is old; a change is told with the next report."""
+    daemon, uses = Daemon(folder / "control.sock"), list(USE)
+    client = DaemonClient(str(folder / "control.sock"), Log())
+    reports = UsageReports(client, lambda: tuple(uses), repeat_s=3600.0)
+    await daemon.start()
+    for use in (*USE, *USE, ClassUse(kind="npu", source="command")):
+        uses[:] = [use]
+        await reports.report()
+    told = await daemon.until("device-usage", 2)
+    client.hang_up("device-usage")
+    await daemon.stop()
+
+    assert [each["classes"][0]["source"] for each in told] == ["file", "command"]
+
+
 async def test_who_watches_nothing_reports_nothing(folder: Path) -> None:
     """A device plugin without sources of usage data needs no daemon, and does not complain that there is none."""
     uses, log = list[ClassUse](), Log()

@@ -132,13 +132,16 @@ async def test_use_is_reported_by_container(folder: Path) -> None:
     node = Node(folder)
     node.say(p10=900, p20=800, p30=70)
     await node.daemon.start()
-    async with node.watching():
+    async with node.watching() as watcher:
+        watcher._reports.repeat_s = 3600.0
         found = await node.daemon.until_said("device-usage", "'cards':")
         (use,) = found["classes"]
         await node.daemon.until("device-grants")
         node.say(p10=901, p20=800, p30=70)
         again = await node.daemon.until_said("device-usage", "'memory_mib': 901")
         assert len(node.daemon.said("device-grants")) == 1
+        told = [each["classes"] for each in node.daemon.said("device-usage")]
+        assert told[-2:] == [found["classes"], again["classes"]]
     await node.daemon.stop()
 
     web, batch = ({"container_id": each, "kind": "ali-npu", "card": "npu0"} for each in (WEB, BATCH))
