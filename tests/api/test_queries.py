@@ -201,7 +201,8 @@ async def test_names_for_completion(tmp_path: Path) -> None:
 
 async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
     """The answer is complete, and the event loop does less for it than one step for each container."""
-    quiet = replace(FAST, unknown_pause_s=3600.0)  # the runtime is not asked again, which knows none of them
+    # The runtime is not asked again, which knows none of them; and nobody else works for a thousand meanwhile.
+    quiet = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=quiet) as world, asked(world, tmp_path) as say:
         await world.poll(lambda: world.controller.ready)
         node = world.controller.node

@@ -1,6 +1,7 @@
 """Placement on real containers: the cgroups are read before, during and after, and over restarts of criproxy."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -222,4 +223,6 @@ class Watch:
         return next(self._groups(container_id)) / "cpuset.cpus"
 
     def _groups(self, container_id: str) -> Iterator[Path]:
-        return self._root.glob(f"kubepods/**/{container_id}")
+        for folder, groups, _ in os.walk(self._root / "kubepods"):  # others may vanish meanwhile
+            if container_id in groups:
+                yield Path(folder, container_id)

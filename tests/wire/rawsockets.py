@@ -21,7 +21,7 @@ class RawConnection(asyncio.Protocol):
         self.error: Exception | None = None
         """What the endpoint found wrong."""
         self.moved = asyncio.Condition()
-        self.closed = asyncio.Event()
+        self.made, self.closed = asyncio.Event(), asyncio.Event()
         self._answer = answer
         self._answered: set[int] = set()
         self._wake: asyncio.Task[None] | None = None
@@ -29,6 +29,7 @@ class RawConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say hello."""
         self.transport = cast("asyncio.Transport", transport)
+        self.made.set()
         self.write()
 
     def data_received(self, data: bytes) -> None:
@@ -52,6 +53,12 @@ class RawConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let those go on who wait for it."""
         self.closed.set()
+
+    async def abort(self) -> None:
+        """Close it without a word, and wait until its socket is closed."""
+        await self.made.wait()
+        self.transport.abort()
+        await self.closed.wait()
 
     def write(self) -> None:
         """Send what windows allow."""
@@ -97,9 +104,11 @@ class RawRuntime:
         self.server = await asyncio.get_running_loop().create_unix_server(self._accept, self.path, backlog=1_000)
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Listen no more, and leave no connection open, however late the other side closes it."""
         self.server.close()
         await self.server.wait_closed()
+        for connection in self.connections:
+            await connection.abort()
 
 
 @asynccontextmanager
@@ -123,8 +132,7 @@ async def raw_client(path: str, endpoint: Endpoint | None = None) -> AsyncIterat
     try:
         yield connection
     finally:
-        connection.transport.abort()
-        await connection.closed.wait()
+        await connection.abort()
 
 
 async def eventually(done: Callable[[], bool]) -> None:

@@ -354,6 +354,7 @@ async def test_a_checkpoint_that_hangs_is_told_of_once(allocations: Allocations,
     async with asyncio.timeout(60):
         while source.patience.hanging:  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.005)
+    source._checkpoint.timeout_s = 60.0  # it does not hang any more
     inquiry = source._inquire(of("u9"))
     assert inquiry is not None
     await inquiry.reading
