@@ -38,7 +38,7 @@ ASK_AGAIN_S = 300.0
 MAX_VARIABLES = 1000
 """How many variables about devices a create may have. A class may manage all names with a prefix, and while each of
 them is compared and removed, other calls wait."""
-_MANY = f"it sets {{}} environment variables about devices: at most {MAX_VARIABLES} are possible, so remove the others"
+_MANY = f"it sets {{}} environment variables for devices, but at most {MAX_VARIABLES} are allowed: remove the rest"
 _FAILED = "the device rules failed"
 _HIDDEN = "container sees only the cards that its create proves to be its own"
 _REFUSED = "create is refused, and the kubelet retries (onError: refuse)"

@@ -353,7 +353,7 @@ async def test_very_many_variables_about_devices(tmp_path: Path, *, exempt: bool
             assert len(envs(await create(node, "NVIDIA_VISIBLE_DEVICES=all", *variables))) == MAX_VARIABLES + 1
             return
 
-        with pytest.raises(RuntimeCallError, match=r"it sets 1001 environment variables about devices") as caught:
+        with pytest.raises(RuntimeCallError, match=r"it sets 1001 environment variables for devices") as caught:
             await create(node, "NVIDIA_VISIBLE_DEVICES=all", *variables)
         many = envs(await create(node, *variables, *(f"A{number}=" for number in range(3 * MAX_VARIABLES))))
 
