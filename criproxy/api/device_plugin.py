@@ -17,7 +17,7 @@ from criproxy.devices.published import BadReport, Published, PublishedCard, read
 from criproxy.engine.free import free_milli
 from criproxy.errors import UsageError
 from criproxy.model.bounded import bounded
-from criproxy.model.incident import Action, Incident
+from criproxy.model.incident import END_OF_TIME_S, Action, Incident
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain
 from criproxy.model.version import difference
@@ -176,7 +176,7 @@ def _incident(card: PublishedCard) -> Incident | None:
 
     An unknown action, of a newer device plugin, becomes the weakest one, as in ``device-incident``.
     """
-    if card.healthy or not card.action or not 0 < (card.since_s or 0.0) < float("inf"):
+    if card.healthy or not card.action or not 0 < (card.since_s or 0.0) < END_OF_TIME_S:
         return None
     return Incident(
         device_class=card.device_class,
@@ -195,6 +195,6 @@ def _read(arguments: Mapping[str, Any], log: Log) -> CardReport:
         raise UsageError(str(error)) from None
     if not report.device_class or not report.card:
         raise UsageError("device_class and card: must name a card")
-    if not report.healthy and not 0 < report.since_s < float("inf"):
+    if not report.healthy and not 0 < report.since_s < END_OF_TIME_S:
         raise UsageError(f"since_s: must be seconds since the epoch, not {report.since_s!r}")
     return report

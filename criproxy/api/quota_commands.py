@@ -18,7 +18,7 @@ from criproxy.devices.holdings import NOTHING, Holdings
 from criproxy.engine.excesses import MAY_BE_STOPPED
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.bounded import bounded
-from criproxy.model.incident import Action, Excess, Incident, Quantity, Use
+from criproxy.model.incident import END_OF_TIME_S, Action, Excess, Incident, Quantity, Use
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.workload import Container
@@ -199,7 +199,7 @@ def _read(arguments: Mapping[str, Any], log: Log) -> QuotaReport:
         raise UsageError("container_id, device_class and card: must name a container and a card")
     if not report.over:
         return report
-    if not 0 < report.since_s < float("inf"):
+    if not 0 < report.since_s < END_OF_TIME_S:
         raise UsageError(f"since_s: must be seconds since the epoch, not {report.since_s!r}")
     if not isfinite(report.used) or not report.allowed < report.used <= MOST_USED:
         raise UsageError(f"used: must be more than the {report.allowed} that are allowed, not {report.used!r}")

@@ -108,8 +108,9 @@ def _show(values: Values, *, undo: bool, was_asked: bool) -> None:
 def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
     from criproxy.cli.render.topology_words import count
 
-    left, shares = (sum(row["outcome"] == word for row in values["containers"]) for word in ("left", "shares"))
-    total = count(len(values["containers"]) - left - shares, "container")
+    words = ("left", "shares", "stays")
+    left, shares, stays = (sum(row["outcome"] == word for row in values["containers"]) for word in words)
+    total = count(len(values["containers"]) - left - shares - stays, "container")
     if undo and was_asked and not values["was_released"]:
         text = "The node is not released: the daemon exited before it answered, and may have ended the release."
         text += " Containers are placed when criproxy starts."
@@ -127,6 +128,8 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
         if values["not_remembered"] and values["source"] == "store":  # there is no daemon that could store it later
             until = "The next start of criproxy places containers again."
         text = f"{total} released, {left} left. {until}"
+        if stays:
+            text += f"\n{count(stays, 'container')} with a card: criproxy leaves it where it is until it exits."
     if left:
         text += "\n" + (
             "The daemon keeps trying to release the others."

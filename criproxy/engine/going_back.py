@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from criproxy.engine.keeping import Keeping
+from criproxy.engine.release import is_still_on, staying
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import with_entries, without
@@ -33,14 +34,15 @@ def as_before_try(
     where it is, because no change of the policy moves it, except that a release, *was_released*, has unpinned it.
     The reasons name containers that have been resized, but have no room at *at_s*, in seconds since the epoch.
     """
-    back = _returning(node, places, was_released=was_released)
+    back = {**_returning(node, places, was_released=was_released), **_still_there(node, places)}
     node = _owed_as_before(node, back, places)
     others = [each for each in node.containers.values() if each.key not in back and _may_move(node, each)]
     owned = _owned(back.values())
     needed = owned | _grouped(node, back, policy)
     in_the_way = [each.key for each in others if _owns(node.grants.get(each.key)) & needed]
     after = node.replace(grants=with_entries(without(node.grants, in_the_way), back))
-    resized = [each for key in back if (each := node.containers[key]).cpu_milli != places[each.life].cpu_milli]
+    movable = [each for key in back if _may_move(node, each := node.containers[key])]
+    resized = [each for each in movable if each.cpu_milli != places[each.life].cpu_milli]
     lost = [each.key for each in others if _has_lost(places.get(each.life), node.grants.get(each.key))]
     moves = after.grants != node.grants
     if not moves and not resized and not lost:
@@ -65,6 +67,12 @@ def _returning(node: Node, places: Places, *, was_released: bool) -> dict[str, G
         for each in node.containers.values()
         if each.life in places and _may_move(node, each) and _is_free(places[each.life], node.topology, barred)
     }
+
+
+def _still_there(node: Node, places: Places) -> dict[str, Grant]:
+    """Return the grants of those that had to be left where they were, and that only a release has taken away."""
+    left = ((key, places.get(node.containers[key].life)) for key in staying(node) if key not in node.grants)
+    return {key: place.grant for key, place in left if place and is_still_on(node, key, place.grant)}
 
 
 def _owed_as_before(node: Node, back: Collection[str], places: Places) -> Node:
@@ -137,7 +145,7 @@ def _parted(
 def with_former_places(node: Node, places: Places) -> Node:
     """Return a released node whose containers have their *places* from before a try when the release ends."""
     there = ((key, each) for key, each in node.containers.items() if each.life in places and _may_move(node, each))
-    back = {key: places[each.life].grant for key, each in there}
+    back = {key: places[each.life].grant for key, each in there} | _still_there(node, places)
     owned = _owned(back.values())
     others = {key: _shared(grant, owned) for key, grant in node.former.items() if key not in back}
     return _owed_as_before(node, back, places).replace(former={**others, **back})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from criproxy.engine.decision import Decision, Update
+from criproxy.engine.quota import owns_all
 from criproxy.engine.updates import updates_between
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.entries import without
@@ -37,6 +38,7 @@ class LetGo:
 
 
 LET_GO = LetGo()
+STAYS = "criproxy does not update it, because an update could take its card away"
 _UNPLACED = {
     Miss.FAILED: "criproxy failed when it was created",
     Miss.BYPASSED: "the policy was not asked where to place it, and is asked as soon as it can be",
@@ -56,8 +58,8 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     given, does not end the release.
     """
     whole = Grant(node.topology.cpus, node.topology.mems)
-    stays = (key for key, each in node.containers.items() if node.is_watched(key) or each.stays)
-    watched = {key: node.applied[key] for key in stays if key in node.applied}
+    alone = (key for key, each in node.containers.items() if node.is_watched(key) or each.stays)
+    watched = {key: node.applied[key] for key in alone if key in node.applied}
     alive = (key for key, container in node.containers.items() if container.state is not ContainerState.EXITED)
     grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
     updates = tuple(Update(key, grants[key]) for key in sorted(grants) if node.containers[key].has_id)
@@ -67,21 +69,25 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
         released=reason,
         configuration=configuration or node.configuration,
         kept={},
-        former=_former(node, grants),
+        former=_former(node, [*grants, *staying(node)]),
     )
     text = f"{len(grants)} containers may run on all CPUs and no container is placed: {reason}"
     return Decision(after, updates, (Reason(None, text),))
 
 
-def _former(node: Node, freed: Iterable[str]) -> Mapping[str, Grant]:
-    """Return the former grants of the containers *freed*; on a released node, those from before that release."""
+def _former(node: Node, keys: Iterable[str]) -> Mapping[str, Grant]:
+    """Return the former grants of the containers *keys*; on a released node, those from before that release."""
     had = node.former if node.released else {**node.grants, **node.former}
-    return {key: had[key] for key in freed if key in had}
+    return {key: had[key] for key in keys if key in had}
 
 
 def as_before_release(node: Node) -> Node:
-    """Return the node with each released container on its former grant, if all its CPUs and memory nodes exist."""
-    back = {key: node.former[key] for key in _movable(node) if _is_there(node.topology, node.former[key])}
+    """Return the node with each released container on its former grant, if all its CPUs and memory nodes exist.
+
+    One that must not be updated has it again if it is still there: it never left.
+    """
+    still = [key for key in staying(node) if key in node.former and is_still_on(node, key, node.former[key])]
+    back = {key: node.former[key] for key in [*_movable(node), *still] if _is_there(node.topology, node.former[key])}
     return without_former(node.replace(grants={**node.grants, **back}))
 
 
@@ -89,6 +95,19 @@ def without_former(node: Node) -> Node:
     """Return the node without grants from before a release; containers without a grant do not count as watched."""
     nowhere = [key for key in _movable(node) if key not in node.grants]
     return node.replace(former={}, applied=without(node.applied, nowhere) if nowhere else None)
+
+
+def staying(node: Node) -> list[str]:
+    """Return the containers that have not ended and must not be updated: a release leaves them where they are."""
+    return [key for key, each in node.containers.items() if each.stays and each.state is not ContainerState.EXITED]
+
+
+def is_still_on(node: Node, key: str, grant: Grant) -> bool:
+    """Whether the container *key*, which must not be updated, has the exclusive CPUs of its former *grant* for itself.
+
+    A shared grant does not return: other containers get CPUs of their own where they like, and it could not follow.
+    """
+    return owns_all(grant) and in_place(grant, node.applied.get(key)) and not grant.exclusive & node.owned_cpus
 
 
 def _movable(node: Node) -> list[str]:
@@ -183,6 +202,8 @@ def outcome_of(container: Container, before: Node, node: Node, settled: str, tro
     row |= {"cpus_before": format_cpuset(had.cpus) if had else "", "cpus": "", "outcome": settled, "error": ""}
     if now is None:
         return row | {"outcome": "ended"}
+    if node.released and now.stays:
+        return row | {"cpus": row["cpus_before"], "outcome": "stays", "error": STAYS}
     if not is_settled(node, now.key):
         trouble = troubles.get(now.key)
         error = trouble.error if trouble else "its update is in progress"

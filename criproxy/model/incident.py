@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+END_OF_TIME_S = 253_402_300_800.0
+"""The year 10000, in seconds since the epoch: no calendar of Python's can write later times."""
 KILL_S = 10.0
 """A container that ends within this time after the kill of one of its processes has ended because of that."""
 

@@ -124,6 +124,10 @@ class FakeKubelet:
         """How many devices the node has, and how many of them are healthy."""
         return self._manager.capacity(resource)
 
+    def lists(self, resource: str) -> int:
+        """How many lists the plugin has sent that was registered last."""
+        return self._manager.endpoints[resource].lists
+
     def healthy(self, resource: str) -> set[str]:
         """The healthy ids."""
         found = self._manager.devices.get(resource)

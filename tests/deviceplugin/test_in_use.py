@@ -124,6 +124,7 @@ async def test_a_former_resource_of_ours_that_containers_have(node: Node) -> Non
     node.start_plugins()
     node.plugins.publish(offer("a::0", "a::1", name=f"{GPU}.shared"))
     await node.kubelet.until(lambda: node.kubelet.registered.count(GPU) == 2)
+    await node.kubelet.until(lambda: node.kubelet.lists(GPU) > 0)  # what the kubelet had of the last plugin is the same
     await node.kubelet.until_capacity(GPU, 1, healthy=0)
     node.kubelet.remove(WEB)
     await node.kubelet.until_capacity(GPU, 0)

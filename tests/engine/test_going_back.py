@@ -381,3 +381,23 @@ def test_whatever_happens(
             assert after.grants[key].exclusive == place.grant.exclusive
         if place.wish and place.wish.missed:
             assert container.missed
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_who_must_not_be_updated_owns_its_cpus_again_after_none_was_tried(released: bool) -> None:
+    """The release of that try has left it where it is; who came meanwhile makes room, also after another release."""
+    before = running(replace(asking("card", 2), stays=True), asking("b", 0.5))
+    during = came(tried(before, NONE), NONE, "late", 0.5)
+    assert "card" not in during.grants
+    if released:
+        during = step(during, Released("somebody asked"), NONE).node
+        held = PolicyChanged(configuration="before", back=places_of(before), keeps_release=True)
+        during = step(during, held, static()).node
+        assert during.former["card"] == before.grants["card"]
+        after = step(during, PolicyChanged(apply_all=True, configuration="before"), static()).node
+    else:
+        after = back(during, before, static())
+
+    assert after.grants["card"] == before.grants["card"]
+    assert not after.grants["b"].cpus & after.grants["card"].exclusive
+    assert (after.released, violations(after)) == ("", [])

@@ -368,3 +368,46 @@ def test_a_release_and_its_end_keep_every_promise(topology: Topology, life: list
         assert violations(back) == []
         assert back.grants.keys() == alive
         assert node.released or list(memory_stays(node, back)) == []
+
+
+def leaving_alone(name: str, cpus: float) -> tuple[Event, ...]:
+    """A container runs that must not be updated."""
+    creating, *others = started(name, cpus)
+    assert isinstance(creating, ContainerCreating)
+    return ContainerCreating(replace(creating.container, stays=True)), *others
+
+
+def test_who_must_not_be_updated_owns_its_cpus_again_after_a_release() -> None:
+    """It never left them; those that came meanwhile and those that share are elsewhere."""
+    before = after(Node(MACHINE), *leaving_alone("card", 2), *started("b", 0.5))
+    let_go = after(before, ASKED, applied("b"), *started("late", 0.5), applied("late"))
+    assert set(let_go.former) == {"card", "b"}
+    assert let_go.watched_cpus == before.grants["card"].cpus
+
+    back = after(let_go, PolicyChanged(apply_all=True))
+
+    assert back.grants["card"] == before.grants["card"]
+    assert back.shared_cpus == back.grants["b"].cpus == before.shared_cpus
+    assert (back.watched_cpus, back.former, violations(back)) == (frozenset(), {}, [])
+
+
+def test_who_must_not_be_updated_is_only_watched_where_somebody_has_moved_it() -> None:
+    """It could not be brought back, so nobody is told that these CPUs are its own."""
+    before = after(Node(MACHINE), *leaving_alone("card", 2))
+    elsewhere = Applied(frozenset({1, 5}), frozenset({0, 1}))
+
+    back = after(before, ASKED, UpdateApplied("card", elsewhere.cpus, elsewhere.mems), PolicyChanged(apply_all=True))
+
+    assert "card" not in back.grants
+    assert back.watched_cpus == {1, 5}
+
+
+def test_a_release_says_who_stays() -> None:
+    """With the CPUs that it has and the reason: it counts neither as released nor as left."""
+    before = after(Node(MACHINE), *leaving_alone("card", 2))
+    node = after(before, ASKED)
+
+    row = outcome_of(before.containers["card"], before, node, "released", {})
+
+    assert (row["outcome"], row["cpus_before"], row["cpus"]) == ("stays", "1-2", "1-2")
+    assert "could take its card away" in row["error"]

@@ -18,7 +18,7 @@ from criproxy.control.settings import InForce, Settings
 from criproxy.control.sync.resync import NotReady, Resync
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged, Released
-from criproxy.engine.release import is_released_by_request, is_settled, outcome_of, successor
+from criproxy.engine.release import is_released_by_request, is_settled, outcome_of, staying, successor
 from criproxy.engine.reserved import owned_by_pod
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.cpuset import CpuSet
@@ -279,11 +279,14 @@ class PolicySwitch:
             await self.context.state.changed()
 
     async def _answer(self, before: Node, after: Node | None = None) -> dict[str, Any]:
-        """Return the outcome for each container with a grant in *after*, one row each, after its update.
+        """Return the outcome for each container with a grant in *after*, or that a release leaves where it is.
+
+        One row each, after its update.
 
         Without *after*, there was nothing to do.
         """
         placed = [after.containers[key] for key in after.grants] if after else []
+        placed += [after.containers[key] for key in staying(after)] if after and after.released else []
         outcome = "released" if after and after.released else "placed"
         waiting = placed
         with suppress(TimeoutError):  # later updates are reported as left

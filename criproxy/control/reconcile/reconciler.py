@@ -172,13 +172,14 @@ class Reconciler:
 
     async def _work(self, key: str, worker: _Worker) -> None:
         try:
-            while self._updatable(key):
+            while self._is_placed(key):
                 if worker.read or self._target(key):
                     await self._attempt(key, worker)
-                elif in_place(self.context.state.node.grants[key], self.context.state.node.applied.get(key)):
+                    continue
+                node = self.context.state.node
+                if not self._updatable(key) or in_place(node.grants[key], node.applied.get(key)):
                     return
-                else:
-                    await self.context.state.changed()
+                await self.context.state.changed()
         finally:
             del self._workers[key]
             self._causes.pop(key, None)
@@ -212,11 +213,12 @@ class Reconciler:
     async def _step(self, key: str, worker: _Worker) -> None:
         """Read or update under the lock; the node may have changed during the wait for it."""
         failures = worker.trouble.failures
-        if not self._updatable(key):
+        if not self._is_placed(key):
             return
         if worker.read:
             worker.read = False  # before the read: a change during it requires another read
-            if await if_reported(self.read_cgroup(key)) is None and (ours := self.now(key)):
+            is_reported = await if_reported(self.read_cgroup(key)) is not None
+            if not is_reported and self._updatable(key) and (ours := self.now(key)):
                 await self._update(key, ours, "the runtime does not report what it has", failures=failures)
         elif wanted := self._target(key):
             await self._update(key, wanted, failures=failures)
@@ -330,16 +332,22 @@ class Reconciler:
         finally:
             self.enqueue(keys)
 
-    def _updatable(self, key: str) -> bool:
-        """Whether *key* can be updated: the runtime knows it, it has not ended, and criproxy has placed it."""
+    def _is_placed(self, key: str) -> bool:
+        """Whether the cgroup of *key* is worth reading: the runtime knows it, and criproxy has placed it."""
         container = self.context.state.node.containers.get(key)
-        if container is None or container.stays or key not in self.context.state.node.grants:
+        if container is None or key not in self.context.state.node.grants:
             return False
         return container.has_id and container.state is not ContainerState.CREATING
+
+    def _updatable(self, key: str) -> bool:
+        """Whether *key* may be updated, too: an update takes no card away from it."""
+        return self._is_placed(key) and not self.context.state.node.containers[key].stays
 
     def _target(self, key: str) -> Applied | None:
         """Return the next step of *key* towards its grant, or what it should have already if that is uncertain."""
         node = self.context.state.node
+        if not self._updatable(key):
+            return None
         wanted = target(node, key, self.excess().others(key))
         if wanted is None and node.containers[key].state is ContainerState.CREATED:
             return node.applied.get(key) if self.context.in_flight.is_unread(key) else None

@@ -337,6 +337,7 @@ async def test_cards_of_which_nothing_is_known(world: World) -> None:
         ({"device_class": "nvidia", "card": ""}, "must name a card"),
         ({**LOST, "since_s": "now"}, "since_s must be of the kind float"),
         ({**LOST, "since_s": -1}, "must be seconds since the epoch"),
+        ({**LOST, "since_s": 1e17}, "must be seconds since the epoch"),
         ({**LOST, "since_s": float("nan")}, "must be seconds since the epoch"),
         ({**LOST, "action": ["stop"]}, "must be one of none, annotate, stop"),
         ({**LOST, "reason": ["XID"]}, "reason must be of the kind str"),

@@ -335,6 +335,7 @@ async def test_a_container_that_is_removed(world: World) -> None:
         pytest.param({"quantity": "power"}, "must be one of memory, cores", id="quantity"),
         pytest.param({"action": ["stop"]}, "must be one of observe, annotate, stop, kill-process", id="action"),
         pytest.param({"since_s": 0.0}, "must be seconds since the epoch", id="no-time"),
+        pytest.param({"since_s": 1e17}, "must be seconds since the epoch", id="no-date"),
         pytest.param({"pid": -1}, "must be those of a process", id="no-process"),
         pytest.param({"stop_timeout_s": -1.0}, "must be at most 3600 seconds", id="stop-timeout"),
         pytest.param({"stop_timeout_s": float("nan")}, "must be at most 3600 seconds", id="no-stop-timeout"),

@@ -15,9 +15,10 @@ from tests.rigs.usage import delays, holds
 from tests.rigs.usage.holds import FILES, Node, node
 from tests.rigs.usage.measure import measure
 
-FEW, MANY = 4, 12
+FEW, MANY = 8, 16
 TRIES = FEW - 1
-"""Each with another container, the first of which is over its quota before that."""
+"""Each with another container, the first of which is over its quota before that; what others do on the loop meanwhile
+is not in each of them."""
 CALLS_EACH = 50
 """Of Python's functions, for each container: to read or write what is said of it takes more than a hundred."""
 Step = Callable[[Node], Awaitable[Any]]
