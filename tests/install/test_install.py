@@ -428,6 +428,83 @@ OBSTACLES = [
     ),
     pytest.param(
         "kubeadm",
+        "/var/lib/kubelet/config.yaml",
+        "cpuManagerPolicy: static\n---\n",
+        "cpuManagerPolicy is static",
+        id="an-empty-second-document",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/var/lib/kubelet/config.yaml",
+        '{\n\t"cpuManagerPolicy": "static"\n}\n',
+        "cpuManagerPolicy is static",
+        id="json-with-tabs",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        "kubelet-arg:\n- cpu-manager-policy=static\n---\n",
+        "cpuManagerPolicy is static",
+        id="k3s-an-empty-second-document",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        'token: "secret\nkubelet-arg: [cpu-manager-policy=static]\n',
+        "cannot read /etc/rancher/k3s/config.yaml: it is not valid YAML",
+        id="k3s-an-unclosed-quote",
+    ),
+    pytest.param(
+        "plain",
+        "/var/lib/kubelet/kubelet-config.yaml",
+        "a: 1\n---\ncpuManagerPolicy: static\n",
+        "cannot read /var/lib/kubelet/kubelet-config.yaml: it has several documents",
+        id="two-documents",
+    ),
+    pytest.param(
+        "plain",
+        "/var/lib/kubelet/kubelet-config.yaml",
+        "a: 2026-13-45\n",
+        "cannot read /var/lib/kubelet/kubelet-config.yaml: it is not valid YAML",
+        id="no-such-day",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n",
+        "cannot read /etc/kubernetes/kubelet.conf.d: there is no such directory",
+        id="no-config-dir",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=--config=/etc/none.yaml\n",
+        "cannot read /etc/none.yaml: there is no such file",
+        id="no-config",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        "kubelet-arg:\n- --cpu-manager-policy=static\n",
+        "cpuManagerPolicy is static",
+        id="k3s-with-dashes",
+    ),
+    pytest.param(
+        "k3s",
+        "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-ours.conf",
+        "cpuManagerPolicy: static\n",
+        "cpuManagerPolicy is static",
+        id="k3s-drop-in",
+    ),
+    pytest.param(
+        "rke2",
+        "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/10-ours.conf",
+        "memoryManagerPolicy: [\n",
+        "cannot read /var/lib/rancher/rke2/agent/etc/kubelet.conf.d/10-ours.conf: it is not valid YAML",
+        id="rke2-drop-in",
+    ),
+    pytest.param(
+        "kubeadm",
         "/etc/default/kubelet",
         "KUBELET_EXTRA_ARGS=-v=4 \\\n  --node-ip=::1\n",
         "over several lines",
@@ -449,6 +526,27 @@ def test_what_stands_against_it(
     status, told = attempts.run(of(node))
     assert (status, said in told) == (1, True), told
     assert (node.snapshot(), node.log) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "file"),
+    [
+        ("data-dir: /data\n", "/data/agent/etc/kubelet.conf.d/10-ours.conf"),
+        ("kubelet-arg: [config=/etc/kubelet.yaml]\n", "/etc/kubelet.yaml"),
+        ("kubelet-arg: [--config-dir=/etc/kubelet.d]\n", "/etc/kubelet.d/1.conf"),
+    ],
+)
+def test_files_of_the_kubelet_in_k3s(attempts: Attempts, make_node: MakeNode, settings: str, file: str) -> None:
+    """They are found where k3s and the kubelet are told to have them; an argument of the kubelet overrides them."""
+    node = make_node("k3s")
+    node.write("/etc/rancher/k3s/config.yaml", settings)
+    node.write(file, "cpuManagerPolicy: static\n")
+
+    status, told = attempts.run(of(node, dry_run=True))
+    assert (status, "cpuManagerPolicy is static" in told) == (1, True), told
+    node.write("/etc/rancher/k3s/config.yaml.d/1.yaml", "kubelet-arg+: [cpu-manager-policy=none]\n")
+    status, told = attempts.run(of(node, dry_run=True))
+    assert status == 0, told
 
 
 def test_a_drop_in_until_the_next_boot(attempts: Attempts, make_node: MakeNode) -> None:
