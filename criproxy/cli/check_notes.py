@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from criproxy.config.document import parse
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 
 if TYPE_CHECKING:
@@ -82,20 +81,26 @@ def _values(option: str, words: list[str]) -> Iterator[str]:
 
 
 def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
-    """Yield a note if the kubelet's configuration does not reserve CPUs that the policy reserves."""
+    """Yield a note if the kubelet's configuration does not reserve CPUs that the policy reserves, or is unreadable."""
+    from criproxy.errors import reason_of
+    from criproxy.install.edits import CannotEdit, mapping
+
     file = host_root / KUBELET
-    try:
-        data = parse(file.read_text(errors="replace")).data
-    except OSError:
+    if not reserved:
         return
-    if not reserved or not isinstance(data, dict):
+    try:
+        data = mapping(file.read_text(errors="replace"))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, CannotEdit) as error:
+        yield f"cannot read {file}: {reason_of(error)}; so nobody knows which CPUs it reserves (reservedSystemCPUs)"
         return
     named = data.get("reservedSystemCPUs")
     amounts = [data.get(name) for name in ("kubeReserved", "systemReserved")]
     if named is None and any(isinstance(amount, dict) and "cpu" in amount for amount in amounts):
         return  # an amount: the scheduler takes it into account
     try:
-        missing = reserved - parse_cpuset(str(named or ""))
+        missing = reserved - parse_cpuset("" if named is None else str(named))
     except ValueError:
         return  # the kubelet reports that
     if missing:

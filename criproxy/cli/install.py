@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.install_options import host_options
+from criproxy.cli.install_options import check_root, host_options
 from criproxy.cli.leaving import leaving_on
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
@@ -87,6 +87,7 @@ def command(  # noqa: PLR0913 (one for each option)
 
     Exit status: 0 criproxy is installed, 1 it is not, and the node is as it was before, 2 a usage error.
     """
+    check_root(dry_run=dry_run)
     from criproxy.install import paths
     from criproxy.install.facts import NodeKind
     from criproxy.install.host import Host

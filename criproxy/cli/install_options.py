@@ -1,11 +1,13 @@
 """Options that `criproxy install` and `criproxy uninstall` share."""
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from criproxy.cli.path_type import PathOption
+from criproxy.errors import CriproxyError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,3 +24,13 @@ def host_options(function: F) -> F:
         "programs through nsenter.",
     )
     return dry_run(host_root(function))
+
+
+def check_root(*, dry_run: bool) -> None:
+    """Return if this process may change a node.
+
+    Raises:
+        CriproxyError: it may not: without root, the command would fail at some later file or program.
+    """
+    if not dry_run and os.geteuid() != 0:
+        raise CriproxyError("this command needs root, except with --dry-run")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.install_options import host_options
+from criproxy.cli.install_options import check_root, host_options
 from criproxy.cli.render.lines import print_lines
 
 
@@ -25,6 +25,7 @@ def command(*, dry_run: bool, host_root: Path, force: bool) -> None:
 
     Exit status: 0 criproxy is uninstalled, 1 it is not; correct the cause and repeat the command, 2 a usage error.
     """
+    check_root(dry_run=dry_run)
     from criproxy.install.host import Host
     from criproxy.install.operate import Operator
 

@@ -1,5 +1,6 @@
 """Pure: changes of one setting in texts that others wrote, which leave every other byte as it is."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -104,18 +105,31 @@ def with_key(text: str, key: str, value: str | None) -> str:
 
 
 def mapping(text: str) -> dict[str, Any]:
-    """Return the YAML mapping *text*.
+    """Return the mapping in the only document of *text*, which is YAML or JSON; documents without content may follow.
 
     Raises:
         CannotEdit: it is something else.
     """
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise CannotEdit(f"it is not valid YAML: {' '.join(str(error).split())}") from error
+        documents = [*yaml.safe_load_all(text)]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
+        documents = _json(text)
+        if not documents:
+            raise CannotEdit(f"it is not valid YAML: {' '.join(str(error).split())}") from error
+    data = documents[0] if documents else None
+    if any(document is not None for document in documents[1:]):
+        raise CannotEdit("it has several documents")
     if not isinstance(data, dict | None):
         raise CannotEdit("it is not a YAML mapping")
     return data or {}
+
+
+def _json(text: str) -> list[Any]:
+    """Return the JSON value *text*; nothing if it is none. Our YAML library refuses JSON that is indented with tabs."""
+    try:
+        return [json.loads(text)]
+    except (ValueError, RecursionError):
+        return []
 
 
 def quoted(word: str) -> str:

@@ -1,6 +1,6 @@
 """Pure: what `look` has found on a node."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -50,6 +50,10 @@ class Facts:
     """criproxy's unit files as the node has them, by name."""
     configs: Sequence[str] = ()
     """The kubelet's or k3s's configuration files, in the order in which they are read; not all need to exist."""
+    embedded_configs: Sequence[str] = ()
+    """The configuration files of the kubelet within k3s or RKE2, in the order in which they are read."""
+    absent: Sequence[str] = ()
+    """What command lines tell the kubelet, k3s or RKE2 to read, but does not exist: path and reason."""
     linked: frozenset[str] = frozenset()
     """Those of `texts` that have several names (hard links)."""
     written: Mapping[str, str] = field(default_factory=dict)
@@ -74,17 +78,23 @@ class Facts:
 
     def kubelet_value(self, flag_name: str, key: str) -> str | None:
         """Return the kubelet's setting: the flag, else the last configuration file that has it; None without both."""
-        if self.kind.embeds_kubelet:
-            return flag([f"--{argument}" for argument in self.kubelet_arguments], flag_name)
-        given = flag(self.words, flag_name)
+        given = flag(self.kubelet_words, flag_name)
         if given is not None:
             return given
-        values = [self.data(path).get(key) for path in self.configs]
+        files = self.embedded_configs if self.kind.embeds_kubelet else self.configs
+        values = [self.data(path).get(key) for path in files]
         return next((str(value) for value in reversed(values) if value is not None), None)
 
     @property
-    def kubelet_arguments(self) -> list[str]:
-        """The arguments that k3s or RKE2 passes to its kubelet."""
+    def kubelet_words(self) -> list[str]:
+        """The flags of the kubelet, also of one within k3s or RKE2."""
+        if not self.kind.embeds_kubelet:
+            return self.words
+        return [f"--{argument.lstrip('-')}" for argument in self._kubelet_arguments]
+
+    @property
+    def _kubelet_arguments(self) -> list[str]:
+        """The arguments that k3s or RKE2 passes to its kubelet, each with or without dashes before it."""
         if given := flags(self.words, "kubelet-arg"):
             return given
         found = list[str]()
@@ -110,11 +120,21 @@ class Facts:
         return self.kubelet_value(edits.FLAG, edits.ENDPOINT_KEY) or ""
 
     def data(self, path: str) -> dict[str, Any]:
-        """Return what a YAML file says; nothing if it is missing or no mapping, which its reader reports."""
+        """Return what a YAML file says; nothing if it is missing, or one of those that are `unread`."""
         try:
             return edits.mapping(self.texts.get(path, ""))
         except edits.CannotEdit:
             return {}
+
+    @property
+    def unread(self) -> Iterator[str]:
+        """The configuration files that may say something about the kubelet, but cannot be read: path and reason."""
+        yield from self.absent
+        for path in (*self.configs, *self.embedded_configs):
+            try:
+                edits.mapping(self.texts.get(path, ""))
+            except edits.CannotEdit as error:
+                yield f"{path}: {error}"
 
     @property
     def configured_runtime(self) -> str:

@@ -45,12 +45,13 @@ def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "")
     own = {name: text for name in (*paths.UNITS, *paths.OPTIONAL_UNITS) if (text := _unit_text(host, name)) is not None}
     others = (paths.POLICY, paths.DEFAULTS, paths.PAGE_TOKEN, paths.CRIO_DROP_IN, "/etc/containerd/config.toml")
     texts |= dict(_texts(host, [*configs, *others, *(f"{paths.UNIT_FOLDER}/{name}" for name in own)]))
-    facts = Facts(kind=kind, kubelet=unit, service=service, texts=texts, configs=configs)
+    facts = _with_embedded(host, Facts(kind=kind, kubelet=unit, service=service, texts=texts, configs=configs))
     sockets = {runtime, *paths.RUNTIMES, facts.configured_runtime, paths.socket_of(facts.endpoint)} - {""}
     return replace(
         facts,
+        absent=tuple(_absent(host, facts)),
         unit_texts=own,
-        linked=frozenset(path for path in texts if host.has_other_names(path)),
+        linked=frozenset(path for path in facts.texts if host.has_other_names(path)),
         sockets=frozenset(path for path in sockets if host.path(path).is_socket()),
         active=_active(host) if own else frozenset(),
         rivals=tuple(_rivals(host, facts.endpoint)),
@@ -109,10 +110,36 @@ def _configs(host: Host, kind: NodeKind, service: Service, texts: Mapping[str, s
         named = flag(words, "config") or variables.get(f"{kind.upper()}_CONFIG_FILE")
         main = named or f"/etc/rancher/{kind}/config.yaml"
         return [main, *(path for path in host.entries(f"{main}.d") if path.endswith((".yaml", ".yml")))]
-    main = flag(words, "config") or ""
-    folder = flag(words, "config-dir")
+    return _kubelet_configs(host, flag(words, "config"), flag(words, "config-dir"))
+
+
+def _kubelet_configs(host: Host, file: str | None, folder: str | None) -> list[str]:
+    """Return the configuration files of a kubelet, in the order in which it reads them."""
     dropped = [path for path in host.entries(folder) if path.endswith(".conf")] if folder else []
-    return [*filter(None, [main]), *dropped]
+    return [*filter(None, [file]), *dropped]
+
+
+def _with_embedded(host: Host, facts: Facts) -> Facts:
+    """Return *facts* with the configuration files of a kubelet within k3s or RKE2: its own, and those it is told."""
+    if not facts.kind.embeds_kubelet:
+        return facts
+    kind, words = facts.kind, facts.kubelet_words
+    data = facts.own_value("data-dir") or facts.service.variables(facts.texts).get(f"{kind.upper()}_DATA_DIR")
+    folder = f"{data or f'/var/lib/rancher/{kind}'}/agent/etc/kubelet.conf.d"
+    told = _kubelet_configs(host, flag(words, "config"), flag(words, "config-dir"))
+    found = list(dict.fromkeys((*told, *_kubelet_configs(host, None, folder))))
+    return replace(facts, texts={**facts.texts, **dict(_texts(host, found))}, embedded_configs=found)
+
+
+def _absent(host: Host, facts: Facts) -> Iterator[str]:
+    """Yield what command lines tell the kubelet, k3s or RKE2 to read, but does not exist."""
+    files = (flag(words, "config") for words in (facts.words, facts.kubelet_words))
+    for file in dict.fromkeys(filter(None, files)):
+        if file not in facts.texts:
+            yield f"{file}: there is no such file"
+    folder = flag(facts.kubelet_words, "config-dir")
+    if folder and not host.path(folder).is_dir():
+        yield f"{folder}: there is no such directory"
 
 
 def _texts(host: Host, names: list[str] | tuple[str, ...]) -> Iterator[tuple[str, str]]:

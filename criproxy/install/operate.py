@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from criproxy.errors import CriproxyError, UsageError
+from criproxy.errors import ConfigError, CriproxyError, UsageError
 from criproxy.install import edits, paths
 from criproxy.install.brought import brought
 from criproxy.install.checks import Checks
@@ -13,7 +13,7 @@ from criproxy.install.facts import Brought, Facts, NodeKind
 from criproxy.install.host import CommandFailed, Host
 from criproxy.install.journal import Journal, JournalFile
 from criproxy.install.look import look
-from criproxy.install.plan import Plan, Wishes, plan, release, runtime_of
+from criproxy.install.plan import Plan, Wishes, facts_active, plan, release, runtime_of
 from criproxy.install.removal import removal
 from criproxy.install.runner import Runner, undo_title
 
@@ -97,10 +97,9 @@ class Operator:
         planned = plan(facts, wishes)
         for line in (*planned.about, *(f"note: {note}" for note in planned.notes)):
             self.tell(line)
-        if planned.problems:
-            raise CriproxyError(
-                "\n".join(("criproxy cannot be installed:", *(f"- {each}" for each in planned.problems)))
-            )
+        problems = [*planned.problems, *([] if wishes.policy is not None else _wrong_policy(self.host, facts))]
+        if problems:
+            raise CriproxyError("\n".join(("criproxy cannot be installed:", *(f"- {each}" for each in problems))))
         if not planned.steps:
             self.tell("Nothing to do: criproxy is installed, and the kubelet calls it.")
         titles = [step.title for step in planned.steps if step.title]
@@ -161,6 +160,7 @@ def policy_text(file: Path, host_root: Path) -> str:
     Raises:
         UsageError: it is a directory.
         ConfigError: it cannot be read, or has mistakes.
+        CriproxyError: the machine cannot be read, and the file has no mistakes by itself.
     """
     from criproxy.config.load import load
     from criproxy.discovery.host_paths import host_reader
@@ -168,8 +168,27 @@ def policy_text(file: Path, host_root: Path) -> str:
 
     if file.is_dir():
         raise UsageError(f"--policy: {file} is a directory; name the policy file of this node")
-    load(file, "", topology=discover(host_root), host=host_reader(host_root))
+    try:
+        topology = discover(host_root)
+    except CriproxyError:
+        load(file, "")  # first, what is wrong with the file that the user names
+        raise
+    load(file, "", topology=topology, host=host_reader(host_root))
     return file.read_text()
+
+
+def _wrong_policy(host: Host, facts: Facts) -> list[str]:
+    """Return what is wrong with the policy file of the node, if criproxy is to start with it."""
+    if facts_active(facts) or paths.POLICY not in facts.texts or facts.option("config") not in (None, paths.POLICY):
+        return []
+    folder, _, name = paths.POLICY.rpartition("/")
+    try:
+        policy_text(host.path(folder) / name, host.root)
+    except ConfigError as error:
+        return str(error).splitlines()
+    except CriproxyError:  # files of the machine are not below this root: the daemon will see them
+        return []
+    return []
 
 
 def _by_hand(steps: Callable[[], T]) -> T:

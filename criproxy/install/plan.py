@@ -128,7 +128,8 @@ class _Steps:
 
     def _settings(self) -> Iterator[Write | Remove]:
         has = self.facts.texts.get(paths.POLICY)
-        wanted = self.wishes.policy if self.wishes.policy is not None else has or self.facts.brought.policy
+        given = (self.wishes.policy, has, self.facts.brought.policy)
+        wanted = next((text for text in given if text is not None), None)
         if wanted is not None and wanted != has:
             yield Write(paths.POLICY, wanted, "the policy", keep=True)
         yield from self._token()

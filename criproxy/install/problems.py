@@ -16,6 +16,8 @@ _NONE = (None, "", "none", "None")
 def problems(facts: Facts, runtime: str) -> Iterator[str]:
     """Yield the reasons for which criproxy cannot be installed now; *runtime*: the socket of the runtime."""
     yield from facts.rivals
+    for unread in facts.unread:
+        yield f"cannot read {unread}; so nobody knows whether the kubelet's own CPU or memory manager is enabled"
     for flag, key in _MANAGERS:
         value = facts.kubelet_value(flag, key)
         if value not in _NONE:

@@ -271,7 +271,11 @@ def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: 
         ('reservedSystemCPUs: "0-3"\n', ""),
         ("reservedSystemCPUs: nonsense\n", ""),
         ("kubeReserved: {cpu: 2000m}\n", ""),
-        ("a: [", ""),
+        ('reservedSystemCPUs: "0"\n---\n', "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
+        ('{\n\t"reservedSystemCPUs": "0"\n}\n', "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
+        ("reservedSystemCPUs: 0\n", "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
+        ("a: [", "config.yaml: it is not valid YAML"),
+        ("- a\n", "config.yaml: it is not a YAML mapping"),
         (None, ""),
     ],
 )

@@ -1,6 +1,7 @@
 """`criproxy install` and `criproxy uninstall` on made-up nodes."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -16,12 +17,16 @@ import yaml
 from click.testing import CliRunner
 
 from criproxy.cli import main
+from criproxy.config.load import load
+from criproxy.errors import ConfigError
 from criproxy.install import paths
 from criproxy.install.unit_file import environment_of
+from criproxy.simulate.machines import machine
 from tests.conftest import ROOT
 from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode
 from tests.install.nodes import KINDS, KUBELET, MadeUpNode
+from tests.sysfs import write_sysfs
 
 CHANGED = {
     "kubeadm": "/etc/default/kubelet",
@@ -33,6 +38,7 @@ CHANGED = {
 }
 """The file that names the kubelet's endpoint."""
 PROXY = "unix:///run/criproxy/criproxy.sock"
+MACHINE = machine(nodes=1, cores=2, threads=1)
 TOKEN = "a-secret-of-22-letters\n"  # noqa: S105 (of these tests)
 
 
@@ -428,6 +434,83 @@ OBSTACLES = [
     ),
     pytest.param(
         "kubeadm",
+        "/var/lib/kubelet/config.yaml",
+        "cpuManagerPolicy: static\n---\n",
+        "cpuManagerPolicy is static",
+        id="an-empty-second-document",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/var/lib/kubelet/config.yaml",
+        '{\n\t"cpuManagerPolicy": "static"\n}\n',
+        "cpuManagerPolicy is static",
+        id="json-with-tabs",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        "kubelet-arg:\n- cpu-manager-policy=static\n---\n",
+        "cpuManagerPolicy is static",
+        id="k3s-an-empty-second-document",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        'token: "secret\nkubelet-arg: [cpu-manager-policy=static]\n',
+        "cannot read /etc/rancher/k3s/config.yaml: it is not valid YAML",
+        id="k3s-an-unclosed-quote",
+    ),
+    pytest.param(
+        "plain",
+        "/var/lib/kubelet/kubelet-config.yaml",
+        "a: 1\n---\ncpuManagerPolicy: static\n",
+        "cannot read /var/lib/kubelet/kubelet-config.yaml: it has several documents",
+        id="two-documents",
+    ),
+    pytest.param(
+        "plain",
+        "/var/lib/kubelet/kubelet-config.yaml",
+        "a: 2026-13-45\n",
+        "cannot read /var/lib/kubelet/kubelet-config.yaml: it is not valid YAML",
+        id="no-such-day",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n",
+        "cannot read /etc/kubernetes/kubelet.conf.d: there is no such directory",
+        id="no-config-dir",
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=--config=/etc/none.yaml\n",
+        "cannot read /etc/none.yaml: there is no such file",
+        id="no-config",
+    ),
+    pytest.param(
+        "k3s",
+        "/etc/rancher/k3s/config.yaml",
+        "kubelet-arg:\n- --cpu-manager-policy=static\n",
+        "cpuManagerPolicy is static",
+        id="k3s-with-dashes",
+    ),
+    pytest.param(
+        "k3s",
+        "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-ours.conf",
+        "cpuManagerPolicy: static\n",
+        "cpuManagerPolicy is static",
+        id="k3s-drop-in",
+    ),
+    pytest.param(
+        "rke2",
+        "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/10-ours.conf",
+        "memoryManagerPolicy: [\n",
+        "cannot read /var/lib/rancher/rke2/agent/etc/kubelet.conf.d/10-ours.conf: it is not valid YAML",
+        id="rke2-drop-in",
+    ),
+    pytest.param(
+        "kubeadm",
         "/etc/default/kubelet",
         "KUBELET_EXTRA_ARGS=-v=4 \\\n  --node-ip=::1\n",
         "over several lines",
@@ -449,6 +532,27 @@ def test_what_stands_against_it(
     status, told = attempts.run(of(node))
     assert (status, said in told) == (1, True), told
     assert (node.snapshot(), node.log) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "file"),
+    [
+        ("data-dir: /data\n", "/data/agent/etc/kubelet.conf.d/10-ours.conf"),
+        ("kubelet-arg: [config=/etc/kubelet.yaml]\n", "/etc/kubelet.yaml"),
+        ("kubelet-arg: [--config-dir=/etc/kubelet.d]\n", "/etc/kubelet.d/1.conf"),
+    ],
+)
+def test_files_of_the_kubelet_in_k3s(attempts: Attempts, make_node: MakeNode, settings: str, file: str) -> None:
+    """They are found where k3s and the kubelet are told to have them; an argument of the kubelet overrides them."""
+    node = make_node("k3s")
+    node.write("/etc/rancher/k3s/config.yaml", settings)
+    node.write(file, "cpuManagerPolicy: static\n")
+
+    status, told = attempts.run(of(node, dry_run=True))
+    assert (status, "cpuManagerPolicy is static" in told) == (1, True), told
+    node.write("/etc/rancher/k3s/config.yaml.d/1.yaml", "kubelet-arg+: [cpu-manager-policy=none]\n")
+    status, told = attempts.run(of(node, dry_run=True))
+    assert status == 0, told
 
 
 def test_a_drop_in_until_the_next_boot(attempts: Attempts, make_node: MakeNode) -> None:
@@ -496,6 +600,66 @@ def test_a_path_that_is_wrong(tmp_path: Path, option: list[str], said: str) -> N
     result = CliRunner().invoke(main, ["install", "--dry-run", *(each.format(tmp_path) for each in option)])
 
     assert (result.exit_code, said.format(tmp_path) in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """The command says that it needs root, before it looks at anything; a dry run goes on."""
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    options = [command, "--host-root", str(tmp_path), *(["--policy", "none.yaml"] if command == "install" else [])]
+    result = CliRunner().invoke(main, options)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: this command needs root, except with --dry-run\n"
+    result = CliRunner().invoke(main, [command, "--host-root", str(tmp_path), "--dry-run"])
+    assert "there is no kubelet on this node" in result.stderr
+
+
+def test_a_missing_policy_file_of_an_unknown_machine(tmp_path: Path) -> None:
+    """The user is told of the file, which is the user's mistake, and not of the machine's missing files."""
+    file = tmp_path / "none.yaml"
+    options = ["install", "--dry-run", "--host-root", str(tmp_path), "--policy", str(file)]
+    result = CliRunner().invoke(main, options)
+
+    assert (result.exit_code, result.stderr) == (1, f"Error: {file}: there is no such file or directory\n")
+
+
+@pytest.mark.parametrize("text", ["policy: balloon\n", ""], ids=["unknown-policy", "empty"])
+@pytest.mark.parametrize("has_machine", [True, False])
+def test_a_policy_file_of_the_node_with_mistakes(
+    attempts: Attempts, make_node: MakeNode, text: str, has_machine: bool
+) -> None:
+    """It is refused before any step, in the words in which --policy refuses it."""
+    node = make_node("kubeadm", has_package=True)
+    if has_machine:
+        write_sysfs(node.root, MACHINE)
+    node.write(paths.POLICY, text)
+    before = node.snapshot()
+    with pytest.raises(ConfigError) as refused:
+        load(node.at(paths.POLICY), "")
+
+    for is_dry in (True, False):
+        status, told = attempts.run(of(node, dry_run=is_dry))
+        assert (status, str(refused.value) in told) == (1, True), told
+        assert (node.snapshot(), node.log) == (before, [])
+    status, told = attempts.run(of(node, dry_run=True, policy="policy: static\n"))
+    assert (status, f"write {paths.POLICY}: the policy" in told) == (0, True), told
+
+
+def test_a_policy_file_that_does_not_fit_the_machine(attempts: Attempts, make_node: MakeNode) -> None:
+    """It is refused before any step; what criproxy runs with already is not, since its daemon keeps the last one."""
+    node = make_node("kubeadm")
+    write_sysfs(node.root, MACHINE)
+    node.write(paths.POLICY, 'policy: static\nreservedCpus: "4000"\n')
+
+    status, told = attempts.run(of(node))
+    assert (status, node.log, f"- {node.at(paths.POLICY)}:2:" in told) == (1, [], True), told
+    node.write(paths.POLICY, "policy: static\n")
+    status, told = attempts.run(of(node))
+    assert status == 0, told
+    node.write(paths.POLICY, "policy: balloon\n")
+    status, told = attempts.run(of(node))
+    assert (status, "Nothing to do" in told) == (0, True), told
 
 
 def test_no_kubelet(tmp_path: Path) -> None:
