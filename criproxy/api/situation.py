@@ -10,7 +10,7 @@ from criproxy.control.controller import Controller
 from criproxy.control.sync.ends import LISTS
 from criproxy.devices.published import SHORTEST_STALE_S
 from criproxy.devices.vgpu_profiles import Quota
-from criproxy.model.amounts import counted
+from criproxy.model.amounts import format_seconds
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
@@ -124,7 +124,7 @@ class Situations:
             remedy = "write the kept configuration to the policy file ('criproxy history config' lists it)"
             yield Notice("config-kept", f"{kept}, but {but}: {remedy}{instead}")
         elif not in_force.trial_problem:
-            left = counted(round(trial.left_s), "second")
+            left = format_seconds(round(trial.left_s))
             back = (
                 f"{trial.back_file} (hash {trial.back_hash})" if trial.back_hash else "the state without a policy file"
             )

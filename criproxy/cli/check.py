@@ -166,12 +166,14 @@ def _to_text(
 
 def _notes(report: "Report", topology: "Topology | None", host_root: Path | None) -> list[str]:
     """Return notes about settings without effect, and about options of the daemon that may not be intended."""
-    from criproxy.cli.check_notes import device_notes, http_notes, kubelet_notes
+    from criproxy.cli.check_notes import device_notes, empty_notes, http_notes, kubelet_notes
     from criproxy.config.explain import dotted
 
     notes = report.settings.options.notes() if report.settings else ()
-    devices = device_notes(report.settings.common.devices if report.settings else None)
-    found = [*(f"{dotted(path)} {text}" for path, text in notes), *devices]
+    found = [f"{dotted(path)} {text}" for path, text in notes]
+    if report.settings is not None:
+        common = report.settings.common
+        found += [*empty_notes(common), *device_notes(common.devices)]
     if host_root is not None:
         found += http_notes(host_root)
         if report.settings and topology and report.settings.common.policy != "none":

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from criproxy.config.settings import Common
     from criproxy.devices.options import DeviceOptions
 
 DEFAULTS = {
@@ -19,6 +22,27 @@ KUBELET = "var/lib/kubelet/config.yaml"
 """The kubelet's configuration as written by kubeadm, below the host's root directory."""
 _THEN = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
 """What happens to containers that request cards without evidence, by `onNoEvidence`."""
+
+
+_EMPTY = {
+    "devices": (
+        "criproxy leaves devices alone: write 'devices: {}' to hide cards from containers to which none is allocated"
+    ),
+    "devices.plugin": ("the device plugin offers no cards: write 'plugin: {}' to offer cards with the default options"),
+    "devices.plugin.labels": "criproxy writes no labels: write 'labels: {}' to write them with the default options",
+}
+"""Sections that are off without a value, and on with ``{}`` → what follows, and how to switch them on."""
+
+
+def empty_notes(common: "Common") -> Iterator[str]:
+    """Yield a note about a section that the file names and gives no value: all its lines may be comments."""
+    for path, then in _EMPTY.items():
+        group: BaseModel | None = common
+        *outer, name = path.split(".")
+        for each in outer:
+            group = getattr(group, each, None)
+        if group is not None and name in group.model_fields_set and getattr(group, name) is None:
+            yield f"{path} has no value, so {then}, or remove {name}"
 
 
 def device_notes(options: "DeviceOptions | None") -> Iterator[str]:

@@ -1,8 +1,10 @@
 """A client of the daemon's control socket."""
 
 import json
+import os
 import select
 import socket
+import stat
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +20,12 @@ DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
 class NoDaemon(CriproxyError):
     """There is no answer on the control socket."""
 
-    def __init__(self, text: str, *, was_asked: bool = False) -> None:
+    def __init__(self, text: str, *, was_asked: bool = False, is_denied: bool = False) -> None:
         super().__init__(text)
         self.was_asked = was_asked
         """Whether the command was sent, and may have been executed."""
+        self.is_denied = is_denied
+        """Whether this user may not connect; a daemon may be running."""
 
 
 def ask(
@@ -59,7 +63,8 @@ def ask(
             with sock.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:
-        raise NoDaemon(_explain(path, error, timeout_s), was_asked=was_asked) from error
+        is_denied = isinstance(error, PermissionError)
+        raise NoDaemon(_explain(path, error, timeout_s), was_asked=was_asked, is_denied=is_denied) from error
     return _result(path, line)
 
 
@@ -83,6 +88,8 @@ def _wait(sock: socket.socket, path: str, timeout_s: float) -> float:
 
 def _explain(path: str, error: OSError, timeout_s: float) -> str:
     match error:
+        case ConnectionRefusedError() if what := _no_socket(path):
+            return f"{path} is {what}, not a socket; name the daemon's socket with --control-socket"
         case FileNotFoundError() | ConnectionRefusedError():
             return f"no criproxy daemon listens on {path}; start it, or name its socket with --control-socket"
         case PermissionError():
@@ -93,11 +100,28 @@ def _explain(path: str, error: OSError, timeout_s: float) -> str:
             return f"cannot ask the daemon on {path}: {reason_of(error)}"
 
 
+def _no_socket(path: str) -> str:
+    """Return what is at *path*; empty if it is a socket, or unknown."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISSOCK(mode) else "a directory" if stat.S_ISDIR(mode) else "a file"
+
+
+def _is_http2(line: bytes) -> bool:
+    """Whether an answer begins with a frame by which servers of HTTP/2 begin or refuse: SETTINGS or GOAWAY."""
+    return line[3:4] in (b"\x04", b"\x07") and line[5:9] == bytes(4)
+
+
 def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         answer = json.loads(line)
     except ValueError as error:
         text = f"the process listening on {path} is not a criproxy daemon, or it has exited: its answer is not JSON"
+        if _is_http2(line):
+            text = f"{path} is a CRI socket, such as criproxy has for the kubelet; name the daemon's control socket"
+            text = f"{text} with --control-socket, such as {DEFAULT_CONTROL_SOCKET}"
         raise NoDaemon(text, was_asked=True) from error
     if "error" in answer:
         wrong_use = answer.get("exit_status") == UsageError.exit_status

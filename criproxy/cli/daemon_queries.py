@@ -130,17 +130,21 @@ class DaemonQueries:
         return found
 
 
-def _given(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Refuse an empty *value*, which comes from an unset variable in a script."""
+def _path(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Take a path, or ``unix:///PATH``; refuse an empty *value*, which comes from an unset variable in a script."""
     if not value:
         raise click.BadParameter("must not be empty", ctx, param)
-    return value
+    if not value.startswith("unix:"):
+        return value
+    from criproxy.wire.sockets import unix_path
+
+    return unix_path(value, "--control-socket")
 
 
 control_socket_option = click.option(
     "--control-socket",
     default=DEFAULT_CONTROL_SOCKET,
-    callback=_given,
+    callback=_path,
     show_default=True,
     metavar="PATH",
     help="Control socket of the daemon.",

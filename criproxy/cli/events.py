@@ -58,10 +58,10 @@ def command(
     values = asked.events(time.time() - since_s, namespace=namespace)
     _show(values, output)
     if not values["events"] and output == "table":
-        from criproxy.cli.render.words import duration
+        from criproxy.model.amounts import format_seconds
 
         where = f" in namespace {namespace}" if namespace else ""
-        print_lines(bounded_text(f"No events{where} in the last {duration(since_s)}."))
+        print_lines(bounded_text(f"No events{where} in the last {format_seconds(since_s)}."))
     if follow:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         _follow(asked, values, output, namespace)

@@ -55,6 +55,8 @@ def command(
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
     except NoDaemon as error:
+        if error.is_denied:  # nor may this user write the state, or ask the runtime, while a daemon may be running
+            raise
         was_asked = error.was_asked
         values = _offline(error, state_dir, runtime_endpoint, host_root, undo=undo) | {"source": "store"}
     click.echo(json.dumps(values)) if output == "json" else _show(bounded(values), undo=undo, was_asked=was_asked)

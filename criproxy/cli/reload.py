@@ -22,6 +22,10 @@ MAX_BYTES = 900_000
 """What fits into one request to the daemon, as JSON."""
 
 Values = dict[str, Any]
+_FILE_ALONE = (
+    "FILE is for --dry-run and --try: 'criproxy reload --dry-run FILE' shows what it would do, and 'criproxy reload "
+    "--try 10m FILE' brings it into effect for ten minutes"
+)
 _KEPT = {
     "different": "The content of the policy file is different: write this configuration to it, too.",
     "invalid": "The policy file cannot be used: write this configuration to it.",
@@ -61,7 +65,7 @@ def command(
     if len(named) > 1:
         raise click.UsageError(f"{named[0]} and {named[1]} cannot be used together")
     if (file is not None) != (dry_run or time_s is not None):
-        raise click.UsageError("FILE is for --dry-run and --try" if file else f"{named[0]} needs a FILE")
+        raise click.UsageError(_FILE_ALONE if file else f"{named[0]} needs a FILE")
     if file is None:
         values = ask(control_socket, "reload-keep" if keep else "reload", {}, TIMEOUT_S)
     elif dry_run:

@@ -17,7 +17,7 @@ from criproxy.devices.holdings import Holdings
 from criproxy.discovery.cards import find_cards_within
 from criproxy.discovery.machine import discover
 from criproxy.engine.reserved import owned_by_pod
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, reason_of
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.notices import Notice, Refusal, timestamp
@@ -168,20 +168,29 @@ def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
 
 def still_running(state_dir: Path) -> str:
     """Return a sentence about a daemon that runs with *state_dir* and does not answer; empty if there is none."""
-    if holder := holding(state_dir):
+    try:
+        holder = holding(state_dir)
+    except OSError as error:
+        remedy = ": this needs root" if isinstance(error, PermissionError) else ""
+        unknown = f"it is unknown whether a process uses the state directory {state_dir}"
+        return f"{unknown} ({reason_of(error)}){remedy}"
+    if holder:
         return f"process {holder} uses the state directory {state_dir}: it hangs, or listens on another control socket"
     return ""
 
 
 def holding(state_dir: Path) -> int | None:
-    """Return the process that uses the state directory. Trying the lock instead could keep a daemon from starting."""
+    """Return the process that uses the state directory. Trying the lock instead could keep a daemon from starting.
+
+    Raises:
+        OSError: that cannot be found out.
+    """
     path = state_dir / LOCK_NAME
     try:
         inode = os.stat(path).st_ino  # noqa: PTH116
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    for line in lines:
+    for line in Path("/proc/locks").read_text().splitlines():
         fields = line.split()
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
             return int(fields[4])

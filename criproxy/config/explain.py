@@ -8,6 +8,7 @@ from pydantic_core import ErrorDetails
 
 from criproxy.config.document import Document
 from criproxy.config.mistake import Mistake
+from criproxy.config.predecessors import about_option
 from criproxy.config.words import did_you_mean, shown
 
 _MUST = {
@@ -39,7 +40,8 @@ def explain(detail: ErrorDetails, model: type[BaseModel], document: Document, al
     place = document.place(path, of_key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
         valid = [*also, *names_of(model)] if len(path) == 1 else names_of(_model_at(model, path[:-1]))
-        return Mistake(*place, f"unknown option {name!r}{did_you_mean(str(path[-1]), valid)}")
+        hint = (about_option(name) if len(path) == 1 else "") or did_you_mean(str(path[-1]), valid)
+        return Mistake(*place, f"unknown option {name!r}{hint}")
     if kind == "missing":
         return Mistake(*place, f"the option {name!r} is missing")
     return Mistake(*place, f"{name}: {_complaint(detail)}")

@@ -6,6 +6,7 @@ Packages are only listed here; one is imported when a policy file names its poli
 
 from importlib.metadata import EntryPoint, entry_points
 
+from criproxy.config.predecessors import instead_of_policy
 from criproxy.config.words import did_you_mean, shown
 from criproxy.errors import ConfigError
 from criproxy.policy import BUILTIN, Entry
@@ -29,7 +30,8 @@ def find(name: str) -> Entry:
     points = list({(point.value, _package(point)): point for point in entry_points(group=GROUP, name=name)}.values())
     if name not in BUILTIN and not points:
         known = names()
-        raise ConfigError(f"unknown policy {shown(name)}; policies are: {', '.join(known)}{did_you_mean(name, known)}")
+        hint = instead_of_policy(name) or did_you_mean(name, known)
+        raise ConfigError(f"unknown policy {shown(name)}; policies are: {', '.join(known)}{hint}")
     if (name in BUILTIN) + len(points) > 1:
         owners = ["criproxy itself"] * (name in BUILTIN) + sorted(_package(point) for point in points)
         raise ConfigError(f"the policy {name!r} is in {' and in '.join(owners)}: uninstall all but one")

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from criproxy.config.document import Document
 from criproxy.config.explain import dotted, explain, names_of
 from criproxy.config.mistake import Mistake
+from criproxy.config.predecessors import recognised
 from criproxy.config.registry import find
 from criproxy.devices.options import DeviceOptions
 from criproxy.errors import ConfigError, CriproxyError
@@ -149,6 +150,8 @@ def read_settings(
     data = document.data
     if not isinstance(data, dict):
         return Contents(None, mistakes or [Mistake(1, 1, _not_options(data))], [])
+    if predecessor := recognised(data):
+        mistakes.append(Mistake(0, 0, predecessor))
     common_names = set(names_of(Common))
     common = _validate(Common, {k: v for k, v in data.items() if k in common_names}, document, mistakes)
     if isinstance(common, Common) and common.devices is not None:

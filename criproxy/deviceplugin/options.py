@@ -47,6 +47,15 @@ class Options:
         """The kubelet's directory."""
         return self.kubelet_dir or below(self.host_root, str(KUBELET_DIR))
 
+    @property
+    def daemon_socket(self) -> str:
+        """The path of the daemon's control socket.
+
+        Raises:
+            UsageError: There is none in the option.
+        """
+        return unix_path(self.control_socket, "--control-socket")
+
     def kubelet_socket(self, register: Register) -> Path | None:
         """Return the kubelet's socket according to NVIDIA's flag or variable; None for the default path.
 
@@ -68,9 +77,9 @@ class Options:
         Raises:
             UsageError: The address, or the path of the daemon's socket, is invalid.
         """
-        unix_path(self.control_socket, "--control-socket")
+        daemon = self.daemon_socket
         address = Address.parse(self.http) if self.http is not None else None
-        if address and address.path and os.path.realpath(address.path) == os.path.realpath(self.control_socket):
+        if address and address.path and os.path.realpath(address.path) == os.path.realpath(daemon):
             raise UsageError(f"--http and --control-socket are both {address.path}, which is the daemon's socket")
         return address
 

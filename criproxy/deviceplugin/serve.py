@@ -75,11 +75,11 @@ class DevicePlugin:
         self._tasks = Tasks(log, self._failures)
         self._health = CardsHealth(self._health_changed, self._on_health_change, log)
         self._instance = secrets.token_hex(8)
-        self._reports = Reports(options.control_socket, self._published, log, self._instance)
+        self._reports = Reports(options.daemon_socket, self._published, log, self._instance)
         self._health_monitor = HealthMonitor(
             self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
         )
-        self._watcher = Watcher(options.control_socket, options.host_root, log, nvml_usage.COMMAND)
+        self._watcher = Watcher(options.daemon_socket, options.host_root, log, nvml_usage.COMMAND)
         self._sweeper = Sweeper(log)
         self._vgpu_files = VgpuFiles(options.host_root, self._sweeper.wake)
         self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
@@ -122,7 +122,7 @@ class DevicePlugin:
             await self._say_running(running=False)
 
     async def _say_running(self, *, running: bool) -> None:
-        await say_running(self._options.control_socket, self._instance, running=running)
+        await say_running(self._options.daemon_socket, self._instance, running=running)
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """Build the parts."""
@@ -140,7 +140,7 @@ class DevicePlugin:
         self._plugins = PluginManager(
             place, self._in_use, self._tasks, is_ours=self._is_ours, state_changed=self._reports.request
         )
-        free_cpus = FreeCpus(options.control_socket)
+        free_cpus = FreeCpus(options.daemon_socket)
         self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
         self._reload = Reload(
             *(

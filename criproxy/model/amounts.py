@@ -49,15 +49,26 @@ def format_interval(amount: Interval, one: Callable[[int], str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def format_seconds(time_s: float) -> str:
+    """Format a duration with the two largest units that it has, such as ``3 h 12 min``."""
+    passed_s = int(time_s)
+    for size_s, unit, small_s, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if passed_s >= size_s:
+            rest = passed_s % size_s // small_s
+            return f"{passed_s // size_s} {unit}" + (f" {rest} {small}" if rest else "")
+    return f"{passed_s} s"
+
+
 def parse_milli(text: str) -> int:
     """Parse CPU as in a pod's resources, such as ``250m``, ``2`` and ``1.5``, to milli-CPU, rounded up.
 
     Raises:
         ValueError: it is none.
     """
-    whole, fraction, unit = _quantity(text)
-    if unit not in {"", "m"}:
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None or found[3] not in {None, "m"}:
         raise ValueError(f"{text!r} must be an amount of CPU such as 250m, 2 or 1.5")
+    whole, fraction, unit = found.groups(default="")
     return _scaled(whole, fraction, 1 if unit else 1000)
 
 
@@ -67,9 +78,10 @@ def parse_bytes(text: str) -> int:
     Raises:
         ValueError: it is none.
     """
-    whole, fraction, unit = _quantity(text)
-    if unit == "m":
-        raise ValueError(f"{text!r} must be an amount of memory such as 64Mi, 100M or 1048576")
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None or found[3] == "m":
+        raise ValueError(f"{text!r} must be a size such as 64Mi, 100M or 1048576 (bytes)")
+    whole, fraction, unit = found.groups(default="")
     return _scaled(whole, fraction, (1024 if unit.endswith("i") else 1000) ** _POWERS[unit.removesuffix("i")])
 
 
@@ -81,16 +93,9 @@ def parse_seconds(text: str) -> float:
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} must be a duration such as 500ms, 11s or 2m")
+        examples = "500ms, 11s, 2m or 168h: a number and a unit (ms, s, m or h)"
+        raise ValueError(f"{text!r} must be a duration such as {examples}")
     return float(found[1]) * _SECONDS[found[2]]
-
-
-def _quantity(text: str) -> tuple[str, str, str]:
-    found = _QUANTITY.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} must be an amount such as 250m, 2, 1.5 or 64Mi")
-    whole, fraction, unit = found.groups(default="")
-    return whole, fraction, unit
 
 
 def _scaled(whole: str, fraction: str, factor: int) -> int:

@@ -166,7 +166,7 @@ async def test_an_annotation_counts(tmp_path: Path) -> None:
         pytest.param(("--cpu", "1000001"), "'--cpu': must be from 1m to 1000000 CPUs, not 1000001", id="too-many"),
         pytest.param(("--cpu", "1", "--memory", "2048Pi"), "'--memory': must be at most 1024 PiB", id="too-much"),
         pytest.param(("--cpu", "\x1b[2J"), "must be an amount", id="hostile"),
-        pytest.param(("--cpu", "1", "--memory", "4Gb"), "must be an amount", id="memory"),
+        pytest.param(("--cpu", "1", "--memory", "4Gb"), "must be a size", id="memory"),
         pytest.param(("--cpu", "1", "--qos", "besteffort"), "'besteffort' is not one of", id="class"),
         pytest.param(("--cpu", "1", "--label", "app"), "'app' must be KEY=VALUE", id="label"),
     ],

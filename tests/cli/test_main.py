@@ -69,7 +69,7 @@ def test_something_else_on_the_control_socket(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["bypass", "status", "--control-socket", str(tmp_path / "file")])
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: no criproxy daemon listens on")
+    assert result.stderr.startswith(f"Error: {tmp_path}/file is a file, not a socket; name the daemon's socket")
 
 
 def test_commands_are_loaded_when_called() -> None:

@@ -125,7 +125,7 @@ async def test_a_daemon_that_ends(tmp_path: Path) -> None:
         (["NEW"], 1, "no criproxy daemon listens on"),
         (["OLD"], 2, "already exists: --force replaces it"),
         (["NEW", "--for", "long"], 2, "'long' must be a duration such as"),
-        (["NEW", "--max-size", "big"], 2, "'big' must be an amount"),
+        (["NEW", "--max-size", "big"], 2, "'big' must be a size"),
         (["/proc/nowhere/trace"], 2, "cannot be written: No such file or directory"),
     ],
 )

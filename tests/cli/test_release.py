@@ -27,6 +27,7 @@ from criproxy.store.store import Store
 from criproxy.wire.sockets import listen
 from tests.control.node.test_disk import QUICK
 from tests.control.world import World, owner, sharer
+from tests.denied import WITHOUT_PRIVILEGES, closed
 from tests.disks import fill, free, small_disk
 from tests.sysfs import write_sysfs
 
@@ -58,13 +59,13 @@ class Result:
         return self.stdout + self.stderr
 
 
-async def call(directory: Path, *arguments: str) -> Result:
+async def call(directory: Path, *arguments: str, before: tuple[str, ...] = ()) -> Result:
     """Call the command as a process of its own: without a daemon it sets up its log for all of its process."""
     places = [
         *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
         *("--host-root", str(directory), "--runtime-endpoint", f"unix://{directory}/runtime.sock"),
     ]
-    command = [sys.executable, "-m", "criproxy", "release", *places, *arguments]
+    command = [*before, sys.executable, "-m", "criproxy", "release", *places, *arguments]
     environ = {**os.environ, "COLUMNS": "200"}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ)
@@ -379,6 +380,16 @@ async def test_a_daemon_that_hangs_keeps_its_state(tmp_path: Path, world: World)
     assert "no criproxy daemon listens on" in result.stderr
     assert "and without a daemon: the state directory" in result.stderr
     assert "is in use by another criproxy" in result.stderr
+
+
+async def test_who_may_not_ask_the_daemon_does_not_go_on_without_it(tmp_path: Path) -> None:
+    """That needs root as well: nothing is released, and nothing is said about the state or the runtime."""
+    path = closed(tmp_path / "run") / "control.sock"
+
+    result = await call(tmp_path, "--control-socket", str(path), before=WITHOUT_PRIVILEGES)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: {path}: permission denied; this command needs root\n"
 
 
 async def test_the_runtime_may_be_named_as_for_serve(tmp_path: Path, world: World) -> None:

@@ -125,6 +125,26 @@ def test_an_unknown_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("memtier", "topology-aware"),
+        ("podpools", "pools"),
+        ("static-pools", "pools"),
+        ("static-plus", "static"),
+        ("dynamic-pools", "balloons"),
+    ],
+)
+def test_a_policy_of_cri_rm(tmp_path: Path, name: str, instead: str) -> None:
+    """The one that replaces it is named, not the one with the most similar name."""
+    (mistake,) = told(tmp_path, f"policy: {name}\n")
+
+    assert mistake.startswith(f"1:9: policy: unknown policy {name!r}; policies are: ")
+    assert mistake.endswith(
+        f"; {instead!r} replaces CRI-RM's {name!r}: docs/migrate-from-crirm.md explains how to translate its options"
+    )
+
+
 def test_options_of_an_unknown_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt policy does not make mistakes of the options that other policies have."""
     install(tmp_path, monkeypatch, points="unused = acme:ENTRY", name="acme")

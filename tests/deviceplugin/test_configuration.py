@@ -159,11 +159,14 @@ def test_where_the_kubelet_says_what_is_in_use(tmp_path: Path) -> None:
     assert load(options(tmp_path)).podresources is None
 
 
-def test_the_daemon_s_socket_is_not_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "unix://"])
+def test_the_daemon_s_socket_is_not_ours(tmp_path: Path, prefix: str) -> None:
     """Metrics cannot be served there."""
     socket = f"{tmp_path}/control.sock"
+    given = options(tmp_path, http=f"unix://{socket}", control_socket=f"{prefix}{socket}")
+    assert given.daemon_socket == socket
     with pytest.raises(UsageError, match="which is the daemon's socket"):
-        options(tmp_path, http=f"unix://{socket}", control_socket=socket).address()
+        given.address()
 
 
 @pytest.mark.parametrize(

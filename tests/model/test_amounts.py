@@ -2,7 +2,15 @@
 
 import pytest
 
-from criproxy.model.amounts import format_bytes, format_interval, format_milli, parse_bytes, parse_milli
+from criproxy.model.amounts import (
+    format_bytes,
+    format_interval,
+    format_milli,
+    format_seconds,
+    parse_bytes,
+    parse_milli,
+    parse_seconds,
+)
 from criproxy.model.resources import Interval
 
 
@@ -56,15 +64,43 @@ def test_parse_bytes(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "m", "-1", "1e3", "1 Gi", "2.m", "1x"])
 def test_no_amounts(text: str) -> None:
-    """What is neither is an error that quotes it."""
-    for parse in (parse_milli, parse_bytes):
-        with pytest.raises(ValueError, match="must be an amount"):
+    """What is neither is an error that quotes it, with examples of what was wanted."""
+    for parse, said in (
+        (parse_milli, "must be an amount of CPU such as 250m, 2 or 1.5"),
+        (parse_bytes, "must be a size such as 64Mi, 100M or 1048576 (bytes)"),
+    ):
+        with pytest.raises(ValueError, match="must be") as caught:
             parse(text)
+        assert str(caught.value) == f"{text!r} {said}"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("500ms", 0.5), ("11s", 11.0), ("1.5h", 5400.0), ("168h", 604_800.0)])
+def test_parse_seconds(text: str, expected: float) -> None:
+    """Durations have a unit."""
+    assert parse_seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["10", "1d", "7 days", "", "-1s"])
+def test_no_durations(text: str) -> None:
+    """The error names the units."""
+    with pytest.raises(ValueError, match="must be") as caught:
+        parse_seconds(text)
+    said = "must be a duration such as 500ms, 11s, 2m or 168h: a number and a unit (ms, s, m or h)"
+    assert str(caught.value) == f"{text!r} {said}"
+
+
+@pytest.mark.parametrize(
+    ("time_s", "expected"),
+    [(0.9, "0 s"), (59, "59 s"), (900, "15 min"), (61, "1 min 1 s"), (11_520, "3 h 12 min"), (90_000, "1 d 1 h")],
+)
+def test_seconds(time_s: float, expected: str) -> None:
+    """The two largest units."""
+    assert format_seconds(time_s) == expected
 
 
 def test_units_of_the_other_kind() -> None:
     """Memory is not in thousandths, CPU not in millions."""
     with pytest.raises(ValueError, match="'1Mi' must be an amount of CPU"):
         parse_milli("1Mi")
-    with pytest.raises(ValueError, match="'1m' must be an amount of memory"):
+    with pytest.raises(ValueError, match="'1m' must be a size"):
         parse_bytes("1m")

@@ -93,7 +93,7 @@ def test_durations(text: str, seconds: float) -> None:
         ("- create: {pod: p, qos: burstable}\n- resize: {c: pc0}", "needs a new size: cpu, cpu_req, cpu_lim, mem, "),
         ("- create: {pod: p}\n- resize: {c: pc0, cpu: 2}", "a besteffort pod asks for nothing"),
         ("- create: {pod: p, qos: guaranteed, cpu: 1}\n- resize: {c: pc0, cpu_req: 2}", "every request equal to its"),
-        ("- advance: soon", "'soon' must be a duration such as 500ms, 11s or 2m"),
+        ("- advance: soon", "'soon' must be a duration such as 500ms, 11s, 2m or 168h"),
         ("- start: {config: {}, expect: maybe}", "must be one of ok, error"),
         ("- create_n: {n: 0, prefix: p}", "must be a whole number from 1 on, not 0"),
         ("- create_n: {prefix: p}", "'n' is missing"),

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from criproxy.cli.render import words
 from criproxy.cli.render.console import TROUBLE
+from criproxy.model.amounts import format_seconds
 
 Values = dict[str, Any]
 SILENT_S = 30.0
@@ -35,7 +36,7 @@ def _instead_of_file(configuration: Values) -> str:
         return "; KEPT after a try, in place of the configured policy file"
     if not (trial := configuration.get("try")):
         return ""
-    back = f"the former configuration comes back in {words.duration(trial['left_s'])}"
+    back = f"the former configuration comes back in {format_seconds(trial['left_s'])}"
     return f"; BEING TRIED: {back} unless this one is kept"
 
 
@@ -54,7 +55,7 @@ def _kubelet(kubelet: Values, started: str) -> Text:
 
 
 def _age(age_s: float) -> str:
-    return f"{age_s:.1f} s" if age_s < 10 else words.duration(age_s)
+    return f"{age_s:.1f} s" if age_s < 10 else format_seconds(age_s)
 
 
 def _free(values: Values) -> str:

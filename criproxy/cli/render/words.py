@@ -4,7 +4,7 @@ import time
 from calendar import timegm
 from typing import Any
 
-from criproxy.model.amounts import format_bytes, format_milli
+from criproxy.model.amounts import format_bytes, format_milli, format_seconds
 
 Values = dict[str, Any]
 MOST_NAME = 63
@@ -61,22 +61,12 @@ def _request(row: Values) -> str:
 
 def ago(stamp: str, now_s: float | None = None) -> str:
     """Return how long ago a time in an answer was, such as ``3 h 12 min``."""
-    return duration(passed_s(stamp, now_s))
+    return format_seconds(passed_s(stamp, now_s))
 
 
 def passed_s(stamp: str, now_s: float | None = None) -> float:
     """Return the same in seconds."""
     return max(0.0, (time.time() if now_s is None else now_s) - seconds(stamp))
-
-
-def duration(time_s: float) -> str:
-    """Return *time_s* in the two largest units that it has, such as ``3 h 12 min``."""
-    passed_s = int(time_s)
-    for size_s, unit, small_s, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if passed_s >= size_s:
-            rest = passed_s % size_s // small_s
-            return f"{passed_s // size_s} {unit}" + (f" {rest} {small}" if rest else "")
-    return f"{passed_s} s"
 
 
 def seconds(stamp: str) -> float:

@@ -87,7 +87,7 @@ class TryOut:
         text, source = read_file(arguments)
         time_s = arguments.get("time_s")
         if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not SHORTEST_S <= time_s <= LONGEST_S:
-            raise UsageError("the duration of a try must be between 1 second and 7 days")
+            raise UsageError("the duration of a try must be between 1s and 168h")
         async with self.reload.one:
             self._check_now()
             topology, base = self.context.state.node.topology, self.context.settings
@@ -181,7 +181,8 @@ class TryOut:
         if tried is not None and not tried.is_kept:
             until = self.context.in_force.said()["until"]
             text = f"{tried.good.source} is being tried until {until}"
-            raise CriproxyError(f"{text}: keep it (--keep), or end the try first")
+            remedy = "run 'criproxy reload --keep' to keep it, or 'criproxy reload' to end it first"
+            raise CriproxyError(f"{text}: {remedy}")
         if self.context.state.node.released:
             raise CriproxyError("the node is released: end the release first, with 'criproxy release --undo'")
         if self.context.settings.policy_name == FALLBACK:

@@ -113,10 +113,10 @@ async def test_its_time_passes_while_criproxy_is_stopped(node: Node) -> None:
             f"{MOVES}devices: {{plugin: {{}}}}\n", LONG_S, CriproxyError, "it changes devices.plugin", id="plugin"
         ),
         pytest.param('policy: static\nreservedCpus: "9"\n', LONG_S, CriproxyError, "CPU 9 is not online", id="unfit"),
-        pytest.param(MOVES, 0.0, UsageError, "between 1 second and 7 days", id="no-time"),
-        pytest.param(MOVES, 1e9, UsageError, "between 1 second and 7 days", id="for-ever"),
-        pytest.param(MOVES, float("nan"), UsageError, "between 1 second and 7 days", id="no-number"),
-        pytest.param(MOVES, True, UsageError, "between 1 second and 7 days", id="bool"),
+        pytest.param(MOVES, 0.0, UsageError, "between 1s and 168h", id="no-time"),
+        pytest.param(MOVES, 1e9, UsageError, "between 1s and 168h", id="for-ever"),
+        pytest.param(MOVES, float("nan"), UsageError, "between 1s and 168h", id="no-number"),
+        pytest.param(MOVES, True, UsageError, "between 1s and 168h", id="bool"),
     ],
 )
 async def test_what_cannot_be_tried(
@@ -151,8 +151,9 @@ async def test_one_at_a_time(node: Node) -> None:
     """A second try is refused while there is one."""
     await node.tries(MOVES)
 
-    with pytest.raises(CriproxyError, match=r"/root/new.yaml is being tried until .*: keep it"):
+    with pytest.raises(CriproxyError, match=r"/root/new.yaml is being tried until .*: run ") as caught:
         await node.tries('policy: static\nreservedCpus: "0-2"\n')
+    assert str(caught.value).endswith(": run 'criproxy reload --keep' to keep it, or 'criproxy reload' to end it first")
 
 
 async def test_not_on_a_released_node_and_not_in_a_bypass(node: Node) -> None:
@@ -401,13 +402,17 @@ async def test_its_file_is_private(node: Node) -> None:
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
+SECONDS = {"h": 3600.0, "min": 60.0, "s": 1.0}
+
+
 def told(node: Node) -> list[float]:
     """How many seconds are left, wherever that is told."""
     controller = node.world.controller
     begin, wanted = Front(controller).values()["configuration"]["try"], "try"
     (notice,) = [each for each in situation(controller).notices if each.kind == wanted]
-    (seconds,) = re.findall(r"in (\d+) seconds?,", notice.text)
-    return [begin["left_s"], float(seconds), measure(controller).try_remaining_s]
+    (text,) = re.findall(r"is being tried; in ([^,]+),", notice.text)
+    seconds = sum(int(count) * SECONDS[unit] for count, unit in re.findall(r"(\d+) (h|min|s)\b", text))
+    return [begin["left_s"], seconds, measure(controller).try_remaining_s]
 
 
 async def test_the_clock_is_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,6 @@ PLANS = {
                 topology_checks.the_topology_is_that_of_the_machine,
                 topology_checks.devices_are_on_their_nodes,
                 checks.an_owner_gets_one_node_with_its_memory,
-                checks.a_restart_moves_nobody_and_forgets_nothing,
                 checks.systemd_puts_back_nothing_old,
                 checks.an_owner_has_no_quota_until_it_shares,
             ),
