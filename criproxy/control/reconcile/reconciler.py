@@ -163,9 +163,6 @@ class Reconciler:
 
         Raises:
             RuntimeCallError: the runtime refuses an update.
-
-        Raises:
-            RuntimeCallError: the runtime refuses an update.
         """
         while self._updatable(key) and (wanted := self._target(key)):
             await self._update(key, wanted, why)
@@ -334,10 +331,9 @@ class Reconciler:
 
     def _is_placed(self, key: str) -> bool:
         """Whether the cgroup of *key* is worth reading: the runtime knows it, and criproxy has placed it."""
-        container = self.context.state.node.containers.get(key)
-        if container is None or key not in self.context.state.node.grants:
-            return False
-        return container.has_id and container.state is not ContainerState.CREATING
+        node = self.context.state.node
+        container = node.containers.get(key) if key in node.grants else None
+        return container is not None and container.has_id and container.state is not ContainerState.CREATING
 
     def _updatable(self, key: str) -> bool:
         """Whether *key* may be updated, too: an update takes no card away from it."""
