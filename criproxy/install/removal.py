@@ -1,6 +1,6 @@
 """Pure: the steps that remove a criproxy of which no journal tells how it was installed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from criproxy.install import edits, endpoint, paths
 from criproxy.install.facts import Facts
@@ -33,6 +33,24 @@ def removal(facts: Facts) -> Iterator[Step]:
     yield from units
     if units:
         yield Run("let systemd forget the units", do=(RELOAD,))
+
+
+def left(facts: Facts, texts: Mapping[str, str | None]) -> list[Write | Remove]:
+    """Return the changes that are needed so that the kubelet does not call criproxy, if it still would with *texts*.
+
+    Args:
+        facts: the node now.
+        texts: what files will have before that; None: the file will not exist.
+
+    Raises:
+        CannotEdit: something has to be done by hand.
+    """
+    after = facts.with_texts(texts)
+    if not paths.is_ours(after.endpoint):
+        return []
+    steps = [step for step in _kubelet_files(after) if step.path not in texts]
+    _check_enough(after, steps)
+    return steps
 
 
 def _check_enough(facts: Facts, steps: Sequence[Write | Remove]) -> None:

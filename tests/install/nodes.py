@@ -291,6 +291,12 @@ class MadeUpNode:
         """Enable and start criproxy's units, as administrators do."""
         subprocess.run([self.programs / "systemctl", "enable", "--now", *paths.ACTIVE], check=True)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the kubelet calls the socket of a criproxy that does not run."""
+        is_called = "/run/criproxy/" in (self.state / "kubelet").read_text()
+        return is_called and not (self.state / "is-active/criproxy.socket").exists()
+
     def snapshot(self) -> dict[str, object]:
         """Return all that an installation may change: each file, the units' state, the kubelet's configuration."""
         found: dict[str, object] = {}

@@ -5,12 +5,25 @@ import pytest
 from criproxy.install import paths
 from tests.install.attempts import Attempt, Attempts
 from tests.install.conftest import MakeNode
-from tests.install.nodes import KUBELET, MadeUpNode
+from tests.install.nodes import KINDS, KUBELET, MadeUpNode
 
 PROXY = f"unix://{paths.SOCKET}"
 CONFIGURATION = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 OURS = f"{CONFIGURATION}containerRuntimeEndpoint: {PROXY}\n"
 OTHER = f"{CONFIGURATION}containerRuntimeEndpoint: unix://{paths.K3S_CONTAINERD}\n"
+KILLED, CHANGES_MAX = -9, 400
+BY_HAND = {
+    "kubeadm": ("/etc/default/kubelet", f"KUBELET_EXTRA_ARGS=--container-runtime-endpoint={PROXY}\n"),
+    "kubeadm-rpm": ("/etc/sysconfig/kubelet", f'KUBELET_EXTRA_ARGS="--v=4 --container-runtime-endpoint={PROXY}"\n'),
+    "k3s": (
+        "/etc/rancher/k3s/config.yaml",
+        f"token: secret\nkubelet-arg:\n  - max-pods=200\n  - container-runtime-endpoint={PROXY}\n",
+    ),
+    "k3s-agent": ("/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/99-criproxy.conf", OURS),
+    "rke2": ("/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/99-criproxy.conf", OURS),
+    "plain": ("/var/lib/kubelet/kubelet-config.yaml", OURS),
+}
+"""A file in which docs/install.md offers to set the endpoint, and its text."""
 
 
 def of(node: MadeUpNode, action: str = "uninstall", **values: object) -> Attempt:
@@ -104,6 +117,57 @@ def test_a_file_of_k3s_that_names_another_socket(attempts: Attempts, make_node: 
     assert {**node.snapshot(), "kubelet": ""} == {**before, "kubelet": ""}
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_endpoint_from_before_the_installation(
+    attempts: Attempts, make_node: MakeNode, kind: str, is_running: bool
+) -> None:
+    """The journal does not have it; uninstalling removes it before criproxy stops, as a dry run says."""
+    node = make_node(kind, has_package=True)
+    file, text = BY_HAND[kind]
+    if is_running:
+        set_up(node, file, text)
+    else:
+        node.write(file, text)
+        node.restart_kubelet()
+    runtime = paths.K3S_CONTAINERD if kind in ("k3s", "k3s-agent", "rke2") else paths.CONTAINERD
+    status, told = attempts.run(of(node, "install", policy="policy: balloons\n", runtime=runtime))
+    assert (status, node.at(paths.JOURNAL).exists()) == (0, True), told
+    assert node.read(file) == text
+    installed = node.snapshot()
+
+    _, told = attempts.run(of(node, dry_run=True))
+    assert node.snapshot() == installed
+    assert f"write {file}: the kubelet calls the runtime" in told
+    assert told.index(f"systemctl restart {KUBELET[kind]}.service") < told.index("systemctl disable --now")
+    status, told = attempts.run(of(node))
+    assert status == 0, told
+    assert f"write {file}: the kubelet calls the runtime" in told
+    check_removed(node)
+    assert node.read(paths.POLICY) == "policy: static\n"
+    assert not node.at(paths.JOURNAL).exists()
+    _, told = attempts.run(of(node))
+    assert "Nothing to do" in told
+
+
+def test_an_endpoint_from_after_the_installation(attempts: Attempts, make_node: MakeNode) -> None:
+    """What an administrator has set in a second place is removed as well, and the kubelet restarts once."""
+    node = make_node("kubeadm")
+    before = node.read("/var/lib/kubelet/config.yaml")
+    attempts.run(of(node, "install"))
+    node.write("/var/lib/kubelet/config.yaml", before.replace('""', PROXY))
+    flags = node.read("/var/lib/kubelet/kubeadm-flags.env")
+    node.write("/var/lib/kubelet/kubeadm-flags.env", 'KUBELET_KUBEADM_ARGS=""\n')
+    count = node.log.count("systemctl restart kubelet.service")
+
+    status, told = attempts.run(of(node))
+    assert status == 0, told
+    check_removed(node)
+    assert node.log.count("systemctl restart kubelet.service") == count + 1
+    assert flags != node.read("/var/lib/kubelet/kubeadm-flags.env")
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
 @pytest.mark.parametrize(
     ("kind", "file", "text"),
     [
@@ -121,14 +185,36 @@ def test_a_file_of_k3s_that_names_another_socket(attempts: Attempts, make_node: 
     ids=["command-line", "json"],
 )
 def test_an_endpoint_that_has_to_be_removed_by_hand(
-    attempts: Attempts, make_node: MakeNode, kind: str, file: str, text: str
+    attempts: Attempts, make_node: MakeNode, kind: str, file: str, text: str, has_journal: bool
 ) -> None:
     """The uninstallation changes nothing and says which file it is, also with --force."""
     node = make_node(kind, has_package=True)
     set_up(node, file, text)
+    if has_journal:
+        status, told = attempts.run(of(node, "install", policy="policy: balloons\n"))
+        assert (status, node.at(paths.JOURNAL).exists()) == (0, True), told
     before, log = node.snapshot(), node.log
 
     for is_dry, force in ((True, False), (False, False), (False, True)):
         status, told = attempts.run(of(node, dry_run=is_dry, force=force))
         assert (status, file in told) == (1, True), told
         assert (node.snapshot(), node.log) == (before, log)
+
+
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kind", ["kubeadm", "k3s-agent"])
+def test_a_kill_while_the_endpoint_is_removed(attempts: Attempts, make_node: MakeNode, kind: str, stride: int) -> None:
+    """At no change is the kubelet cut off; the next uninstallation does the rest."""
+    for number in range(1, CHANGES_MAX, stride):
+        node = make_node(kind, has_package=True)
+        set_up(node, *BY_HAND[kind])
+        attempts.run(of(node, "install", policy="policy: balloons\n"))
+        status, told = attempts.run(of(node, fault="kill", at=number))
+        assert status in (0, KILLED), told
+        assert not node.is_cut_off, (number, told)
+        again, told_again = attempts.run(of(node))
+        assert again == 0, (number, told, told_again)
+        check_removed(node)
+        if status == 0:
+            return
+    raise AssertionError("no end")
