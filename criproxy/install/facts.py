@@ -1,12 +1,12 @@
 """Pure: what `look` has found on a node."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from criproxy.install import edits, paths
-from criproxy.install.unit_file import Service, environment_of, flag, flags
+from criproxy.install.unit_file import Service, environment_of, flag, flags, service_of
 
 
 class NodeKind(StrEnum):
@@ -44,6 +44,8 @@ class Facts:
     """The unit that runs the kubelet."""
     service: Service = field(default_factory=Service)
     """Of that unit."""
+    unit_files: Sequence[str] = ()
+    """The files of that unit, in the order in which systemd reads them."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """The files that may say something about the kubelet or criproxy, if they exist."""
     unit_texts: Mapping[str, str] = field(default_factory=dict)
@@ -114,10 +116,16 @@ class Facts:
     @property
     def endpoint(self) -> str:
         """The kubelet's runtime endpoint; empty if it uses a default."""
-        if self.kind.embeds_kubelet:
-            own = self.kubelet_value(edits.FLAG, "")
-            return own or self.own_value(edits.FLAG) or ""
-        return self.kubelet_value(edits.FLAG, edits.ENDPOINT_KEY) or ""
+        named = self.kubelet_value(edits.FLAG, edits.ENDPOINT_KEY) or ""
+        if self.kind.embeds_kubelet and not paths.is_ours(named):  # k3s itself writes a file with its own socket
+            return flag(self.kubelet_words, edits.FLAG) or self.own_value(edits.FLAG) or ""
+        return named
+
+    def with_texts(self, texts: Mapping[str, str | None]) -> "Facts":
+        """Return the node as it is when files have other texts; None: a file does not exist."""
+        found = {path: text for path, text in {**self.texts, **texts}.items() if text is not None}
+        service = service_of(self.kubelet, [found[path] for path in self.unit_files if path in found])
+        return replace(self, texts=found, service=service)
 
     def data(self, path: str) -> dict[str, Any]:
         """Return what a YAML file says; nothing if it is missing, or one of those that are `unread`."""

@@ -45,7 +45,8 @@ def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "")
     own = {name: text for name in (*paths.UNITS, *paths.OPTIONAL_UNITS) if (text := _unit_text(host, name)) is not None}
     others = (paths.POLICY, paths.DEFAULTS, paths.PAGE_TOKEN, paths.CRIO_DROP_IN, "/etc/containerd/config.toml")
     texts |= dict(_texts(host, [*configs, *others, *(f"{paths.UNIT_FOLDER}/{name}" for name in own)]))
-    facts = _with_embedded(host, Facts(kind=kind, kubelet=unit, service=service, texts=texts, configs=configs))
+    facts = Facts(kind=kind, kubelet=unit, service=service, unit_files=names, texts=texts, configs=configs)
+    facts = _with_embedded(host, facts)
     sockets = {runtime, *paths.RUNTIMES, facts.configured_runtime, paths.socket_of(facts.endpoint)} - {""}
     return replace(
         facts,

@@ -12,10 +12,12 @@ from criproxy.install.checks import Checks
 from criproxy.install.facts import Brought, Facts, NodeKind
 from criproxy.install.host import CommandFailed, Host
 from criproxy.install.journal import Journal, JournalFile
+from criproxy.install.leftover import leftover, with_leftover
 from criproxy.install.look import look
 from criproxy.install.plan import Plan, Wishes, facts_active, plan, release, runtime_of
 from criproxy.install.removal import removal
 from criproxy.install.runner import Runner, undo_title
+from criproxy.install.steps import Remove, Write
 
 T = TypeVar("T")
 
@@ -56,19 +58,23 @@ class Operator:
         """Remove what `install` has made, or what else makes the kubelet call criproxy.
 
         Raises:
-            CriproxyError: containers may still be pinned, and there is no *force*; or a step failed.
+            CriproxyError: containers may still be pinned, and there is no *force*; a setting has to be removed by
+                hand; or a step failed.
         """
         if dry_run:
-            self._tell_uninstall(self._file.load())
+            self._tell_uninstall(self._file.load(), force=force)
             return
         with self.host.lock():
             runner = self._runner(None)
             if runner.recover():
                 self.tell(_RECOVERED)
             if self._file.load().entries:
+                journal, left = self._with_leftover(self._file.load(), force=force)
                 self._release(force=force)
-                runner.uninstall(force=force)
-                self.tell("criproxy is uninstalled: the node is as it was.")
+                for step in left:
+                    self.tell(step.title)
+                runner.uninstall(journal, force=force)
+                self.tell(_UNINSTALLED if left else "criproxy is uninstalled: the node is as it was.")
             elif steps := [*_by_hand(lambda: tuple(removal(self._facts())))]:
                 self._release(force=force)
                 runner.remove(steps)
@@ -107,10 +113,18 @@ class Operator:
             self.tell(f"{number:3}. {title}")
         return facts, planned
 
-    def _tell_uninstall(self, journal: Journal) -> None:
+    def _with_leftover(self, journal: Journal, *, force: bool) -> tuple[Journal, list[Write | Remove]]:
+        """Return the journal with what it has to take back besides, and those changes of files by themselves."""
+        facts = self._facts()
+        left = _by_hand(lambda: leftover(journal, facts, force=force))
+        return with_leftover(journal, facts, self.host, left), left
+
+    def _tell_uninstall(self, journal: Journal, *, force: bool) -> None:
         titles: Sequence[str]
         if journal.entries:
-            titles = [title for entry in reversed(journal.entries) if (title := undo_title(entry))]
+            whole, left = self._with_leftover(journal, force=force)
+            entries = reversed(whole.entries[: len(whole.entries) - len(left)])
+            titles = [*(step.title for step in left), *(title for entry in entries if (title := undo_title(entry)))]
         else:
             titles = [step.title for step in _by_hand(lambda: tuple(removal(self._facts())))]
         if not titles:
@@ -142,6 +156,7 @@ class Operator:
 
 
 _RECOVERED = "An installation or uninstallation was interrupted: what it had begun was taken back."
+_UNINSTALLED = "criproxy is uninstalled, and the kubelet's endpoint that was set by hand is removed."
 _LEFT = (
     "The kubelet calls the runtime, and criproxy is stopped. It was not installed by 'criproxy install', so "
     f"these stay: {paths.POLICY}, {paths.STATE_DIR} and the program."

@@ -1,6 +1,6 @@
 """Pure: the steps that remove a criproxy of which no journal tells how it was installed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from criproxy.install import edits, endpoint, paths
 from criproxy.install.facts import Facts
@@ -8,7 +8,10 @@ from criproxy.install.plan import RELOAD, RESTART_KUBELET, SYSTEMCTL
 from criproxy.install.steps import Remove, Run, Step, Write
 from criproxy.install.unit_file import environment_of, flag
 
+STOP = (SYSTEMCTL, "disable", "--now", *paths.ACTIVE)
 _WHY = "the kubelet calls the runtime"
+_HEADER = frozenset(("apiVersion", "kind"))
+"""What every configuration file of the kubelet has."""
 
 
 def removal(facts: Facts) -> Iterator[Step]:
@@ -18,8 +21,7 @@ def removal(facts: Facts) -> Iterator[Step]:
         CannotEdit: something has to be done by hand.
     """
     kubelet = [*_kubelet_files(facts)]
-    if not kubelet and paths.is_ours(facts.endpoint):
-        raise edits.CannotEdit(f"the endpoint {facts.endpoint} of {facts.kubelet} has to be removed by hand")
+    _check_enough(facts, kubelet)
     units = [] if facts.is_package else [*_units(facts)]
     if not (kubelet or units or facts.active):
         return
@@ -27,13 +29,41 @@ def removal(facts: Facts) -> Iterator[Step]:
     yield Run("let systemd read the kubelet's unit", do=(RELOAD,))
     yield Run(RESTART_KUBELET, do=((SYSTEMCTL, "restart", facts.kubelet),))
     if facts.unit_texts:
-        yield Run("stop criproxy", do=((SYSTEMCTL, "disable", "--now", *paths.ACTIVE),))
+        yield Run("stop criproxy", do=(STOP,))
     yield from units
     if units:
         yield Run("let systemd forget the units", do=(RELOAD,))
 
 
-def _kubelet_files(facts: Facts) -> Iterator[Step]:
+def left(facts: Facts, texts: Mapping[str, str | None]) -> list[Write | Remove]:
+    """Return the changes that are needed so that the kubelet does not call criproxy, if it still would with *texts*.
+
+    Args:
+        facts: the node now.
+        texts: what files will have before that; None: the file will not exist.
+
+    Raises:
+        CannotEdit: something has to be done by hand.
+    """
+    after = facts.with_texts(texts)
+    if not paths.is_ours(after.endpoint):
+        return []
+    steps = [step for step in _kubelet_files(after) if step.path not in texts]
+    _check_enough(after, steps)
+    return steps
+
+
+def _check_enough(facts: Facts, steps: Sequence[Write | Remove]) -> None:
+    """Raise CannotEdit if the kubelet still calls criproxy after *steps*; it names the files that say so."""
+    after = facts.with_texts({step.path: step.text if isinstance(step, Write) else None for step in steps})
+    if paths.is_ours(after.endpoint):
+        files = (*after.unit_files, *after.service.environment_files, *after.configs, *after.embedded_configs)
+        naming = [path for path in files if paths.socket_of(after.endpoint) in after.texts.get(path, "")]
+        where = ", ".join(naming) or f"the configuration of {facts.kubelet}"
+        raise edits.CannotEdit(f"remove the kubelet's endpoint {after.endpoint} from {where} by hand")
+
+
+def _kubelet_files(facts: Facts) -> Iterator[Write | Remove]:
     for name in (paths.COMMAND_DROP_IN, paths.KUBELET_DROP_IN):
         if (path := endpoint.drop_in_path(facts, name)) in facts.texts:
             yield Remove(path, "the kubelet no longer needs criproxy")
@@ -47,10 +77,34 @@ def _kubelet_files(facts: Facts) -> Iterator[Step]:
             yield from _embedded(facts, path)
         elif paths.is_ours(str(facts.data(path).get(edits.ENDPOINT_KEY, ""))):
             runtime = f"unix://{facts.configured_runtime}"
-            yield Write(path, edits.with_key(facts.texts[path], edits.ENDPOINT_KEY, runtime), _WHY)
+            yield Write(path, _with_endpoint(facts, path, runtime), _WHY)
+    for path in facts.embedded_configs:
+        if paths.is_ours(str(facts.data(path).get(edits.ENDPOINT_KEY, ""))):
+            yield _of_embedded_kubelet(facts, path)
 
 
-def _embedded(facts: Facts, path: str) -> Iterator[Step]:
+def _of_embedded_kubelet(facts: Facts, path: str) -> Write | Remove:
+    """Return the change of a configuration file of the kubelet in k3s or RKE2 that names our socket.
+
+    A file with our name is removed if nothing else is in it; but not the last one of a directory, which would go with
+    it, and which the kubelet may have been told to read.
+    """
+    text = _with_endpoint(facts, path, None)
+    folder, _, name = path.rpartition("/")
+    has_others = any(other != path and other.startswith(f"{folder}/") for other in facts.embedded_configs)
+    if name == "99-criproxy.conf" and has_others and edits.mapping(text).keys() <= _HEADER:
+        return Remove(path, _WHY)
+    return Write(path, text, _WHY)
+
+
+def _with_endpoint(facts: Facts, path: str, value: str | None) -> str:
+    try:
+        return edits.with_key(facts.texts[path], edits.ENDPOINT_KEY, value)
+    except edits.CannotEdit as error:
+        raise edits.CannotEdit(f"{path}: {error}: remove the kubelet's endpoint from it by hand") from error
+
+
+def _embedded(facts: Facts, path: str) -> Iterator[Write | Remove]:
     """Yield the change of a file of k3s or RKE2, if it has our socket among the kubelet's arguments."""
     text = facts.texts.get(path, "")
     ours = [line for line in text.splitlines(keepends=True) if "/run/criproxy/" in line and edits.FLAG in line]

@@ -56,16 +56,17 @@ class Runner:
             self.tell(step.title)
             self._do(step, time.time())
 
-    def uninstall(self, *, force: bool = False) -> None:
-        """Take back all steps of the journal.
+    def uninstall(self, journal: Journal, *, force: bool = False) -> None:
+        """Take back all steps of *journal*, which replaces the one in the file.
 
         Args:
+            journal: with what else is to be taken back.
             force: also remove files that others have changed since.
 
         Raises:
             CriproxyError: one could not be taken back; the others are in the journal for the next time.
         """
-        journal = replace(self.file.load(), completed=0, removing=True)
+        journal = replace(journal, completed=0, removing=True)
         self.file.save(journal)
         self._take_back(journal, force=force)
 
@@ -165,21 +166,15 @@ class Runner:
     def _undo_write(self, step: Write, before: Before, *, force: bool) -> None:
         self.host.forget_temporary(step.path)
         now = self.host.content(step.path)
-        if now in (None, before.content):
-            return
-        if now != _bytes(step.text) and not force:
-            if step.keep:
+        after = content_after(step, before, now, force=force)
+        if after == now:
+            if step.keep and now not in (None, before.content):
                 self.tell(f"{step.path} was changed since and stays")
-                return
-            if step.setting:
-                former = (before.content or b"").decode("utf-8", "surrogateescape")
-                text = edits.taken_back(step.setting, former, now.decode("utf-8", "surrogateescape"))
-                self.host.write(step.path, _bytes(text))
-                return
-        if before.content is None:
+        elif after is None:
             self.host.remove(step.path)
         else:
-            self.host.write(step.path, before.content, before.node)
+            is_shared = bool(step.setting) and now != _bytes(step.text) and not force
+            self.host.write(step.path, after, None if is_shared else before.node)
 
     def _undo_copy(self, step: Copy, before: Before) -> None:
         self.host.remove_tree(_new(step))
@@ -200,6 +195,22 @@ class Runner:
                 if not step.may_fail:
                     raise
                 self.tell(f"  {error}")
+
+
+def content_after(step: Write, before: Before, now: bytes | None, *, force: bool) -> bytes | None:
+    """Return the content of a file that has the content *now*, after *step* is taken back; None: there is no file.
+
+    Raises:
+        CannotEdit: others have changed the file so that our setting has to be removed by hand.
+    """
+    if now in (None, before.content):
+        return now
+    if now == _bytes(step.text) or force or not (step.keep or step.setting):
+        return before.content
+    if step.keep:
+        return now
+    former = (before.content or b"").decode("utf-8", "surrogateescape")
+    return _bytes(edits.taken_back(step.setting, former, now.decode("utf-8", "surrogateescape")))
 
 
 def undo_title(entry: Entry) -> str:

@@ -163,7 +163,8 @@ _SECRET = frozenset(
 )
 """Files that only root can read."""
 _KUBELET_FILES = (
-    "etc/default/kubelet etc/sysconfig/kubelet etc/rancher etc/systemd/system/kubelet.service.d var/lib/kubelet"
+    "etc/default/kubelet etc/sysconfig/kubelet etc/rancher etc/systemd/system/kubelet.service.d var/lib/kubelet "
+    "var/lib/rancher"
 )
 
 _NSENTER = """#!/bin/sh
@@ -285,6 +286,16 @@ class MadeUpNode:
     def restart_kubelet(self) -> None:
         """Start the kubelet, which reads its configuration."""
         subprocess.run([self.programs / "systemctl", "restart", f"{KUBELET[self.kind]}.service"], check=True)
+
+    def start_criproxy(self) -> None:
+        """Enable and start criproxy's units, as administrators do."""
+        subprocess.run([self.programs / "systemctl", "enable", "--now", *paths.ACTIVE], check=True)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the kubelet calls the socket of a criproxy that does not run."""
+        is_called = "/run/criproxy/" in (self.state / "kubelet").read_text()
+        return is_called and not (self.state / "is-active/criproxy.socket").exists()
 
     def snapshot(self) -> dict[str, object]:
         """Return all that an installation may change: each file, the units' state, the kubelet's configuration."""
