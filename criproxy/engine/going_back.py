@@ -61,7 +61,7 @@ def as_before_try(
 
 def _returning(node: Node, places: Places, *, was_released: bool) -> dict[str, Grant]:
     """Return the grants of those who return to their *places*, by container key."""
-    barred = node.watched_cpus | _owned(node.grants[key] for key in _staying(node))
+    barred = node.watched_cpus | _owned(node.grants[key] for key in staying(node) if key in node.grants)
     return {
         each.key: _returned(places[each.life], None if was_released else node.grants.get(each.key))
         for each in node.containers.values()
@@ -153,10 +153,6 @@ def with_former_places(node: Node, places: Places) -> Node:
 
 def _may_move(node: Node, container: Container) -> bool:
     return container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key))
-
-
-def _staying(node: Node) -> list[str]:
-    return [key for key in node.grants if key in node.containers and node.containers[key].stays]
 
 
 def _returned(place: Place, now: Grant | None) -> Grant:

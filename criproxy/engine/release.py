@@ -38,7 +38,7 @@ class LetGo:
 
 
 LET_GO = LetGo()
-STAYS = "criproxy does not update it, because an update could take its card away"
+_STAYS = "criproxy does not update it, because an update could take its card away"
 _UNPLACED = {
     Miss.FAILED: "criproxy failed when it was created",
     Miss.BYPASSED: "the policy was not asked where to place it, and is asked as soon as it can be",
@@ -186,6 +186,11 @@ def is_settled(node: Node, key: str) -> bool:
     return grant is None or (not node.released and in_place(grant, node.applied.get(key)))
 
 
+def pending(container: Container) -> str:
+    """Return why *container* may still have what it is to give up, although no update of it has failed."""
+    return _STAYS if container.stays else "its update is in progress"
+
+
 def outcome_of(container: Container, before: Node, node: Node, settled: str, troubles: Mapping[str, Trouble]) -> Values:
     """Return the outcome of a release or its end for one container, as in the answer of ``criproxy release``.
 
@@ -203,10 +208,10 @@ def outcome_of(container: Container, before: Node, node: Node, settled: str, tro
     if now is None:
         return row | {"outcome": "ended"}
     if node.released and now.stays:
-        return row | {"cpus": row["cpus_before"], "outcome": "stays", "error": STAYS}
+        return row | {"cpus": row["cpus_before"], "outcome": "stays", "error": pending(now)}
     if not is_settled(node, now.key):
         trouble = troubles.get(now.key)
-        error = trouble.error if trouble else "its update is in progress"
+        error = trouble.error if trouble else pending(now)
         return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
     grant = node.grants.get(now.key)
     row |= {"cpus": format_cpuset(grant.cpus if grant else node.topology.cpus)}

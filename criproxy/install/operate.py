@@ -68,8 +68,8 @@ class Operator:
             runner = self._runner(None)
             if runner.recover():
                 self.tell(_RECOVERED)
-            if self._file.load().entries:
-                journal, left = self._with_leftover(self._file.load(), force=force)
+            if (journal := self._file.load()).entries:
+                journal, left = self._with_leftover(journal, force=force)
                 self._release(force=force)
                 for step in left:
                     self.tell(step.title)

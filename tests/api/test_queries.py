@@ -30,7 +30,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.wire.sockets import listen
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, PATIENT_STORE, STATIC, World, owner, sharer, situation
+from tests.control.world import FAST, NO_LOOKS, PATIENT_STORE, STATIC, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 MANY = 1_000
@@ -202,8 +202,7 @@ async def test_names_for_completion(tmp_path: Path) -> None:
 async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
     """The answer is complete, and the event loop does less for it than one step for each container."""
     # The runtime is not asked again, which knows none of them; and nobody else works for a thousand meanwhile.
-    quiet = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0, drift_period_s=3600.0)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=quiet) as world, asked(world, tmp_path) as say:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NO_LOOKS) as world, asked(world, tmp_path) as say:
         await world.poll(lambda: world.controller.ready)
         node = world.controller.node
         for number in range(MANY):

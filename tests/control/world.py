@@ -46,6 +46,9 @@ FAST = Settings(
 )
 """Pauses are short, and what is waited for may take as long as a slow machine makes it: a test in which something hangs
 sets the limit itself. What is done from time to time as well is done too late to help a test."""
+NO_LOOKS = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, unknown_pause_s=3600.0)
+"""criproxy looks at nothing by itself: no lists, no comparisons after the first one, and no passes over the cgroups but
+the first one, which begins at a time of its own after a start."""
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "exclusive": {"keep": "none"}}))
 """Whoever ends frees its CPUs at once."""
 KEEPING = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

@@ -29,12 +29,12 @@ from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerStarted, UnknownOutcome
-from criproxy.engine.release import STAYS
+from criproxy.engine.release import pending
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
 from criproxy.model.record import Kind
-from criproxy.model.workload import SHORT_ID, Container, ContainerState, Sizes
+from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 _START = "the kubelet's StartContainer"
@@ -158,7 +158,7 @@ class Starts:
         containers, rest = self.context.state.node.containers, len(blockers) - _NAMED
         names = [containers[key].title for key in blockers[:_NAMED]]
         if with_trouble:
-            troubles = (self.reconciler.trouble(key).error or _pending(containers[key]) for key in blockers)
+            troubles = (self.reconciler.trouble(key).error or pending(containers[key]) for key in blockers)
             names = [f"{name} ({trouble})" for name, trouble in zip(names, troubles, strict=False)]
         return ", ".join(names) + (f" and {rest} others" if rest > 0 else "")
 
@@ -236,8 +236,3 @@ class Starts:
 
     def _key(self, message: bytes) -> str:
         return self.context.state.resolve(translate.read(api.StartContainerRequest, message).container_id)
-
-
-def _pending(container: Container) -> str:
-    """Return why *container* may still be on CPUs that it has to leave, although no update of it has failed."""
-    return STAYS if container.stays else "its update is in progress"

@@ -279,15 +279,14 @@ class PolicySwitch:
             await self.context.state.changed()
 
     async def _answer(self, before: Node, after: Node | None = None) -> dict[str, Any]:
-        """Return the outcome for each container with a grant in *after*, or that a release leaves where it is.
+        """Return the outcome for each container with a grant in *after*, one row each, after its update.
 
-        One row each, after its update.
-
-        Without *after*, there was nothing to do.
+        After a release, also for those that it leaves where they are. Without *after*, there was nothing to do.
         """
-        placed = [after.containers[key] for key in after.grants] if after else []
-        placed += [after.containers[key] for key in staying(after)] if after and after.released else []
-        outcome = "released" if after and after.released else "placed"
+        is_release = after is not None and bool(after.released)
+        keys = dict.fromkeys([*after.grants, *(staying(after) if is_release else ())]) if after else {}
+        placed = [after.containers[key] for key in keys] if after else []
+        outcome = "released" if is_release else "placed"
         waiting = placed
         with suppress(TimeoutError):  # later updates are reported as left
             async with asyncio.timeout(UPDATES_S):

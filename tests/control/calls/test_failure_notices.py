@@ -26,7 +26,7 @@ from criproxy.simulate.machines import machine
 from criproxy.views import status_check as report
 from criproxy.views.situation import Situation
 from tests.control.calls.test_update import size
-from tests.control.world import FAST, World, owner, sharer, situation
+from tests.control.world import FAST, NO_LOOKS, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
@@ -150,7 +150,7 @@ async def test_a_policy_that_fails_is_told(tmp_path: Path, policy: FailsAt, said
 
 async def test_a_runtime_that_has_not_told_yet_is_no_failure_of_ours(tmp_path: Path) -> None:
     """That is told as what it is."""
-    hasty = replace(QUIET, resync_timeout_s=0.05, unknown_pause_s=3600.0)  # no comparison follows that tells it
+    hasty = replace(NO_LOOKS, resync_timeout_s=0.05)  # no comparison follows that tells it
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, hasty) as world:
         await world.poll(lambda: world.controller.ready)
         sandbox_id = await world.kubelet.run_sandbox(owner("web", 1))

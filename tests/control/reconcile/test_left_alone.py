@@ -6,11 +6,10 @@ from pathlib import Path
 
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine.events import Found, Present
-from tests.control.world import FAST, World, owner
+from tests.control.world import NO_LOOKS, World, owner
 
 LIMIT_S = 30.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, unknown_pause_s=3600.0)
 
 
 async def with_card(world: World) -> str:
@@ -25,7 +24,7 @@ async def with_card(world: World) -> str:
 
 async def test_a_restart_reads_where_it_is_and_holds_up_no_start(tmp_path: Path) -> None:
     """Before, an update of it may have been in flight, so it may be anywhere: its cgroup says that it is not."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         card = await with_card(world)
         await world.stop_criproxy()
         await world.start_criproxy()
@@ -40,7 +39,7 @@ async def test_a_restart_reads_where_it_is_and_holds_up_no_start(tmp_path: Path)
 
 async def test_a_start_that_was_cut_is_read_afterwards(tmp_path: Path) -> None:
     """The kubelet hears nothing of it; the runtime starts it, and others start on the CPUs that are not its own."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, replace(QUIET, unknown_pause_s=0.05)) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, replace(NO_LOOKS, unknown_pause_s=0.05)) as world:
         card = await with_card(world)
         flight = world.controller.context.in_flight
         flight.lose_start(world.controller.node, card, 0.0)

@@ -16,15 +16,13 @@ from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine.events import ContainerExited, PolicyChanged
 from criproxy.model.workload import ContainerState
 from tests.control.configuration.test_policy_switch import Slow as SlowPolicy
-from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.control.world import NO_LOOKS, STATIC, World, owner, sharer
 
 LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-DEAF = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, unknown_pause_s=3600.0)
-"""Nothing notices an end: the comparisons after a start do not come either."""
-ONLY_EVENTS = DEAF
-ONLY_LISTS = replace(DEAF, exit_list_s=0.05)
-ONLY_CGROUPS = replace(DEAF, drift_period_s=0.05)
+ONLY_EVENTS = NO_LOOKS
+ONLY_LISTS = replace(NO_LOOKS, exit_list_s=0.05)
+ONLY_CGROUPS = replace(NO_LOOKS, drift_period_s=0.05)
 
 
 def no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +103,7 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkey
     """Everybody is being placed anew: the second list is asked for before the node shows what the first one told."""
     monkeypatch.setattr("criproxy.control.node.state.MANY", 0)
     no_pass(monkeypatch)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
         slow = SlowPolicy(STATIC.options)
