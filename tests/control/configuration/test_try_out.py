@@ -339,7 +339,8 @@ async def test_a_crash_right_after_it_was_written(node: Node) -> None:
     kept = (node.state / tried_file.NAME).read_text()
     await node.reload.command({})
     await node.is_back()
-    await node.at(first, "1")
+    await node.world.rested()  # the owner may be on its way to the CPU of the try
+    assert node.world.cpus(first) == "1"
     await node.world.stop_criproxy()
     (node.state / tried_file.NAME).write_text(kept)
     await node.world.start_criproxy()
