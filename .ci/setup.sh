@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly LOCK=.ci/requirements.lock
+readonly LOCK=.ci/requirements.lock PIP_LOCK=.ci/pip.lock
 
 # The distribution's Python comes before another one in PATH: it is compiled with profiles, which those that people
 # build rarely are, and without them criproxy adds a fifth more to a call.
@@ -125,7 +125,7 @@ unless_stamped() {
     is_not_linked || return
     say "installing $name"
     rm -f "$file"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" </dev/null
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check "$@" </dev/null
     printf '%s' "$wanted" >"$file"
 }
 
@@ -165,6 +165,8 @@ fetch_sources() {
 
 install_packages
 make_venv
+# Debian's pip needs five times as long as this one to choose files from an index that has many of each library.
+unless_stamped pip "$PIP_LOCK" --require-hashes --requirement "$PIP_LOCK"
 unless_stamped libraries "$LOCK" --require-hashes --requirement "$LOCK"
 unless_stamped criproxy pyproject.toml --no-deps --no-build-isolation --editable .
 fetch_guest_kernel

@@ -21,7 +21,7 @@ def checkouts(tmp_path: Path) -> Path:
     """A checkout, ``new``, whose .venv is a link to that of another one, ``other``."""
     new, other = tmp_path / "new", tmp_path / "other"
     (new / ".ci").mkdir(parents=True)
-    for name in (".ci/setup.sh", ".ci/requirements.lock", "pyproject.toml"):
+    for name in (".ci/setup.sh", ".ci/pip.lock", ".ci/requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, new / name)
     (other / ".venv/bin").mkdir(parents=True)
     (new / ".venv").symlink_to(other / ".venv")
