@@ -3,7 +3,6 @@
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -80,18 +79,16 @@ def _files() -> dict[str, Path]:
 def _wanted() -> set[str]:
     """The packages of the image, with those on which they depend."""
     found: set[str] = set()
-    queue = [name.format(minor=wheels.minor()) for name in _ROOTS]
-    while queue:
-        name = queue.pop()
-        if name not in found and not _LEFT_OUT.fullmatch(name):
-            found.add(name)
-            queue += _dependencies(name)
+    named = {name.format(minor=wheels.minor()) for name in _ROOTS}
+    while new := {name for name in named - found if not _LEFT_OUT.fullmatch(name)}:
+        found |= new
+        named = _dependencies(new)
     return found
 
 
-def _dependencies(name: str) -> Iterator[str]:
-    """The real packages of which *name* needs one or all."""
-    yield from _DEPENDENCY.findall(_printed("apt-cache", "depends", name))
+def _dependencies(names: set[str]) -> set[str]:
+    """The real packages of which one of *names* needs one or all; asked at once, because apt-cache begins slowly."""
+    return set(_DEPENDENCY.findall(_printed("apt-cache", "depends", *sorted(names))))
 
 
 def _knows(name: str) -> bool:
