@@ -75,7 +75,6 @@ PLANS = {
                 topology_checks.devices_are_on_their_nodes,
                 checks.an_owner_gets_one_node_with_its_memory,
                 checks.systemd_puts_back_nothing_old,
-                checks.an_owner_has_no_quota_until_it_shares,
             ),
             cgroup_driver="systemd",
             options="cpuQuota: lift\n",
