@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -180,7 +180,8 @@ class World:
         self.runtime = EmbeddedRuntime(directory / "runtime.sock", chosen)
         if isinstance(slow := chosen.latency_s, Slow):
             core = self.runtime.core
-            self.runtime.core = _HoldingCore(*(getattr(core, field.name) for field in fields(core)), slow)
+            parts = core.machine, core.records, core.images, core.events, core.delay_s, core.files
+            self.runtime.core = _HoldingCore(*parts, slow)
         self.log = RecordingLog()
         self.direct = RuntimeClient(f"unix://{self.runtime.path}", CALL_S)
         self.client = RuntimeClient(f"unix://{directory}/criproxy.sock", CALL_S)
