@@ -165,6 +165,7 @@ async def test_init_containers_leave_their_cpus_to_the_next_without_a_call(world
         container_id = await world.kubelet.create(pod, sandbox_id, spec)
         await world.kubelet.start(container_id)
         assert world.cpus(container_id) == "1-3"
+        await world.rested()  # one that is being read is not believed to have ended
         world.runtime.exit_container(container_id)
 
 
@@ -178,6 +179,7 @@ async def test_an_init_container_that_exited_owns_nothing_once_the_next_comes(wo
         container_id = await world.kubelet.create(pod, sandbox_id, spec)
         assert world.owned() == {1}
         await world.kubelet.start(container_id)
+        await world.rested()
         world.runtime.exit_container(container_id)
 
 

@@ -195,6 +195,7 @@ async def test_a_rule_that_does_not_come_to_an_end(tmp_path: Path, monkeypatch: 
     node = World(tmp_path, settings=replace(FAST, devices=RULES, handler_timeout_s=0.3))
     async with node, asyncio.timeout(60):
         knows(node, Podresources(main="GPU-b"))
+        await node.poll(lambda: node.controller.ready)  # the time of the create is for the rule alone
 
         assert envs(await create(node, ALL)) == VOID
 

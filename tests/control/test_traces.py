@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 from tests.control.traces import EmbeddedEnds, Player, Recorded, dies_before, ends_of, read, recordings
 from tests.control.world import FAST, World, situation
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 REST_S = 60.0
 MACHINE = machine(nodes=1, cores=2, threads=1)
 """As that of the recordings."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from criproxy.api.situation import Situations
 from criproxy.control.controller import Controller
 from criproxy.control.settings import DeviceLimits, Settings, StoreLimits
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.emulator.core import Core
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -30,6 +31,8 @@ from criproxy.wire.sockets import Listener, listen
 from tests import gates
 
 GIB = 1 << 30
+CALL_S = 60.0
+"""The deadline of the kubelet's calls: one that is to hang hangs as long as its test."""
 ENDING_S = 5.0
 """How long a test that has failed waits for the end of each part of criproxy, which takes less."""
 PATIENT_STORE = StoreLimits(timeout_s=60.0)
@@ -67,17 +70,44 @@ def sharer(name: str) -> PodSpec:
 
 
 class Slow(dict[str, float]):
-    """Latencies by method; says when a method with one is called."""
+    """Latencies by method; says when a method with one is called, and holds up calls as long as a test needs them."""
 
     def __init__(self, **latency_s: float) -> None:
         super().__init__(latency_s)
         self.asked = asyncio.Event()
+        self._held: dict[str, asyncio.Event] = {}
 
     def get(self, method: str, default: float = 0.0) -> float:  # type: ignore[override]  # narrower than that of a dict
         """The latency of *method*."""
         if method in self:
             self.asked.set()
         return super().get(method, default)
+
+    def hold(self, method: str) -> None:
+        """From now on the runtime does nothing about a call of *method* before `let_go`."""
+        self[method], self._held[method] = 0.001, asyncio.Event()
+
+    def let_go(self, method: str) -> None:
+        """The runtime goes on with such calls, and holds up no others."""
+        del self[method]
+        self._held.pop(method).set()
+
+    async def passed(self, method: str) -> None:
+        """Wait until a call of *method* may go on."""
+        if method in self._held:
+            await self._held[method].wait()
+
+
+@dataclass(frozen=True)
+class _HoldingCore(Core):
+    """Of a runtime whose calls `Slow` may hold up."""
+
+    slow: Slow
+
+    async def delay(self, method: str) -> None:
+        """Wait as long as a call of *method* takes."""
+        await super().delay(method)
+        await self.slow.passed(method)
 
 
 async def cut(call: Coroutine[object, object, object], slow: Slow) -> None:
@@ -148,9 +178,13 @@ class World:
             host_root=directory,
         )
         self.runtime = EmbeddedRuntime(directory / "runtime.sock", chosen)
+        if isinstance(slow := chosen.latency_s, Slow):
+            core = self.runtime.core
+            parts = core.machine, core.records, core.images, core.events, core.delay_s, core.files
+            self.runtime.core = _HoldingCore(*parts, slow)
         self.log = RecordingLog()
-        self.direct = RuntimeClient(f"unix://{self.runtime.path}")
-        self.client = RuntimeClient(f"unix://{directory}/criproxy.sock")
+        self.direct = RuntimeClient(f"unix://{self.runtime.path}", CALL_S)
+        self.client = RuntimeClient(f"unix://{directory}/criproxy.sock", CALL_S)
         self.kubelet = MiniKubelet(self.client)
         self.controller: Controller
         self.proxy: Proxy

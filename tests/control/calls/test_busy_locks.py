@@ -146,8 +146,11 @@ async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
         async with context.locks.of(starting, "the test"):
             start = asyncio.create_task(world.kubelet.start(starting))
             await world.poll(lambda: context.locks._users[starting] == 2)
-            await change(world, shared, "0-3")
             slow["UpdateContainerResources"] = HANGS_S
+            # Beside the runtime's own call, which would hang: criproxy's update that mends it must hang, too.
+            container = world.runtime.core.records.container(shared)
+            container.cpuset = world.runtime.core.machine.cpuset("0-3", "0")
+            world.runtime.core.write_cgroup(container)
             await world.poll(lambda: bool(world.controller.reconciler.blockers(starting)))
             context.in_force.settings = replace(context.settings, barrier_timeout_s=LIMIT_S)
 

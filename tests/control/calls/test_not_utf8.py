@@ -22,7 +22,7 @@ from criproxy.wire.calls import Call, Proceed, Refuse
 from criproxy.wire.message import MessageError
 from tests.control.world import FAST, GIB, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 DENYING = DeviceRules(classes=(NVIDIA,), privileged="deny", on_no_evidence="hide")
 MARK, BAD = b"MARK", b"Z\xff\xfeZ"

@@ -102,6 +102,7 @@ async def test_a_resize_takes_the_cpus_of_who_has_ended_unnoticed(world: World) 
     """Before it is refused, the runtime is asked who has exited."""
     ended = await world.run(owner("ended", 2))
     growing = await world.run(owner("growing", 1))
+    await world.rested()  # whoever is being read is not believed to have ended
     world.runtime.exit_container(ended)
 
     await world.kubelet.update(growing, size(3000))
@@ -113,6 +114,7 @@ async def test_a_resize_of_who_has_ended_itself_does_not_hang(world: World) -> N
     """It does not fit, and asking who has exited finds that it has: the runtime's answer goes to the kubelet."""
     await world.run(owner("other", 1))
     ended = await world.run(owner("ended", 1))
+    await world.rested()
     world.runtime.exit_container(ended)
 
     await world.kubelet.update(ended, size(3000))
@@ -153,14 +155,16 @@ async def test_a_failure_of_ours_after_a_resize_leaves_no_lock(tmp_path: Path, m
 
 async def test_a_refused_shrink_whose_cpus_others_have_by_then_is_made_good(tmp_path: Path) -> None:
     """The kubelet may take the resize back, and does not ask for what it believes in force."""
-    slow = Slow(UpdateContainerResources=0.3)
+    slow = Slow()
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         owned = await world.run(owner("owner", 3))
         await world.rested()
+        slow.hold("UpdateContainerResources")
         refused = asyncio.create_task(world.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=1)))
         await world.until(lambda: not world.owned())
         other = await world.kubelet.run_sandbox(owner("other", 2))
         await world.kubelet.create(owner("other", 2), other, owner("other", 2).containers[0])
+        slow.let_go("UpdateContainerResources")
 
         with pytest.raises(RuntimeCallError):
             await refused

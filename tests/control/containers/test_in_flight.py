@@ -14,7 +14,7 @@ from criproxy.emulator.kubelet import MiniKubelet, PodSpec
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
-from tests.control.world import FAST, Slow, World, cut, owner, sharer, situation
+from tests.control.world import FAST, NO_LOOKS, Slow, World, cut, owner, sharer, situation
 
 LIMIT_S = 60.0
 SLOW_S = 0.3
@@ -136,18 +136,18 @@ async def test_a_start_sends_again_what_criproxy_did_not_live_to_see_answered(tm
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-daemon", "after-a-restart"])
 async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, end: str, restarted: bool) -> None:
     """The runtime answers OK to a stop of what is just being started, and then it runs after all."""
-    slow = Slow(StartContainer=3 * SLOW_S)
-    patient = replace(FAST, unknown_pause_s=3 * SLOW_S)
+    slow, patient = Slow(), replace(FAST, unknown_pause_s=LIMIT_S)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         shared = await world.run(sharer("shared"))
         pod = owner("late")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         await world.until(lambda: world.cpus(shared) == "0,2-3")  # nothing keeps the start from the runtime
+        await world.rested()
         if restarted:
             await world.stop_criproxy()
         client = MiniKubelet(world.direct) if restarted else world.kubelet
-        slow.asked.clear()
+        slow.hold("StartContainer")
         start = asyncio.create_task(client.start(late))
         await slow.asked.wait()
         if restarted:
@@ -157,8 +157,11 @@ async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, 
         with pytest.raises(RuntimeCallError, match="is in starting state"):
             await world.kubelet.remove(late)
 
+        world.controller.outcomes.ask(late)  # as after a while, and lists are compared, too
+        await world.controller.resync.again()
         assert not world.cpus(late)
-        assert await overlaps(world, late, shared, 5 * SLOW_S) == set()
+        slow.let_go("StartContainer")
+        assert await overlaps(world, late, shared, 2 * SLOW_S) == set()
         await start
         assert (world.cpus(late), world.cpus(shared)) == ("1", "0,2-3")
         await world.kubelet.stop(late)
@@ -167,9 +170,7 @@ async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, 
 
 async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: Path) -> None:
     """Once it is sure that the container will not run, what it would have owned is shared."""
-    latency_s = {"StartContainer": 10 * SLOW_S}
-    patient = replace(FAST, unknown_pause_s=2 * SLOW_S)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=latency_s), patient) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, unknown_pause_s=LIMIT_S)) as world:
         shared = await world.run(sharer("shared"))
         pod = owner("late")
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -181,6 +182,8 @@ async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: 
         await world.kubelet.stop_sandbox(sandbox_id)
 
         assert world.cpus(shared) == "0,2-3"
+        world.controller.context.in_flight._records[late].until_s = 0.0  # it has had its time
+        world.controller.outcomes.ask(late)
         await world.until(lambda: world.cpus(shared) == "0-3")
         assert late in world.controller.node.containers
 
@@ -218,7 +221,7 @@ async def test_a_container_that_runs_though_the_runtime_calls_it_exited_keeps_it
         third = await world.run(sharer("third"))
 
         assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
-        assert any("whose processes are still running" in event for event in world.log.events())
+        await world.poll(lambda: any("whose processes are still running" in event for event in world.log.events()))
         shutil.rmtree(group_of(tmp_path, late))
         await world.until(lambda: world.cpus(shared) == "0-3")
 
@@ -270,6 +273,7 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
         pod = owner("owner")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.poll(lambda: "has lost track" in world.controller.reconciler.trouble(late).error)
 
         with pytest.raises(RuntimeCallError, match=r"late/main.*has lost track of a container") as refused:
             await world.kubelet.start(owned)
@@ -317,13 +321,19 @@ async def test_a_sandbox_that_is_removed_while_lists_are_made_is_not_taken_in(tm
         assert sandbox_id not in world.controller.node.pods
 
 
+async def come_and_go(world: World, pod: PodSpec) -> None:
+    """A pod that goes when nobody asks any more what became of the start of its container."""
+    sandbox_id, ids = await world.kubelet.run_pod(pod)
+    await world.poll(lambda: not world.controller.context.in_flight.is_asked(ids["main"]))
+    await world.kubelet.remove_pod(sandbox_id)
+
+
 async def test_where_nothing_is_placed_nothing_is_kept_of_containers_that_are_gone(tmp_path: Path) -> None:
     """After a release no CPUs are compared: what was in flight is forgotten all the same."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NO_LOOKS) as world:
         await world.controller.policy_switch.release("test")
         for number in range(3):
-            sandbox_id, _ = await world.kubelet.run_pod(sharer(f"p{number}"))
-            await world.kubelet.remove_pod(sandbox_id)
+            await come_and_go(world, sharer(f"p{number}"))
         await world.poll(lambda: not world.controller.node.containers)
         await world.rested()
 

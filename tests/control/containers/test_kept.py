@@ -63,6 +63,7 @@ async def test_a_crash_loop_beside_a_waiting_pod(world: World) -> None:
     sandbox, ids = await world.kubelet.run_pod(pod)
     main = ids["main"]
     for attempt in (1, 2):
+        await world.rested()  # whoever is being read is not believed to have ended
         world.runtime.exit_container(main)
         with pytest.raises(RuntimeCallError) as caught:
             await world.run(PodSpec(f"waiting{attempt}", waiting.containers))
@@ -80,7 +81,7 @@ async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None
     """It is stored; what the runtime lists says that the pod is still there."""
     pod = owner("loop", 2)
     sandbox, ids = await world.kubelet.run_pod(pod)
-    await world.booked()
+    await world.rested()
     world.runtime.exit_container(ids["main"])
     await world.controller.outcomes.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
@@ -121,7 +122,7 @@ async def test_a_failing_stop_of_the_sandbox_leaks_nothing(tmp_path: Path) -> No
     options = RuntimeOptions(missing=frozenset({"StopPodSandbox"}))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, options, policy=KEEPING) as world:
         sandbox, ids = await world.kubelet.run_pod(pod)
-        await world.booked()
+        await world.rested()
         world.runtime.exit_container(ids["main"])
         await world.controller.outcomes.release_exited()
         with pytest.raises(RuntimeCallError):
@@ -137,7 +138,7 @@ async def test_a_failing_stop_of_the_sandbox_leaks_nothing(tmp_path: Path) -> No
 async def test_a_sandbox_that_ended_unseen_is_found_in_a_list(world: World, gone: bool) -> None:
     """Nobody waits for the CPUs: the regular look at who has exited reads the sandboxes, too."""
     pod = owner("loop", 2)
-    world.use(KEEPING, exit_list_s=0.05)
+    world.use(KEEPING, exit_list_s=0.05, exit_list_beside_events_s=0.05)
     await world.stop_criproxy()
     await world.start_criproxy()
     sandbox, ids = await world.kubelet.run_pod(pod)
@@ -183,7 +184,7 @@ async def test_a_lost_store_keeps_nothing_and_leaks_nothing(world: World, tmp_pa
     """A container that had crashed just then comes back as a new one."""
     pod = owner("loop", 2)
     sandbox, ids = await world.kubelet.run_pod(pod)
-    await world.booked()
+    await world.rested()
     world.runtime.exit_container(ids["main"])
     await world.controller.outcomes.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
@@ -202,7 +203,7 @@ async def test_status_tells_what_is_kept_for_whom(world: World) -> None:
 
     pod = owner("loop", 2)
     _, ids = await world.kubelet.run_pod(pod)
-    await world.booked()
+    await world.rested()
     world.runtime.exit_container(ids["main"])
     await world.controller.outcomes.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"

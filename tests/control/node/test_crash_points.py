@@ -30,7 +30,7 @@ from tests.control.calls.test_update import size
 from tests.control.world import FAST, Slow, World, cut, owner, sharer
 from tests.gates import Gate
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 SETTINGS = replace(FAST, exit_list_s=0.05)
 NO_EVENTS = frozenset({"GetContainerEvents"})
 

@@ -34,7 +34,7 @@ from criproxy.simulate.machines import machine
 from criproxy.store.reader import open_reader
 from tests.control.calls.test_sharers_do_not_wait import StalledDisk
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, PATIENT_STORE, World, owner, sharer
+from tests.control.world import FAST, PATIENT_STORE, Slow, World, owner, sharer
 from tests.engine.test_kept import container, live, pod, runs
 
 LIMIT_S = 60.0
@@ -85,10 +85,15 @@ async def test_the_life_of_an_owner(tmp_path: Path) -> None:
 
 async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path: Path) -> None:
     """Who is moved off CPUs finds the newcomer's name in its story, and the newcomer for whom its start waited."""
-    slow = RuntimeOptions(latency_s={"UpdateContainerResources": 0.1})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
-        web = await world.run(sharer("web"))
-        await world.run(owner("trader", 2))
+    slow = Slow()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
+        web, pod = await world.run(sharer("web")), owner("trader", 2)
+        slow.hold("UpdateContainerResources")
+        trader = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        starting = asyncio.create_task(world.kubelet.start(trader))
+        await world.poll(lambda: bool(world.controller.handlers.limits._open))  # the start is held
+        slow.let_go("UpdateContainerResources")
+        await starting
 
         (update,) = of_kind(await story(world, web), Kind.UPDATED)
         (waited,) = of_kind(await story(world, "default/trader/main"), Kind.WAITED)
@@ -154,7 +159,7 @@ async def test_failures_of_an_update_are_told_once(tmp_path: Path) -> None:
         web = await world.run(sharer("web"))
         with pytest.raises(RuntimeCallError, match="cannot start"):
             await world.run(owner("trader", 1))
-        assert world.log.events().count("update failed") > 2
+        await world.poll(lambda: world.log.events().count("update failed") > 2)
 
         (failed,) = of_kind(await story(world, web), Kind.FAILED)
         (waited,) = of_kind(await story(world, "default/trader/main"), Kind.WAITED)
