@@ -1,10 +1,13 @@
-"""A runtime that stays in the middle of a call for as long as a test wants, however slow the machine is."""
+"""A runtime that answers when a test wants it to, however slow the machine is."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
+from criproxy.cri import api_pb2 as api
 from criproxy.emulator.core import Core
+from tests.control.world import World
 
 
 def hold(monkeypatch: pytest.MonkeyPatch, method: str) -> asyncio.Event:
@@ -17,4 +20,18 @@ def hold(monkeypatch: pytest.MonkeyPatch, method: str) -> asyncio.Event:
             await go_on.wait()
 
     monkeypatch.setattr(Core, "delay", held)
+    return go_on
+
+
+def unanswered(world: World, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let the lists that criproxy wants because a create was cut wait for the event that this returns."""
+    client, go_on = world.controller.context.runtime, asyncio.Event()
+    list_containers = client.list_containers
+
+    async def lists(sandbox_id: str = "") -> Sequence[api.Container]:
+        if (task := asyncio.current_task()) and task.get_name().startswith("ask for "):
+            await go_on.wait()
+        return await list_containers(sandbox_id)
+
+    monkeypatch.setattr(client, "list_containers", lists)
     return go_on

@@ -16,6 +16,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.workload import ContainerState
 from tests.control.sync.held import hold
+from tests.control.sync.test_exit_events import no_pass
 from tests.control.world import FAST, NO_LOOKS, Slow, World, owner, sharer
 
 LIMIT_S = 60.0
@@ -89,8 +90,11 @@ async def test_the_runtime_is_asked_from_time_to_time(tmp_path: Path) -> None:
         await world.poll(lambda: world.counters.resyncs >= 2)
 
 
-async def test_a_container_that_was_removed_after_its_end_is_forgotten(tmp_path: Path) -> None:
+async def test_a_container_that_was_removed_after_its_end_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It had given up its place before; as long as its pod lives, nothing else tells that it is gone."""
+    no_pass(monkeypatch)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         owned = await world.run(owner("owner", 2))
         await world.rested()  # else a look may find its end before the answer of its stop tells it
