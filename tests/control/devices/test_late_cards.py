@@ -82,6 +82,7 @@ def by_pod(node: World) -> dict[str, Container]:
 async def test_who_came_while_the_rule_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next comparison with the runtime finds out what it was given."""
     node = node_at(tmp_path)
+    node.world.use(AWARE, unknown_pause_s=3600.0)  # it comes when the test asks for it
     async with node.world as running:
         with monkeypatch.context() as broken:
             broken.setattr(guarding, "boundary", lambda *_: 1 // 0)

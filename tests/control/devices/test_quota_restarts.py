@@ -138,6 +138,7 @@ async def test_a_container_whose_cards_are_not_known_yet(world: World) -> None:
         await report(world, key)
     assert not incidents(world)
 
+    world.controller.resync.soon()  # those that the start asks for may be over
     await world.poll(lambda: world.controller.devices.holdings.of(world.controller.node.containers[key]) is not None)
     await report(world, key)
     await world.until(lambda: is_stopped(world))

@@ -7,6 +7,7 @@ import pytest
 
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
+from criproxy.engine.events import ColdStartEnded, kind_of
 from tests.control.world import GIB, World
 
 LIMIT_S = 60.0
@@ -19,12 +20,15 @@ def starting_cold(duration: str) -> PodSpec:
 
 
 async def test_a_cold_start_ends(tmp_path: Path) -> None:
-    """The container is warm once it has run for so long."""
+    """The container is warm once it has run for so long, and not before."""
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        begun_s = loop.time()
         container_id = await world.run(starting_cold("200ms"))
-        assert not world.controller.node.containers[container_id].warm
 
         await world.until(lambda: world.controller.node.containers[container_id].warm)
+        assert loop.time() - begun_s >= 0.2
+        assert world.counters.decisions[kind_of(ColdStartEnded(container_id))] == 1
 
 
 @pytest.mark.parametrize("ran_s", [0, 3600])

@@ -28,11 +28,17 @@ async def change(world: World, container_id: str, cpus: str) -> None:
     await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus=cpus))
 
 
+async def known(world: World, *container_ids: str) -> None:
+    """Wait until criproxy knows these cgroups and is at none of them: a look that is due finds what is changed next."""
+    await world.poll(lambda: world.groups() == set(container_ids))
+    await world.rested()
+
+
 async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
     """It is logged with what was found, and counted."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
-        await world.poll(lambda: world.groups() == {shared, owned})
+        await known(world, shared, owned)
 
         await change(world, shared, "0-3")
 
@@ -51,9 +57,8 @@ async def test_a_look_that_is_asked_for_during_another_is_not_lost(
     deaf = replace(FAST, drift_period_s=3600.0, exit_list_s=3600.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
-        await world.poll(lambda: world.groups() == {shared, owned})
+        await known(world, shared, owned)
         context, reconciler = world.controller.context, world.controller.reconciler
-        await world.rested()
         slow = SlowPolicy(STATIC.options)
         context.state.submit(PolicyChanged(apply_all=True), slow)  # what is booked after it has to wait
         assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
@@ -110,7 +115,7 @@ async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> 
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
         await world.stop_criproxy()
         await world.start_criproxy()
-        await world.poll(lambda: world.groups() == {shared, owned})
+        await known(world, shared, owned)
 
         await change(world, shared, "0-3")
 
@@ -136,7 +141,7 @@ async def test_a_change_again_and_again_is_left_for_a_while_where_it_does_no_har
     period_s, loop = 0.2, asyncio.get_running_loop()
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=period_s)) as world:
         shared = await world.run(sharer("shared"))
-        await world.poll(lambda: shared in world.groups())
+        await known(world, shared)
         for number in (1, 2):
             await change(world, shared, "1")
             await world.poll(partial(repaired, world, number))
@@ -156,11 +161,12 @@ async def test_a_container_that_is_left_for_a_while_is_put_back_once_it_does_har
     monkeypatch.setattr(Drift, "_note", partialmethod(noted, Drift._note))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
         shared = await world.run(sharer("shared"))
-        await world.poll(lambda: shared in world.groups())
+        await known(world, shared)
         await change(world, shared, "1")
         await world.poll(lambda: world.counters.drift_found == 1)
         await world.run(owner("owner", 1))
         await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.rested()
 
         await change(world, shared, "0-3")
 
@@ -178,7 +184,7 @@ async def test_an_owners_cpus_are_put_back_every_time(tmp_path: Path) -> None:
     """Exclusive CPUs are worth every update, however often somebody takes them."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
         owned = await world.run(owner("owner", 1))
-        await world.poll(lambda: owned in world.groups())
+        await known(world, owned)
         for number in range(6):
             await change(world, owned, "0-3")
             await world.poll(lambda: world.cpus(owned) == "1")
@@ -194,7 +200,7 @@ async def test_a_file_that_somebody_writes_is_put_back(tmp_path: Path) -> None:
     """Also where the runtime knows nothing of it."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
-        await world.poll(lambda: world.groups() == {shared, owned})
+        await known(world, shared, owned)
         (file,) = (path / "cpuset.cpus" for path in (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared))
         file.write_text("0-3\n")
 

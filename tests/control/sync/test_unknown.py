@@ -9,6 +9,7 @@ import pytest
 
 from criproxy.control.calls.start import Starts
 from criproxy.control.sync.outcomes import AT_ONCE
+from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import MiniKubelet
@@ -17,6 +18,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from tests.control.calls.test_update import size
 from tests.control.containers.test_refused_resizes import wrong
+from tests.control.sync.held import hold, unanswered
 from tests.control.world import FAST, Slow, World, cut, owner, sharer
 
 LIMIT_S = 60.0
@@ -72,9 +74,12 @@ async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: 
     slow = Slow(UpdateContainerResources=60.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
         owned = await world.run(owner("owner", 3))
+        await world.rested()
+        world.runtime.lose_status(owned)  # which size is in force is not known before the others have the CPUs
         await cut(world.kubelet.update(owned, size(1000)), slow)
         slow.clear()
         other = await world.run(owner("other", 2))
+        world.runtime.lose_status(owned, "")
 
         await world.until(lambda: world.controller.node.containers[owned].desired is not None)
 
@@ -137,16 +142,27 @@ async def test_a_cut_removal_of_a_pod_that_was_done_leaves_nothing(tmp_path: Pat
         await world.poll(lambda: not world.controller.node.pods)
 
 
-async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The runtime is done only after the next criproxy has asked it what there is."""
+    removed, compare = asyncio.Event(), Resync._compare
+
+    async def compared(self: Resync, *, thorough: bool) -> None:
+        if not thorough:  # the first one is
+            await removed.wait()
+        await compare(self, thorough=thorough)
+
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(Slow()), SLOW_TO_ASK) as world:
         sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
         await world.stop_criproxy()
+        monkeypatch.setattr(Resync, "_compare", compared)
         await world.start_criproxy()
         await world.poll(lambda: world.controller.ready)
         assert sandbox_id in world.controller.node.pods
 
         await MiniKubelet(world.direct).remove_pod(sandbox_id)
+        removed.set()
 
         await world.poll(lambda: not world.controller.node.pods)
 
@@ -300,7 +316,9 @@ async def test_after_a_restart_only_some_are_asked_for_at_once(tmp_path: Path) -
         assert slow.looked_up["ContainerStatus"] <= 2 * (AT_ONCE + SLOW_TO_ASK.concurrent_updates)
 
 
-async def test_a_cut_create_is_not_given_up_while_it_is_repeated(tmp_path: Path) -> None:
+async def test_a_cut_create_is_not_given_up_while_it_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lists from the time of the repetition deny nothing: two more show that none of the two made a container."""
     slow = Counting()
     slow["CreateContainer"] = 60.0
@@ -308,11 +326,13 @@ async def test_a_cut_create_is_not_given_up_while_it_is_repeated(tmp_path: Path)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), quick) as world:
         pod = owner("owner", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
+        repeated = unanswered(world, monkeypatch)  # else two lists could deny the first one before it is repeated
         await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
         world.runtime.core.records.names.clear()  # the runtime gives up, too
         slow.asked.clear()
         again = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
         await slow.asked.wait()
+        repeated.set()
         listed = slow.looked_up["ListContainers"]
 
         await world.poll(lambda: slow.looked_up["ListContainers"] >= listed + 2 * 4)
@@ -363,12 +383,10 @@ async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> N
         assert slow.looked_up["ContainerStatus"] >= asked + 2 * 2
 
 
-async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> None:
+async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its container may come up yet when it is released: the runtime's "not started" is not believed until then."""
-    slow, patient = (
-        Slow(StartContainer=1.0),
-        replace(FAST, unknown_pause_s=10.0, exit_list_s=3600.0, drift_period_s=3600.0),
-    )
+    slow, go_on = Slow(StartContainer=0.001), hold(monkeypatch, "StartContainer")
+    patient = replace(SLOW_TO_ASK, unknown_pause_s=10.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
         pod = owner("owner", 1)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
@@ -379,5 +397,6 @@ async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> 
 
         assert owned not in world.controller.node.grants
         assert world.controller.context.in_flight.is_start_unknown(owned)
+        go_on.set()
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.RUNNING)
         await world.poll(lambda: not world.controller.context.in_flight.is_starting(owned))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
@@ -19,12 +20,13 @@ from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.views.status_check import problems
 from tests.control.containers.test_in_flight import group_of
-from tests.control.world import FAST, KEEPING, STATIC, Slow, World, owner, sharer, situation
+from tests.control.sync.test_exit_events import no_pass
+from tests.control.world import KEEPING, NO_LOOKS, STATIC, Slow, World, owner, sharer, situation
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-DEAF = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
-"""Nothing but a resync notices what happens beside criproxy."""
+OFTEN = replace(NO_LOOKS, unknown_pause_s=0.05)
+"""It asks for lists soon after one that lacks somebody, too."""
 RESERVED = {"reservedCpus": "0"}
 POLICIES = [
     pytest.param(STATIC, id="static"),
@@ -44,6 +46,15 @@ def ids(world: World) -> list[str]:
     """All containers and sandboxes."""
     records = world.runtime.core.records
     return [*records.containers, *records.sandboxes]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does not hang answers in time, and criproxy looks only where a test wants it to."""
+    for limit in ("ends.ASK_S", "ends.LOCK_S", "outcomes.ASK_S"):
+        monkeypatch.setattr(f"criproxy.control.sync.{limit}", LIMIT_S)
+    monkeypatch.setattr("criproxy.control.containers.cgroups._READ_S", LIMIT_S)
+    no_pass(monkeypatch)
 
 
 async def compared(world: World) -> None:
@@ -79,7 +90,7 @@ def questions(world: World) -> list[str]:
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_nobody_else_gets_their_cpus(tmp_path: Path, policy: Policy) -> None:
     """Containers and sandboxes are missing: the next pod gets other CPUs, and all is well with the next list."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF, policy) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, OFTEN, policy) as world:
         first = await world.run(owner("first"))
         await world.rested()
         had = world.cpus(first)
@@ -102,7 +113,7 @@ async def test_nobody_else_gets_their_cpus(tmp_path: Path, policy: Policy) -> No
 
 async def test_a_full_node_stays_full(tmp_path: Path) -> None:
     """Before criproxy refuses a create it lists once more: that list may be wrong, too."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         first = await world.run(owner("first", 3))
         await world.rested()
         world.runtime.leave_out(*ids(world))
@@ -117,7 +128,7 @@ async def test_a_full_node_stays_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize("has_cgroups", [True, False], ids=["cgroups", "no-cgroups"])
 async def test_a_start_with_such_a_list(tmp_path: Path, has_cgroups: bool) -> None:
     """What the last run has stored keeps its place: the runtime is asked for each one that its list lacks."""
-    world = World(tmp_path, NO_EVENTS, DEAF)
+    world = World(tmp_path, NO_EVENTS, NO_LOOKS)
     async with asyncio.timeout(LIMIT_S), world if has_cgroups else without_cgroups(world):
         first = await world.run(owner("first"))
         await world.rested()
@@ -133,7 +144,7 @@ async def test_a_start_with_such_a_list(tmp_path: Path, has_cgroups: bool) -> No
 
 async def test_where_no_cgroup_is_found_its_status_counts(tmp_path: Path) -> None:
     """It runs: it keeps its place. It is not found: it is forgotten at once."""
-    async with asyncio.timeout(LIMIT_S), without_cgroups(World(tmp_path, NO_EVENTS, DEAF)) as world:
+    async with asyncio.timeout(LIMIT_S), without_cgroups(World(tmp_path, NO_EVENTS, NO_LOOKS)) as world:
         runs, gone = await world.run(owner("runs")), await world.run(owner("gone"))
         await world.rested()
         world.runtime.leave_out(*ids(world))
@@ -151,9 +162,15 @@ async def test_one_of_which_nothing_can_be_learnt_is_forgotten_in_the_end(
 ) -> None:
     """No cgroup, no status: lists lack it again and again, and that must do. Meanwhile others come and go."""
     monkeypatch.setattr("criproxy.control.sync.ends.ASK_S", 0.05)
-    slow = Slow()
+    slow, go_on, due = Slow(), asyncio.Event(), Resync._due
     options = replace(NO_EVENTS, latency_s=slow)
-    settings = replace(DEAF, unknown_pause_s=0.5)
+    settings = replace(NO_LOOKS, unknown_pause_s=0.5)
+
+    async def due_later(self: Resync) -> None:
+        await go_on.wait()
+        await due(self)
+
+    monkeypatch.setattr(Resync, "_due", due_later)
     async with asyncio.timeout(LIMIT_S), without_cgroups(World(tmp_path, options, settings)) as world:
         broken = await world.run(owner("broken"))
         await world.rested()
@@ -163,11 +180,13 @@ async def test_one_of_which_nothing_can_be_learnt_is_forgotten_in_the_end(
         else:
             slow["ContainerStatus"] = 2 * LIMIT_S
 
-        await compared(world)
+        while not world.controller.context.in_flight.unlisted():  # it is another list's turn if a question came late
+            await compared(world)
         assert broken in world.controller.node.grants
         await world.run(sharer("other"))
         assert broken in world.controller.node.grants
 
+        go_on.set()
         await world.until(lambda: broken not in world.controller.node.containers)
 
 
@@ -183,9 +202,10 @@ def hanging(file: Path) -> Iterator[None]:
         os.close(os.open(file.with_suffix(".former"), os.O_RDWR | os.O_NONBLOCK))
 
 
-async def test_a_cgroup_that_does_not_answer_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_cgroup_that_does_not_answer_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime is asked instead, and the place is kept."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    monkeypatch.setattr("criproxy.control.containers.cgroups._READ_S", 0.5)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         first = await world.run(owner("first"))
         await world.rested()
         folder = group_of(tmp_path, first)
@@ -201,7 +221,7 @@ async def test_a_cgroup_that_does_not_answer_holds_up_nobody(tmp_path: Path) -> 
 
 async def test_who_is_removed_through_criproxy_is_forgotten_at_once(tmp_path: Path) -> None:
     """There is no doubt, so nothing is asked, though lists lack it, too."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         first = await world.run(owner("first"))
         await world.rested()
         asked = questions(world)
@@ -217,7 +237,7 @@ async def test_who_is_removed_through_criproxy_is_forgotten_at_once(tmp_path: Pa
 
 async def test_many_that_go_at_once(tmp_path: Path) -> None:
     """Whose cgroup is gone is not asked for; of the others, each is asked for once."""
-    async with asyncio.timeout(2 * LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with asyncio.timeout(2 * LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         known = [await world.run(sharer(f"pod{number}")) for number in range(40)]
         await world.rested()
         unknown = known[::2]
@@ -235,7 +255,7 @@ async def test_many_that_go_at_once(tmp_path: Path) -> None:
 
 async def test_kept_cpus_of_a_pod_stay_with_it(tmp_path: Path) -> None:
     """Its container has ended and will be restarted; its sandbox is missing in a list, and is there."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF, KEEPING) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS, KEEPING) as world:
         pod = owner("first")
         sandbox_id, containers = await world.kubelet.run_pod(pod)
         await world.rested()
@@ -255,7 +275,7 @@ async def test_kept_cpus_of_a_pod_stay_with_it(tmp_path: Path) -> None:
 
 async def test_kept_cpus_of_a_sandbox_that_is_gone_are_free(tmp_path: Path) -> None:
     """Lists lack it, and the runtime does not find it."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF, KEEPING) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, NO_LOOKS, KEEPING) as world:
         sandbox_id, containers = await world.kubelet.run_pod(owner("first"))
         await world.rested()
         await world.kubelet.stop(containers["main"])
@@ -271,7 +291,7 @@ async def test_kept_cpus_of_a_sandbox_that_is_gone_are_free(tmp_path: Path) -> N
 
 async def test_who_runs_though_the_runtime_has_forgotten_it_keeps_its_place(tmp_path: Path) -> None:
     """Neither a list nor a status has it; its processes run all the same, and when they have ended it is forgotten."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, OFTEN) as world:
         first = await world.run(owner("first"))
         await world.rested()
         folder = group_of(tmp_path, first)

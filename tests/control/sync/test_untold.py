@@ -15,7 +15,7 @@ from tests.control.world import FAST, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 LISTING = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
-OFTEN = replace(FAST, exit_list_s=0.1, resync_timeout_s=5.0)
+OFTEN = replace(FAST, exit_list_s=0.1, resync_timeout_s=LIMIT_S)
 
 
 def untold(world: World) -> list[str]:
