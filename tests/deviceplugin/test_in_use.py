@@ -172,9 +172,7 @@ async def test_a_kubelet_that_does_not_say_what_is_in_use(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 3)
 
 
-async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(
-    node: Node, skip_s: Callable[[float], None]
-) -> None:
+async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node, skip_s: Callable[[float], None]) -> None:
     """The next one has its time to say it."""
     node.times = replace(QUICK, learn_s=0.01, first_answer_s=3600)
     node.kubelet.podresources.answers.clear()
