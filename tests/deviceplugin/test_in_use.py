@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from criproxy.deviceplugin.settings import State
-from tests.deviceplugin.kubelet import Pod
+from tests.allocations import Allocated
+from tests.deviceplugin.kubelet import PATIENT_S, Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
 SHARED = f"{GPU}.shared"
@@ -193,3 +194,32 @@ async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node, ski
     await node.kubelet.until_capacity(GPU, 2)
 
     assert node.answers > asked
+
+
+async def test_a_change_while_the_kubelet_is_asked(node: Node) -> None:
+    """It is asked twice after that: it may have given an id just before it got the list without it."""
+    kubelet = node.kubelet.podresources
+    kubelet.answers.clear()
+    await started(node, "a", "b")
+
+    async def until_asked(times: int) -> None:
+        async with asyncio.timeout(PATIENT_S):
+            while kubelet.asked["List"] < times:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
+
+    def answer() -> None:
+        kubelet.answers.set()  # those who wait for it now, and no later ones
+        kubelet.answers.clear()
+
+    await until_asked(1)
+    answer()
+    await until_asked(2)
+    node.plugins.publish(offer("b"))
+    answer()
+    await until_asked(3)
+    answer()
+    await node.kubelet.until_capacity(GPU, 1)
+    kubelet.entries = [Allocated(pod="web", pod_uid="uid-1", resource=GPU, ids=("a",))]
+    kubelet.answers.set()
+
+    await node.kubelet.until_capacity(GPU, 2, healthy=1)
