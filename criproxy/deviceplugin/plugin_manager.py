@@ -129,6 +129,7 @@ class PluginManager:
             self._changed.clear()
             in_use = await self._ask_in_use()
             if self._changed.is_set():
+                query_again = True
                 continue  # the answer may be older than the list
             self._is_queried = True
             if in_use is not None:

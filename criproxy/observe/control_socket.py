@@ -11,6 +11,7 @@ import select
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from criproxy.errors import CriproxyError, UsageError
@@ -36,6 +37,49 @@ class UnknownCommand(UsageError):
     """This daemon does not know the command."""
 
 
+class _Connections:
+    """The connections that are open, also those that are not served yet."""
+
+    def __init__(self) -> None:
+        self._open: set[_Connection] = set()
+        self._closed = asyncio.Event()
+
+    def add(self, made: "_Connection") -> None:
+        """Count one."""
+        self._open.add(made)
+
+    def remove(self, lost: "_Connection") -> None:
+        """It is closed."""
+        self._open.discard(lost)
+        self._closed.set()
+
+    async def until_none(self) -> None:
+        """Return when all are closed."""
+        while self._open:
+            self._closed.clear()
+            await self._closed.wait()
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """One connection; *serve* gets its streams."""
+
+    def __init__(
+        self,
+        connections: _Connections,
+        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    ) -> None:
+        super().__init__(asyncio.StreamReader(limit=LINE_MAX_BYTES), serve)
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._connections.remove(self)
+
+
 class ControlServer:
     """Answers commands with the handlers of the caller.
 
@@ -49,26 +93,36 @@ class ControlServer:
         self._notices = frozenset(notices)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._connections = _Connections()
+        self._sock: socket.socket
+        self._stopped = False
 
     async def start(self, sock: socket.socket) -> None:
         """Serve on *sock*, a listening Unix socket; its mode decides which users may connect."""
-        self._server = await asyncio.start_unix_server(self._connection, sock=sock, limit=LINE_MAX_BYTES)
+        self._sock = sock
+        connect = partial(_Connection, self._connections, self._connection)
+        self._server = await asyncio.get_running_loop().create_unix_server(connect, sock=sock)
 
     async def stop(self) -> None:
         """Accept no more requests, and close all connections; answers of running commands are lost."""
         if self._server is None:
             return
+        self._stopped = True
+        asyncio.get_running_loop().remove_reader(self._sock)  # no connection is accepted from here on
+        for _ in range(2):  # the last one that was gets its transport in one turn of the loop, and is made in the next
+            await asyncio.sleep(0)
         self._server.close()
         for writer in self._writers:
             writer.close()
-        with suppress(TimeoutError):  # since Python 3.12 it waits for running commands
+        with suppress(TimeoutError):  # since Python 3.12, it waits for running commands
             async with asyncio.timeout(PART_S):
+                await self._connections.until_none()
                 await self._server.wait_closed()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            while line := await _read_line(reader):
+            while not self._stopped and (line := await _read_line(reader)):
                 if _hung_up(writer) and not self._is_notice(line):
                     log.warning("a control request is dropped: its client did not wait for the answer")
                     break

@@ -63,6 +63,8 @@ class FakeKubelet:
         """Registrations that it was asked for, or began."""
         self.manager: DeviceManager | None = None
         self.pods: dict[str, Pod] = {}
+        self.found: dict[Path, str] = {}
+        """The resources of the plugins in plugins_registry that it took, by their sockets."""
         self._server: grpc.aio.Server | None = None
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -211,7 +213,7 @@ class FakeKubelet:
     async def _watch_registry(self) -> None:
         """Ask sockets in plugins_registry what they are, once each; drop the plugins of those that are gone."""
         known: dict[Path, tuple[int, int]] = {}
-        resources: dict[Path, str] = {}
+        resources = self.found = {}
         while True:
             found = {
                 path: (path.stat().st_ino, path.stat().st_mtime_ns)
@@ -221,7 +223,9 @@ class FakeKubelet:
             for path in [path for path in known if found.get(path) != known[path]]:
                 del known[path]
                 if path in resources:
-                    await self._manager.disconnect(resources.pop(path))
+                    await self._manager.disconnect(resources[path])
+                    del resources[path]
+                    self._changed()
             for path in found.keys() - known.keys():
                 if resource := await self._found(path):
                     known[path], resources[path] = found[path], resource

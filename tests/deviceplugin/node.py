@@ -29,6 +29,9 @@ QUICK = Times(
     settle_s=0.1,
     poll_s=0.02,
     preference_s=PATIENT_S,
+    register_s=PATIENT_S,
+    stream_s=PATIENT_S,
+    flush_s=PATIENT_S,
     replaced_pauses_s=(3600.0,),
 )
 """Pauses that a test does not want to wait for are short; limits whose end would be a failure are long."""
@@ -113,7 +116,7 @@ class Node:
 
     def start_plugins(self) -> None:
         """Start the device plugin, as its process does; `PluginManager.publish` follows."""
-        self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
+        self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01, stop_s=PATIENT_S)
         connect = partial(PodresourcesClient, stat_s=PATIENT_S)
         # As in production, a question that is under way when the kubelet stops waits for another one, but not for ever.
         self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, connect=connect)

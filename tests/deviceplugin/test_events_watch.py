@@ -95,14 +95,13 @@ async def test_why_there_are_no_events_is_told_once(text: str, reason: str, tmp_
 
 async def test_one_that_is_silent_is_replaced(tmp_path: Path) -> None:
     """It is killed, and the next one is heard."""
-    first = tmp_path / "first"
-    text = (
-        f"""if mkdir {first}; then echo $$ > {first}/pid; sleep 1000; fi; echo '{{"registered": {{}}}}'; sleep 1000"""
-    )
+    pid = tmp_path / "pid"
+    hangs = f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 1000"  # on a slow machine, another one after this one
+    text = f"""if [ ! -e {pid} ]; then {hangs}; fi; echo '{{"registered": {{}}}}'; sleep 1000"""
     async with watching(Watched(program(text), silence_timeout_s=0.3)) as watched:
         await watched.until(lambda: bool(watched.told))
         with pytest.raises(ProcessLookupError):
-            os.kill(int((first / "pid").read_text()), 0)
+            os.kill(int(pid.read_text()), 0)
         assert "NVML events are not received" in str(watched.log.lines[0])
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.deviceplugin import plugin
 from criproxy.deviceplugin.settings import State
+from tests.deviceplugin.kubelet import PATIENT_S
 from tests.deviceplugin.node import GPU, QUICK, Node, offer
 from tests.disks import remount, small_disk
 
@@ -103,8 +105,9 @@ async def test_a_socket_that_is_removed(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 1)
 
 
-async def test_a_socket_that_is_always_removed(node: Node) -> None:
+async def test_a_socket_that_is_always_removed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin does not fight for it without a pause, and says what happens."""
+    monkeypatch.setattr(plugin, "SHORT_S", PATIENT_S)  # however long a registration takes on this machine
     await node.kubelet.start()
     node.start_plugins()
     node.plugins.publish(offer("a"))
@@ -139,7 +142,7 @@ async def test_a_dead_kubelet_socket(node: Node) -> None:
     node.kubelet.plugins_dir.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(node.kubelet.socket))
-    node.times = replace(QUICK, register_s=0.1)
+    node.times = replace(QUICK, register_s=0.5)
     node.start_plugins()
     node.plugins.publish(offer("a"))
     status = await node.until_state(State.NO_KUBELET)

@@ -1,9 +1,12 @@
 """Ids and resources that are gone while containers have them, and what is not known of them yet."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from criproxy.deviceplugin.settings import State
-from tests.deviceplugin.kubelet import Pod
+from tests.allocations import Allocated
+from tests.deviceplugin.kubelet import PATIENT_S, Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
 SHARED = f"{GPU}.shared"
@@ -170,9 +173,9 @@ async def test_a_kubelet_that_does_not_say_what_is_in_use(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 3)
 
 
-async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node) -> None:
+async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node, skip_s: Callable[[float], None]) -> None:
     """The next one has its time to say it."""
-    node.times = replace(QUICK, learn_s=0.01, first_answer_s=0.3)
+    node.times = replace(QUICK, learn_s=0.01, first_answer_s=3600)
     node.kubelet.podresources.answers.clear()
     await node.kubelet.start()
     node.start_plugins()
@@ -181,6 +184,9 @@ async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node) -> 
     await node.kubelet.until_capacity(GPU, 2, healthy=0)
     await node.kubelet.stop()
     await node.until_state(State.NO_KUBELET)
+    skip_s(3601)
+    await asyncio.sleep(0.1)  # nothing tells that the limit did nothing
+    assert node.status().healthy == 0
     asked = node.answers
 
     node.kubelet.podresources.answers.set()
@@ -188,3 +194,32 @@ async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node) -> 
     await node.kubelet.until_capacity(GPU, 2)
 
     assert node.answers > asked
+
+
+async def test_a_change_while_the_kubelet_is_asked(node: Node) -> None:
+    """It is asked twice after that: it may have given an id just before it got the list without it."""
+    kubelet = node.kubelet.podresources
+    kubelet.answers.clear()
+    await started(node, "a", "b")
+
+    async def until_asked(times: int) -> None:
+        async with asyncio.timeout(PATIENT_S):
+            while kubelet.asked["List"] < times:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
+
+    def answer() -> None:
+        kubelet.answers.set()  # those who wait for it now, and no later ones
+        kubelet.answers.clear()
+
+    await until_asked(1)
+    answer()
+    await until_asked(2)
+    node.plugins.publish(offer("b"))
+    answer()
+    await until_asked(3)
+    answer()
+    await node.kubelet.until_capacity(GPU, 1)
+    kubelet.entries = [Allocated(pod="web", pod_uid="uid-1", resource=GPU, ids=("a",))]
+    kubelet.answers.set()
+
+    await node.kubelet.until_capacity(GPU, 2, healthy=1)

@@ -47,6 +47,7 @@ async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> 
     program.signal(SIGTERM)
 
     assert await program.ended() == 0
+    await daemon.until_asked("device-plugin", 2)
     assert last(daemon) == ENDS
     assert lifetimes(daemon) == [BEGINS, ENDS]
     names = {arguments["instance"] for name, arguments in daemon.told if name in ("device-plugin", "device-inventory")}
@@ -72,6 +73,7 @@ async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon
     await program.start()
 
     assert await program.ended() == 1
+    await daemon.until_asked("device-plugin", 1)
     assert (len(daemon.told), lifetimes(daemon)) == (1, [BEGINS])
 
 
@@ -83,6 +85,7 @@ async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[
     program.signal(SIGTERM)
 
     assert await program.ended() == 0
+    await daemon.until_asked("device-plugin", 2)
     assert last(daemon) == ENDS
     assert program.said("Traceback") == 0
     assert program.other == []

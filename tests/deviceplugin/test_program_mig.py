@@ -86,8 +86,8 @@ async def test_the_memory_of_a_mig_device_is_watched(folder: Path) -> None:
         quotas = ", quota: {actions: {memory: stop, cores: stop}}"
         await started(program, Driver(gpus=(gpu,), used=used), MIG_PROFILE, quotas)
         (over,) = await daemon.until("quota-incident")
-        use = daemon.said("device-usage")[-1]["classes"][0]
-        assert program.kubelet.capacity(SMALL) == (2, 2)
+        (use,) = (await daemon.until_said("device-usage", "'memory_mib': 6000"))["classes"]
+        await program.kubelet.until_capacity(SMALL, 2)
         await daemon.stop()
 
     assert (over["container_id"], over["card"], over["quantity"]) == (container_id("web"), "MIG-1", "memory")

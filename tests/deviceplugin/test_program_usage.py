@@ -41,7 +41,7 @@ async def test_a_container_over_its_quota_is_found_by_nvml(folder: Path) -> None
         await program.kubelet.start()
         await program.ready()
         (over,) = await daemon.until("quota-incident")
-        use = daemon.said("device-usage")[-1]["classes"][0]
+        (use,) = (await daemon.until_said("device-usage", "'memory_mib': 9000"))["classes"]
         await daemon.stop()
 
     assert (over["container_id"], over["device_class"], over["card"]) == (container_id("web"), "nvidia", "GPU-0")

@@ -1,11 +1,13 @@
 """Runs the command line of criproxy with the GPUs of a file: ``python -m tests.deviceplugin.wired FILE COMMAND …``."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from criproxy.cli import main
-from criproxy.deviceplugin import nvml_events, nvml_inventory
+from criproxy.deviceplugin import inventory, nvml_events, nvml_inventory
 from criproxy.watcher import nvml_usage
+from tests.deviceplugin.hosts import PATIENT
 from tests.nvml import command
 
 if __name__ == "__main__":
@@ -13,4 +15,5 @@ if __name__ == "__main__":
     nvml_inventory.COMMAND = command(file)
     nvml_usage.COMMAND = command(file, "criproxy.watcher.nvml_usage")
     nvml_events.COMMAND = command(file, "criproxy.deviceplugin.nvml_events")
+    inventory.Machine = partial(inventory.Machine, limits=PATIENT)  # type: ignore[assignment,misc]
     main(prog_name="criproxy")

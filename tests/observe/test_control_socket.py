@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,31 @@ async def test_stop_hangs_up(tmp_path: Path) -> None:
     assert await reader.read() == b""
     writer.close()
     listener.close()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_stop_as_a_client_connects(tmp_path: Path, turns: int) -> None:
+    """In whichever turn of the loop, its connection is closed when the server has stopped, and it is not served."""
+    listener, begun = listen(str(tmp_path / "control.sock"), 0o600), list[Mapping[str, Any]]()
+
+    async def note(arguments: Mapping[str, Any]) -> None:
+        begun.append(arguments)
+
+    server = ControlServer({"note": note})
+    await server.start(listener.sock)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        client.connect(listener.path)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop()
+        listener.close()
+        client.settimeout(0)
+        with suppress(ConnectionError):
+            assert client.recv(1) == b""
+        with suppress(ConnectionError):
+            client.send(b'{"command": "note"}\n')
+        for _ in range(8):
+            await asyncio.sleep(0)
+
+    assert begun == []

@@ -220,8 +220,9 @@ async def test_a_read_only_disk_is_told(store: Store) -> None:
         await store.save(EMPTY, EMPTY.replace(pods={"s": POD}))
 
 
-async def test_a_save_outlives_its_caller(store: Store) -> None:
+async def test_a_save_outlives_its_caller(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the node has become is written even if the call that caused it is cancelled."""
+    monkeypatch.setattr(store_module, "CLOSE_S", 60.0)  # however slow the disk is
     saving = asyncio.ensure_future(store.save(EMPTY, EMPTY.replace(pods={"s": POD})))
     await asyncio.sleep(0)
     saving.cancel()

@@ -13,7 +13,7 @@ from tests.api.test_usage import Asked, asked
 from tests.control.devices.test_vgpu_checks import pod_with
 from tests.deviceplugin.kubelet import PATIENT_S
 
-QUOTA = QuotaPlan(period_s=0.05, grace_s=0.1, samples=2, actions=QuotaActions(memory="annotate"))
+QUOTA = QuotaPlan(period_s=0.5, grace_s=0.1, samples=2, actions=QuotaActions(memory="annotate"))
 
 
 def put_process(root: Path, pid: int, container: str) -> None:

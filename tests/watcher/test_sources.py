@@ -114,13 +114,14 @@ async def test_a_program_that_fails_is_started_again(text: str, problem: str, tm
 
 async def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     """What it has started does not stay behind, and the next one is heard."""
-    first = tmp_path / "first"
-    hangs = f"sleep 1000 & echo $! > {first}/child; wait"
-    async with following(f"if mkdir {first}; then {hangs}; fi; echo '{LINE}'; sleep 1000", silent=0.5) as taken:
+    child = tmp_path / "child"
+    hangs = f"sleep 1000 & echo $! > {child}.new; mv {child}.new {child}; wait"  # again, where it was ended before
+    text = f"if [ ! -e {child} ]; then {hangs}; fi; echo '{LINE}'; sleep 1000"
+    async with following(text, silent=0.5) as taken:
         await taken.until(lambda: any(each.processes for each in taken.readings))
 
     assert taken.problems()[0] == "/bin/npu-usage has printed nothing for 0.5 s"
-    assert not runs(int((first / "child").read_text()))
+    assert not runs(int(child.read_text()))
 
 
 async def test_one_that_is_missing_is_told() -> None:
@@ -148,15 +149,15 @@ def write(path: Path, text: str, age_s: float = 0.0) -> None:
     new.rename(path)
 
 
-def source(path: Path) -> FileSource:
-    """Return the readings of a file, one for each second."""
-    return FileSource("npu", path, lambda _: None, 1.0, Patience())
+def source(path: Path, period_s: float = 1.0) -> FileSource:
+    """Return the readings of a file, one for each period."""
+    return FileSource("npu", path, lambda _: None, period_s, Patience())
 
 
 async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Path) -> None:
     """A reading is of the time when it was written."""
     path = tmp_path / "npu.json"
-    file = source(path)
+    file = source(path, LIMIT_S)
     write(path, LINE, age_s=2.0)
 
     first = await file.read()

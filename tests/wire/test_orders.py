@@ -227,7 +227,7 @@ def test_window_of_one_stream_is_cheap_while_many_wait() -> None:
     for stream in range(1, 4001, 2):
         held = talk.hold(stream, b"waits")
         talk.answer(held, Proceed())
-    begun = time.process_time()
+    begun = time.thread_time()  # other threads of this process do not count
     assert talk.runtime(frames.window_update(9001, 1) * 1000)
 
-    assert time.process_time() - begun < 0.3
+    assert time.thread_time() - begun < 0.3

@@ -51,7 +51,7 @@ class World:
 
     async def call(self, method: str, request: bytes) -> bytes:
         """One unary call through the proxy."""
-        return await self.method(method)(request, timeout=10)
+        return await self.method(method)(request, timeout=60)
 
     def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
         """A callable for one method, on bytes."""
@@ -236,7 +236,7 @@ async def test_drain_lets_open_calls_finish(tmp_path: Path) -> None:
     async with running(tmp_path, {}) as world:
         slow = asyncio.ensure_future(world.call(SLOW, b"x"))
         await world.echo.slow_begun.wait()
-        draining = asyncio.ensure_future(world.proxy.drain(5))
+        draining = asyncio.ensure_future(world.proxy.drain(60))
         await asyncio.sleep(0)  # the GOAWAY is written before the call goes on
         world.echo.slow_may_end.set()
 
