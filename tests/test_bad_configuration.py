@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -140,8 +141,11 @@ async def metric(serve: Serve, name: str) -> str:
 
 async def reload(serve: Serve) -> None:
     """Let the daemon read its policy file again, and wait for the end of that."""
+    asked_us, begun_us = time.monotonic_ns() // 1000, 0
     serve.signal(signal.SIGHUP)
-    await serve.message("RELOADING=1")
+    while begun_us < asked_us:  # the file may have been noticed before an earlier signal, which was told of later
+        lines = await serve.message("RELOADING=1")
+        begun_us = next(int(text) for name, _, text in (line.partition("=") for line in lines) if "USEC" in name)
     await serve.message("READY=1")
 
 

@@ -26,6 +26,7 @@ from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.engine.events import PodCreated
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.simulate.traces import read_trace
+from tests.control.world import Slow
 from tests.daemons import LIMIT_S, Serve
 
 
@@ -79,12 +80,13 @@ async def test_an_absent_runtime_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("latency_s", "answered"), [(0.7, True), (60.0, False)])
 async def test_a_call_under_way_gets_two_seconds(tmp_path: Path, latency_s: float, answered: bool) -> None:
     """At SIGTERM a call that ends soon is answered; one that does not is cut, and we end all the same."""
-    options = RuntimeOptions(latency_s={"ListContainers": latency_s})
+    slow = Slow(ListContainers=latency_s)
+    options = RuntimeOptions(latency_s=slow)
     async with EmbeddedRuntime(tmp_path / "runtime.sock", options), Serve(tmp_path) as serve:
         client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
         await client.version()
         call = asyncio.create_task(client.list_containers())
-        await asyncio.sleep(0.2)  # nothing tells that a call has reached the runtime
+        await slow.asked.wait()
 
         begin = time.monotonic()
         assert await serve.stop() == 0
@@ -158,12 +160,12 @@ async def test_a_restart_with_socket_activation_refuses_nobody(tmp_path: Path, r
 
 async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
     """The manager hears from the event loop twice per period."""
-    async with Serve(tmp_path, WATCHDOG_USEC="200000") as serve:
+    async with Serve(tmp_path, WATCHDOG_USEC="20000") as serve:
         begin = time.monotonic()
         for _ in range(10):
             await serve.message("WATCHDOG=1")
 
-        assert time.monotonic() - begin < 3  # 1 s; at the pace without a watchdog 4.5 s
+        assert time.monotonic() - begin < 3  # 0.1 s; at the pace without a watchdog 4.5 s
 
 
 async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntime) -> None:

@@ -44,7 +44,7 @@ async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: 
     runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
     await runtime.start()
     async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml"), "--http", str(path)) as serve:
-        client = RuntimeClient(f"unix://{serve.socket}")
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
         kubelet = MiniKubelet(client)
         for number in range(creates):
             await kubelet.run_pod(sharer(f"pod-{number}"))
@@ -143,7 +143,7 @@ async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
             values = await asyncio.to_thread(ask, str(serve.control), "status", {"check": True})
             return [each["text"] for each in values["notices"] if each["kind"] == "pod-files"]
 
-        client = RuntimeClient(f"unix://{serve.socket}")
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
         pod = pod_with("GPU-a/gpu-8g/0", "one")
         await MiniKubelet(client).run_pod(pod)
         async with asyncio.timeout(LIMIT_S):

@@ -232,9 +232,9 @@ async def test_a_scrape_is_cheap(tmp_path: Path) -> None:
     metrics = registry(controller)
     took_s = []
     for _ in range(10):
-        begun_s = time.perf_counter()
+        begun_s = time.thread_time()
         metrics.render("")
-        took_s.append(time.perf_counter() - begun_s)
+        took_s.append(time.thread_time() - begun_s)
     await controller.stop()
     store.close()
 

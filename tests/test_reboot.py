@@ -180,7 +180,7 @@ async def booted(directory: Path, policy: str) -> AsyncIterator[Rebooting]:
         serve = Serve(directory, *where, passed=passed, limit_s=60.0)
         serve.policy.write_text(policy + DEVICES.format(directory=directory))
         await stack.enter_async_context(serve)
-        client = RuntimeClient(f"unix://{serve.socket}")
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)  # while criproxy starts, calls wait
         stack.push_async_callback(client.close)
         yield Rebooting(directory, runtime, serve, client, allocations)
 

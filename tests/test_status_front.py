@@ -118,6 +118,8 @@ async def test_without_a_daemon_the_answer_has_the_same_keys(scene: Scene) -> No
         _, by_daemon = await scene.asked(serve, "status")
         while not (serve.directory / "state" / GOOD_NAME).exists():  # noqa: ASYNC110 (it is written after the start)
             await asyncio.sleep(0.01)
+        while (await scene.asked(serve, "status", "--check"))[1]["problems"]:  # noqa: ASYNC110 (it does not know yet)
+            await asyncio.sleep(0.01)
         assert await serve.stop() == 0  # all of its state is stored then
     state = ("--control-socket", str(serve.control), "--state-dir", str(serve.directory / "state"))
     root = ("--host-root", str(scene.directory))

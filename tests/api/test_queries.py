@@ -298,7 +298,8 @@ async def test_one_of_whose_place_nothing_is_remembered_is_compared_now(tmp_path
         for part in (tmp_path / "state").glob("criproxy.db*"):
             part.unlink()
         await world.start_criproxy()
-        await world.until(lambda: trader in world.controller.node.grants and world.controller.ready)
+        await world.poll(lambda: trader in world.controller.node.grants and world.controller.ready)
+        await world.rested()
         async with asked(world, tmp_path) as say:
             (choice,) = (await say("explain", container=trader))["choices"]
             policy.options = None  # type: ignore[assignment]

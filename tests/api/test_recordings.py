@@ -138,7 +138,7 @@ async def test_an_answer_waits_for_something_to_tell(tmp_path: Path, monkeypatch
         recorder = Recorder(world.controller)
         name = (await recorder.command({}))["recording"]
         nothing = await told(recorder, name, 1)
-        monkeypatch.setattr(recording, "WAIT_S", 30.0)
+        monkeypatch.setattr(recording, "WAIT_S", 60.0)
         waiting = asyncio.create_task(told(recorder, name, 1))
         await asyncio.sleep(0)
         await world.run(sharer("p"))

@@ -35,6 +35,7 @@ OFFERED = {
         {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1, "healthy": 1},
     ]
 }
+LIMIT_S = 60.0
 CARD = {"card": "GPU-a", "memory_mib": 9500, "total_mib": 16384, "cores_percent": 40.0}
 OTHER = {"container_id": "", "kind": "nvidia", "card": "GPU-a", "memory_mib": 300}
 
@@ -83,6 +84,7 @@ async def asked(
     """A node whose control socket answers."""
     host(directory)
     async with World(directory, options, replace(settings, devices=RULES)) as world:
+        world.controller.card_usage.clock = lambda: 0.0  # a report is recent, however long a test takes
         await world.controller.known()
         listener = listen(str(directory / "control.sock"), 0o600)
         commands = {**UsageCommands(world.controller).commands(), **DevicePluginCommands(world.controller).commands()}
@@ -244,7 +246,7 @@ async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
         await node.world.kubelet.stop_sandbox(sandbox)
         told.append(await node.given())
         node.world.runtime.exit_container(last)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             while (now := await node.given())[0]:  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.01)
         told.append(now)
@@ -270,6 +272,7 @@ async def test_who_has_just_ended_holds_nothing(tmp_path: Path) -> None:
         await node.world.run(pod_with("GPU-a/gpu-8g/1", "long"))
         before = await node.given()
         await node.world.rested()  # else it is a look of the start that finds the end
+        node.world.controller.gone.wait_s = LIMIT_S
         node.world.runtime.exit_container(short)
         after = await node.given()
 

@@ -13,7 +13,10 @@ from criproxy.cli import main
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
 from tests.control.world import World, sharer
 
-CALL = "from criproxy.cli import main; main(prog_name='criproxy')"
+CALL = """from criproxy.cli import daemon_queries, main
+daemon_queries.PROMPT_S = 60.0  # people wait less than a busy machine may take
+main(prog_name='criproxy')
+"""
 
 
 def completed(*words: str) -> list[str]:

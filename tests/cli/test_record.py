@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -42,14 +43,17 @@ def record(directory: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["record", "--control-socket", str(directory / "control.sock"), *arguments])
 
 
-async def test_a_trace_of_some_time(tmp_path: Path) -> None:
+async def test_a_trace_of_some_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is there and who comes meanwhile are in the file, which nobody else can read."""
-    file = tmp_path / "trace.jsonl"
+    now_s, file = 0.0, tmp_path / "trace.jsonl"
+    monkeypatch.setattr("criproxy.cli.record.time", SimpleNamespace(monotonic=lambda: now_s))
     async with recording(tmp_path) as world:
         await world.run(sharer("before"))
         running = asyncio.create_task(asyncio.to_thread(record, tmp_path, str(file), "--for", "1.5s"))
         await world.poll(lambda: file.exists() and file.stat().st_size > 0)
         await world.run(sharer("later"))
+        await world.rested()
+        now_s = 1.5
         result = await running
 
     header, events = read_trace(file)

@@ -12,12 +12,14 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
+from criproxy.cli.bundle import parts
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.simulate.machines import machine
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
@@ -25,6 +27,13 @@ from tests.control.world import World, owner, sharer
 from tests.sysfs import write_sysfs
 
 NOT_HERE = {"runtime", "metrics and health over HTTP", "the kubelet's flags and managers"}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each part take as long as a busy machine makes it take, on which six of them begin at once."""
+    limited = parts.Part
+    monkeypatch.setattr(parts, "Part", lambda *values: replace(limited(*values), limit_s=LIMIT_S))
 
 
 def arguments(directory: Path, *more: str) -> list[str]:
@@ -48,7 +57,7 @@ def unpacked(directory: Path) -> dict[str, str]:
         return {name: file.read().decode() for name, file in found.items() if file}
 
 
-async def test_what_a_helper_needs_is_in_it(tmp_path: Path) -> None:
+async def test_what_a_helper_needs_is_in_it(tmp_path: Path, patient: None) -> None:
     """The answers of the daemon, the history of who is refused, the policy file, versions; the list names all files."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
         await world.run(sharer("web"))
@@ -75,7 +84,7 @@ async def test_what_a_helper_needs_is_in_it(tmp_path: Path) -> None:
     assert [name for name, text in files.items() if "<hidden>" in text] == []
 
 
-async def test_names_are_replaced(tmp_path: Path) -> None:
+async def test_names_are_replaced(tmp_path: Path, patient: None) -> None:
     """With --anonymous, no file has the name of a pod or of the host, also not the content of the state."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
         await world.run(sharer("bakery"))
@@ -93,7 +102,7 @@ async def test_names_are_replaced(tmp_path: Path) -> None:
     assert "pod-" in files["status.txt"]
 
 
-async def test_without_a_daemon_the_state_is_shown(tmp_path: Path) -> None:
+async def test_without_a_daemon_the_state_is_shown(tmp_path: Path, patient: None) -> None:
     """What cannot be collected is an entry in errors.txt, and the bundle is written."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
         await world.run(sharer("web"))

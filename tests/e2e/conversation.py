@@ -186,11 +186,11 @@ class Conversation:
     async def nonsense(self) -> None:
         """Call every method with an unknown id, with nothing, and with bytes that are no message; and invented ones."""
         for name, method in METHODS.items():
-            timeout_s = 1 if name == EVENTS else 5
+            timeout_s = 1 if name == EVENTS else 60
             if name != DANGEROUS:
                 await self.to.call(name, method.request(), "empty", timeout_s=timeout_s)
                 await self.to.call(name, _unknown_id(method.request()), "unknown id", timeout_s=timeout_s)
-            await self.to.call(name, b"\xff\xff", "no message", timeout_s=5)
+            await self.to.call(name, b"\xff\xff", "no message")
         await self.to.call("Invented", b"\x0a\x01x")
         await self.to.call_path(f"/{self.to.package}.InventedService/Version", b"")
 

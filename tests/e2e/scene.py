@@ -15,7 +15,7 @@ from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import ContainerState
-from tests.daemons import Serve
+from tests.daemons import LIMIT_S, Serve
 
 MIB = 1 << 20
 ALL = discover().cpus
@@ -49,8 +49,8 @@ class Scene:
 
     def __init__(self, serve: Serve, containerd: PrivateContainerd) -> None:
         self.serve = serve
-        self.client = RuntimeClient(f"unix://{serve.socket}")
-        self.direct = RuntimeClient(containerd.endpoint)
+        self.client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+        self.direct = RuntimeClient(containerd.endpoint, timeout_s=LIMIT_S)
         self.kubelet = MiniKubelet(self.client, containerd.cgroups)
         self._kernel = Cgroups(self.direct, Path("/"))
 

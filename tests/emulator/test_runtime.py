@@ -289,7 +289,7 @@ class TestSlow:
     @pytest.fixture
     def options(self) -> RuntimeOptions:
         """Make creation and start slow, and nothing else."""
-        return RuntimeOptions(latency_s={"CreateContainer": 0.15, "StartContainer": 0.15})
+        return RuntimeOptions(latency_s={"CreateContainer": 1.5, "StartContainer": 1.0})
 
     async def test_a_cancelled_creation_happens_all_the_same(
         self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
@@ -301,7 +301,7 @@ class TestSlow:
         )
 
         with pytest.raises(RuntimeCallError, match="DEADLINE_EXCEEDED"):
-            await client.call("CreateContainer", create, cri.CreateContainerResponse, timeout_s=0.05)
+            await client.call("CreateContainer", create, cri.CreateContainerResponse, timeout_s=0.5)
 
         assert not runtime.core.records.containers
         code, text = await failure(client, "CreateContainer", create, cri.CreateContainerResponse)

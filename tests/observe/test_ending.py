@@ -14,11 +14,15 @@ PROGRAM = """\
 import asyncio, threading
 from criproxy.observe import ending
 
+begun = threading.Event()
+
 def read_a_file():
+    begun.set()
     threading.Event().wait()
 
 async def serve():
     asyncio.get_running_loop().run_in_executor(None, read_a_file)
+    begun.wait()
     ending.end_process_soon()
 
 ending.LONGEST_STOP_S = 0.1

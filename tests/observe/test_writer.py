@@ -6,6 +6,9 @@ from pathlib import Path
 
 from criproxy.observe.writer import LineWriter
 
+LIMIT_S = 60.0
+"""Only who waits for the reader, which never reads, takes so long."""
+
 
 def test_lines_arrive_in_order() -> None:
     """What is written is read, one line each."""
@@ -29,7 +32,7 @@ def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
     for _ in range(2_000):
         writer.write("x" * 99)
 
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < LIMIT_S
     kept = 65_536 + 10_000
     assert 2_000 - kept // 100 <= writer.dropped_lines <= 2_000 - 65_536 // 100
     os.close(reader)

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from criproxy.api.page.files import STATIC, read_files
-from criproxy.api.page.routes import ANSWERS_BURST, QUERIES
+from criproxy.api.page.routes import QUERIES
 from tests.page.stage import Stage, crowd, free_address, stage
 
 LIMIT_S = 90.0
@@ -119,9 +119,12 @@ async def test_every_error_below_api_is_json(node: Stage) -> None:
 
 async def test_a_flood_of_questions_is_answered_briefly(node: Stage) -> None:
     """Beyond a rate nobody gets JSON, and the daemon stays ready."""
-    found = [(await get(f"{node.url}api/status"))[0] for _ in range(2 * ANSWERS_BURST)]
+    found = set[int]()
+    while 429 not in found:  # on a slow machine, a question may take as long as the rate allows
+        answers = await asyncio.gather(*(get(f"{node.url}api/status") for _ in range(8)))
+        found |= {status for status, _, _ in answers}
 
-    assert {*found} == {200, 429}
+    assert found == {200, 429}
     assert (await get(f"{node.url}readyz"))[0] == 200
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from pathlib import Path, PosixPath
-from threading import Event
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
@@ -12,6 +11,7 @@ from criproxy.api.page import access as access_module
 from criproxy.api.page.access import Access, cookie_name, cookie_of, is_loopback, read_token
 from criproxy.observe.address import Address
 from tests.control.world import RecordingLog
+from tests.gates import Gate
 
 TOKEN = "0123456789abcdef"  # noqa: S105 (of these tests)
 OPEN, HERE, SOCKET = Address("0.0.0.0", 9820), Address("localhost", 9820), Address(path="/run/page.sock")
@@ -168,8 +168,12 @@ async def test_a_file_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "token").write_text(TOKEN)
     file, opened, goes_on = hanging(tmp_path / "token")
     door = access(OPEN, file)
+    refused = [await allows(door, Authorization=f"Bearer {TOKEN}")]
+    async with asyncio.timeout(60):
+        while not opened:  # noqa: ASYNC110 (a thread's work, which may begin later than the first answer)
+            await asyncio.sleep(0.001)
 
-    refused = [await allows(door, Authorization=f"Bearer {TOKEN}") for _ in range(5)]
+    refused += [await allows(door, Authorization=f"Bearer {TOKEN}") for _ in range(4)]
     threads, problem = len(opened), door.problem
     goes_on.set()
     while not await allows(door, Authorization=f"Bearer {TOKEN}"):
@@ -181,9 +185,9 @@ async def test_a_file_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not door.problem
 
 
-def hanging(path: Path) -> tuple[Path, list[str], Event]:
-    """A file on a disk that does not answer until the event is set, and who has opened it."""
-    opened, goes_on = list[str](), Event()
+def hanging(path: Path) -> tuple[Path, list[str], Gate]:
+    """A file on a disk that does not answer until the gate is open, and who has opened it."""
+    opened, goes_on = list[str](), Gate()
 
     class Hanging(PosixPath):
         def __fspath__(self) -> str:

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -126,14 +126,30 @@ def shown(node: LiveNode, columns: int = 80, lines: int = 24) -> Iterator[Screen
         yield screen
 
 
+@asynccontextmanager
+async def passing(node: LiveNode) -> AsyncIterator[None]:
+    """Let time pass on *node*: a load is on the screen only until the next reading, unless it goes on."""
+
+    async def go_on() -> None:
+        while True:
+            node.advance()
+            await asyncio.sleep(0.05)
+
+    going = asyncio.create_task(go_on())
+    try:
+        yield
+    finally:
+        going.cancel()
+
+
 async def test_the_screen_shows_the_node_and_q_gives_the_terminal_back(tmp_path: Path) -> None:
     """80x24: CPUs with owners, containers by use; load and use follow the machine's counters."""
     node = small(tmp_path)
     async with node.answering():
         with shown(node) as screen:
             await screen.until_text("shop/web-0/sidecar")
-            node.advance(10)
-            lines = await screen.until(lambda lines: any("75%" in line for line in lines))
+            async with passing(node):
+                lines = await screen.until(lambda lines: any("75%" in line for line in lines))
             assert len(lines) == 24
             assert "exclusive 2 of 6  free 4" in lines[1]  # as in `criproxy status`: two of the eight CPUs are reserved
             first, second = [line for line in lines if "shop/web-0" in line]
@@ -229,8 +245,8 @@ async def test_a_daemon_that_does_not_answer_is_asked_once(tmp_path: Path) -> No
             node.hold.clear()
             await screen.until_text("the daemon has not answered for")
             node.loads[2] = 0.5
-            node.advance(10)
-            await screen.until_text("50%")
+            async with passing(node):
+                await screen.until_text("50%")
             node.hold.set()
             await screen.until(lambda lines: not any("has not answered" in line for line in lines))
             screen.press("q")

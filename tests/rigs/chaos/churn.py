@@ -13,7 +13,7 @@ from tests.rigs.chaos.kubelet import UNKNOWN, Caller, Journal, Kubelet, Member, 
 from tests.rigs.chaos.nodes import Node
 
 _TRIES = 40
-_EXIT_LIMIT_S = 10.0
+_EXIT_LIMIT_S = 60.0
 _POLL_S = 0.02
 
 

@@ -19,7 +19,7 @@ from tests.rigs.chaos.nodes import Node
 from tests.rigs.chaos.phases import Kill, Phase
 from tests.rigs.chaos.relay import Gate, Passing, Way
 
-REACH_LIMIT_S = 15.0
+REACH_LIMIT_S = 60.0
 
 
 class Missed(Exception):

@@ -12,7 +12,7 @@ from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.rigs.chaos.kubelet import Caller
 from tests.rigs.chaos.relay import Frames, Relay, Way
 
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 class Line:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from criproxy.model.cpuset import format_cpuset
 from tests.rigs.chaos.nodes import ROOT, Node
 
-_GRACE_S = 20.0
+_GRACE_S = 60.0
 
 
 class Watcher:

@@ -32,8 +32,10 @@ from tests.control.devices.test_lives import host
 from tests.control.world import FAST, RecordingLog, World, owner, sharer
 from tests.rigs.tenant.hostile import Attempt
 
-CALL_S = 30.0
+CALL_S = 60.0
 """Longer than anything takes, where nothing hangs."""
+GONE_S = CALL_S
+"""How long the others may take to be where they were, once the hostile pod has gone."""
 CPU_S = 3.0
 """Of CPU time that all about one hostile pod may cost; a usual one takes a fiftieth of it."""
 MAX_LOG_BYTES = 256 << 10
@@ -201,7 +203,7 @@ class Rig:
     async def _gone(self, pod: str, before: Mapping[str, Grant], wrong: list[str]) -> None:
         """Whether everything is as before, once the hostile pod has gone."""
         try:
-            async with asyncio.timeout(CALL_S):
+            async with asyncio.timeout(GONE_S):
                 await self.world.poll(lambda: self._has_left(pod))
                 await self.world.poll(lambda: self.places() == before)
                 await self.world.poll(lambda: all(in_place(self.world, key) for key in self.keys))

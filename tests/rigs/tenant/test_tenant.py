@@ -124,7 +124,7 @@ async def test_a_planted_fault_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Rig], None], sentence: str
 ) -> None:
     """The rig says what is wrong."""
-    monkeypatch.setattr("tests.rigs.tenant.rig.CALL_S", 2.0)
+    monkeypatch.setattr("tests.rigs.tenant.rig.GONE_S", 2.0)
     assert any(sentence in text for text in await lived(tmp_path, attempt({}, **ONE_CPU), plant))
 
 
