@@ -14,20 +14,14 @@ from criproxy.control.settings import StoreLimits
 from criproxy.errors import StoreError
 from criproxy.store.store import Store
 from criproxy.store.tried import NAME, read_tried
+from tests.clocks import skip
 from tests.control.configuration.tried_node import FOUR, LIMIT_S, MOVES, STATIC, Node, two
 from tests.control.world import FAST, World
 
 SILENT_S = 30.0
 PATIENT = replace(FAST, store=StoreLimits(timeout_s=3600.0))
-"""The database is no part of these tests: a real disk may take as long as it does, also when `skip` was called."""
+"""The database is no part of these tests: a real disk may take as long as it does, also while time is skipped."""
 NO_ANSWER = r"tried\.json cannot be written: the disk has not answered for 30 s"
-
-
-def skip(seconds: float) -> None:
-    """The event loop's clock goes forward: who waits for something has waited that much longer, and none passes."""
-    loop = asyncio.get_running_loop()
-    now = loop.time
-    loop.time = lambda: now() + seconds  # type: ignore[method-assign]  # this loop is the test's own
 
 
 class Disk:
