@@ -147,7 +147,7 @@ class Node:
     async def at(self, container: str, cpus: str) -> None:
         """Wait until a container runs on these CPUs, and no update is on its way that may still change that."""
         async with asyncio.timeout(LIMIT_S):
-            while not await self._rests_at(container, cpus):
+            while not await self._rests_at(container, cpus):  # noqa: ASYNC110 (as in `poll`: nothing tells)
                 await asyncio.sleep(0.005)
 
     async def _rests_at(self, container: str, cpus: str) -> bool:
