@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
 
@@ -16,6 +15,12 @@ from tests.control.world import RecordingLog
 
 LIMIT_S = 60.0
 GOOD = GoodFile(text="policy: static\n", source="/etc/criproxy/policy.yaml", configuration="abc")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real disk may take seconds for a write while other tests use it."""
+    monkeypatch.setattr("criproxy.control.configuration.last_good.CLOSE_S", LIMIT_S)
 
 
 async def poll(happened: Callable[[], bool]) -> None:
@@ -49,7 +54,7 @@ async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytes
         keeping.keep(GOOD)
         await poll(lambda: read_good(state) == GOOD)
 
-        rmtree(state)
+        state.rename(tmp_path / "removed")  # at once: the next write may have begun
         await poll(lambda: bool(keeping.problem))
         assert keeping.problem == f"{state}/last-good.json cannot be written: No such file or directory"
 

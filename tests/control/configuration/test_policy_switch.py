@@ -31,6 +31,13 @@ RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"
 LIMIT_S = 60.0
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine may take long to list what runs, and to update it."""
+    for limit in ("DISCOVER_S", "UPDATES_S"):
+        monkeypatch.setattr(f"criproxy.control.configuration.policy_switch.{limit}", LIMIT_S)
+
+
 def settings(world: World, name: str, *, apply_all: bool = False) -> Settings:
     """Those of another configuration."""
     return replace(world.controller.context.settings, configuration=name, apply_all=apply_all)

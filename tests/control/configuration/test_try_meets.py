@@ -6,6 +6,7 @@ import pytest
 
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.store.last_good import NAME as LAST_GOOD
+from criproxy.store.last_good import read_good
 from tests.control.configuration.tried_node import MOVES, STATIC, Node, two
 from tests.control.world import owner
 
@@ -49,6 +50,9 @@ async def test_who_came_under_none_shares_after_a_kill(node: Node, tried: bool) 
     first, _ = await two(node)
     third = await comes_under_none(node, tried=tried)
     await node.world.rested()
+    await node.has_history("file", "tried" if tried else "file")  # nothing is written while it is copied
+    good = STATIC if tried else NONE
+    await node.world.poll(lambda: (found := read_good(node.state)) is not None and found.text == good)
     shutil.copytree(node.state, saved := node.directory / "saved")
     second = await node.world.run(owner("last"))
     await node.world.stop_criproxy()

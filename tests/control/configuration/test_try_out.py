@@ -16,7 +16,6 @@ from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.notices import Values, timestamp
 from criproxy.observe.bypass import BypassMode
 from criproxy.store import tried as tried_file
-from criproxy.store.configurations import read_all
 from criproxy.store.last_good import GoodFile, read_good
 from criproxy.store.tried import Tried, read_tried
 from tests.control.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
@@ -28,12 +27,13 @@ async def test_it_goes_back_in_time(node: Node) -> None:
     first, web = await two(node)
     before, hash_before = node.world.controller.node.grants, node.hash
 
-    answer = await node.tries(MOVES, 0.5)
+    answer = await node.tries(MOVES)
 
     assert (answer["file"], answer["policy"], answer["moved"]) == ("/root/new.yaml", "static", 2)
     assert node.hash == answer["hash"] != hash_before
     await node.at(first, "2")
     assert "try" in node.kinds()
+    node.time_is_over()
     await node.is_back()
     await node.at(first, "1")
     await node.at(web, "0,2-3")
@@ -53,6 +53,7 @@ async def test_it_is_kept(node: Node) -> None:
 
     assert (answer["kept"], answer["until"]) == (True, None)
     await node.at(first, "2")
+    await node.has_history("file", "tried", "kept")  # what is not written yet when criproxy stops is forgotten
     await node.restart()
     await node.at(first, "2")
     assert "config-kept" in node.kinds()
@@ -65,21 +66,26 @@ async def test_it_is_kept(node: Node) -> None:
     await node.is_back()
     await node.world.poll(lambda: node.kinds() == [])  # right after a restart the runtime is listed
     assert node.world.cpus(first) == "2"
-    history = ["file", "tried", "kept", "file"]
-    await node.world.poll(lambda: [each.how for each in read_all(node.state)] == history)
+    await node.has_history("file", "tried", "kept", "file")
 
 
 async def test_a_restart_goes_on_with_it(node: Node) -> None:
     """What is left of the time is what was left, and then it goes back."""
     first, _ = await two(node)
-    await node.tries(MOVES, 1.5)
+    await node.tries(MOVES)
     await node.at(first, "2")
     begun = read_tried(node.state)
+    assert begun is not None
 
     await node.restart()
 
     assert read_tried(node.state) == begun
+    trial = node.world.controller.context.in_force.trial
+    assert trial is not None
+    assert trial.until_s == begun.until_s
+    assert trial.left_s < LONG_S
     assert node.world.cpus(first) == "2"
+    node.time_is_over()
     await node.is_back()
     await node.at(first, "1")
 
@@ -258,9 +264,10 @@ async def test_the_policy_file_changes_while_criproxy_is_stopped(
 async def test_a_release_in_the_middle(node: Node) -> None:
     """It outlives the try, and its end brings everybody to the places from before the try."""
     first, web = await two(node)
-    await node.tries(MOVES, 1.0)
+    await node.tries(MOVES)
     await node.at(first, "2")
     await node.world.controller.policy_switch.release("somebody")
+    node.time_is_over()
     await node.is_back()
     assert node.world.controller.node.released == "somebody"
     assert node.world.cpus(first) == "0-3"
@@ -274,10 +281,11 @@ async def test_a_release_in_the_middle(node: Node) -> None:
 async def test_an_automatic_bypass_in_the_middle(node: Node) -> None:
     """The former policy decides at the end all the same: what was tried may be the reason of the bypass."""
     first, _ = await two(node)
-    await node.tries(MOVES, 1.0)
+    await node.tries(MOVES)
     await node.at(first, "2")
     node.world.controller.bypass(BypassMode.AUTOMATIC)
 
+    node.time_is_over()
     await node.is_back()
 
     await node.at(first, "1")
@@ -286,10 +294,11 @@ async def test_an_automatic_bypass_in_the_middle(node: Node) -> None:
 async def test_to_none_and_back(node: Node) -> None:
     """All were released, and have their places again."""
     first, web = await two(node)
-    await node.tries("policy: none\napply: all\n", 1.0)
+    await node.tries("policy: none\napply: all\n")
     await node.at(first, "0-3")
     seen = await node.world.run(sharer("later"))
 
+    node.time_is_over()
     await node.is_back()
 
     await node.at(first, "1")
@@ -300,11 +309,12 @@ async def test_to_none_and_back(node: Node) -> None:
 async def test_who_came_meanwhile_stays(node: Node) -> None:
     """A container that came during the try keeps its CPU, which nobody had before, and the others return."""
     first, web = await two(node)
-    await node.tries(MOVES, 1.0)
+    await node.tries(MOVES)
     await node.at(first, "2")
     second = await node.world.run(owner("second"))
     await node.at(second, "3")
 
+    node.time_is_over()
     await node.is_back()
 
     await node.at(first, "1")
@@ -321,13 +331,14 @@ async def test_a_disk_that_fails(node: Node) -> None:
         await node.tries(MOVES)
     assert node.trial is None
     blocker.rmdir()
-    await node.tries(MOVES, 1.0)
+    await node.tries(MOVES)
     await node.at(first, "2")
     blocker.mkdir()
 
     with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
         await node.try_out.keep({})
 
+    node.time_is_over()
     await node.is_back()
     await node.at(first, "1")
 
@@ -339,8 +350,7 @@ async def test_a_crash_right_after_it_was_written(node: Node) -> None:
     kept = (node.state / tried_file.NAME).read_text()
     await node.reload.command({})
     await node.is_back()
-    await node.world.rested()  # the owner may be on its way to the CPU of the try
-    assert node.world.cpus(first) == "1"
+    await node.at(first, "1")
     await node.world.stop_criproxy()
     (node.state / tried_file.NAME).write_text(kept)
     await node.world.start_criproxy()
@@ -357,14 +367,17 @@ async def test_a_try_on_top_of_what_was_kept(node: Node) -> None:
     await node.tries(MOVES)
     await node.try_out.keep({})
     kept = node.hash
-    await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n', 1.0)
+    await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n')
     await node.at(first, "3")
 
+    node.time_is_over()
     async with asyncio.timeout(LIMIT_S):
         await node.world.poll(lambda: node.hash == kept)
 
     await node.at(first, "2")
     assert "config-kept" in node.kinds()
+    async with asyncio.timeout(LIMIT_S):  # the time of the other one is not really over
+        await node.world.poll(lambda: read_tried(node.state) == node.try_out.in_place.tried)
     await node.restart()
     assert (node.hash, "config-kept" in node.kinds()) == (kept, True)
 
@@ -386,9 +399,10 @@ async def test_what_is_kept_while_the_policy_file_cannot_be_used(node: Node) -> 
 
 async def test_a_section_of_devices_is_tried(node: Node) -> None:
     """It is in force while it is tried, and not after."""
-    await node.tries(f"{STATIC}devices: {{}}\n", 1.0)
+    await node.tries(f"{STATIC}devices: {{}}\n")
     assert node.world.controller.devices.rules is not None
 
+    node.time_is_over()
     await node.is_back()
 
     assert node.world.controller.devices.rules is None
@@ -397,7 +411,7 @@ async def test_a_section_of_devices_is_tried(node: Node) -> None:
 async def test_its_file_is_private(node: Node) -> None:
     """As everything in the state directory."""
     await node.tries(MOVES)
-    await node.world.poll(lambda: len(read_all(node.state)) == 2)
+    await node.has_history("file", "tried")
 
     files = [node.state / tried_file.NAME, *(node.state / "configurations").iterdir()]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
@@ -475,11 +489,11 @@ async def test_what_is_kept_says_the_same_as_the_policy_file(node: Node, text: s
 
     assert (answer["file"], answer["kept"], answer["until"]) == (str(node.file), False, None)
     await node.is_back()
+    await node.has_history("file", "tried", "kept", "tried", "file")  # as above
     await node.restart()
     assert "config-kept" not in node.kinds()
     assert node.world.controller.context.in_force.loaded.file == str(node.file)
-    history = ["file", "tried", "kept", "tried", "file"]
-    await node.world.poll(lambda: [each.how for each in read_all(node.state)] == history)
+    await node.has_history("file", "tried", "kept", "tried", "file")
 
 
 async def test_a_start_finds_that_what_was_kept_says_the_same_as_the_policy_file(node: Node) -> None:

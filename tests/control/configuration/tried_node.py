@@ -18,6 +18,8 @@ from criproxy.model.topology import Topology
 from criproxy.observe.systemd import Notifier
 from criproxy.simulate.machines import machine
 from criproxy.store import tried as tried_file
+from criproxy.store.configurations import read_all
+from criproxy.store.last_good import read_good
 from criproxy.store.store import Store
 from criproxy.store.tried import read_tried, write_tried
 from tests.control.world import World, owner, sharer, situation
@@ -105,6 +107,7 @@ class Node:
             await self.world.until(
                 lambda: self.world.controller.node.configuration == controller.context.settings.configuration
             )
+            await self.world.poll(lambda: keeping._wanted in (None, read_good(self.state)))
 
     async def restart(self, between: str = "") -> None:
         """Stop and start criproxy; *between*: what the policy file says meanwhile."""
@@ -119,10 +122,10 @@ class Node:
         return await self.try_out.begin({"text": text, "source": "/root/new.yaml", "time_s": time_s})
 
     def time_is_over(self) -> None:
-        """The time of the try is over."""
+        """The time of the try is over in a moment: a test that tries for a short time has to be quicker than that."""
         in_force = self.world.controller.context.in_force
         assert in_force.trial is not None
-        in_force.trial = replace(in_force.trial, latest_s=time.monotonic())
+        in_force.trial = replace(in_force.trial, latest_s=time.monotonic() + SHORT_S)
         self.try_out._news.set()
 
     def time_is_over_at_start(self) -> None:
@@ -136,10 +139,20 @@ class Node:
         async with asyncio.timeout(LIMIT_S):
             await self.world.poll(lambda: self.trial is None and not (self.state / tried_file.NAME).exists())
 
-    async def at(self, container: str, cpus: str) -> None:
-        """Wait until a container runs on these CPUs."""
+    async def has_history(self, *how: str) -> None:
+        """Wait until the disk has the configurations that were in force: how each came to be."""
         async with asyncio.timeout(LIMIT_S):
-            await self.world.poll(lambda: self.world.cpus(container) == cpus)
+            await self.world.poll(lambda: [each.how for each in read_all(self.state)] == list(how))
+
+    async def at(self, container: str, cpus: str) -> None:
+        """Wait until a container runs on these CPUs, and no update is on its way that may still change that."""
+        async with asyncio.timeout(LIMIT_S):
+            while not await self._rests_at(container, cpus):  # noqa: ASYNC110 (as in `poll`: nothing tells)
+                await asyncio.sleep(0.005)
+
+    async def _rests_at(self, container: str, cpus: str) -> bool:
+        await self.world.rested()
+        return self.world.cpus(container) == cpus
 
     @property
     def trial(self) -> object:

@@ -8,7 +8,7 @@ from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine.events import Found, Present
 from tests.control.world import NO_LOOKS, World, owner
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 
 

@@ -173,7 +173,9 @@ async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(
 
 async def test_what_came_during_an_ordered_bypass_is_placed_after_it(tmp_path: Path) -> None:
     """Criproxy has seen nothing of it, and knows it by its time."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    no_lists = replace(FAST, unknown_pause_s=3600.0, exit_list_s=3600.0)  # they show it during the bypass, too
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, no_lists) as world:
+        await world.poll(lambda: world.controller.ready)
         world.bypass.set(BypassMode.ORDERED, "for the test")
         late = await world.run(owner("late", 2))
         assert late not in world.controller.node.containers
@@ -215,7 +217,7 @@ async def test_who_was_there_before_is_placed_where_that_is_asked_for(tmp_path: 
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=wanted) as world:
         found = await found_running(world)
         await world.poll(lambda: world.cpus(found) == "1-2")
-        assert notices(world) == []
+        await world.poll(lambda: notices(world) == [])
 
 
 async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice(tmp_path: Path) -> None:

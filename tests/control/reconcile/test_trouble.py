@@ -22,6 +22,7 @@ from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.store.store import Store
 from criproxy.views.status_check import problems
+from tests.clocks import skip
 from tests.control.world import FAST, Slow, World, cut, owner, sharer, situation
 
 LIMIT_S = 60.0
@@ -37,17 +38,30 @@ async def cut_create(world: World, slow: Slow) -> str:
 
 async def test_a_start_waits_for_those_who_give_up_their_cpus(tmp_path: Path) -> None:
     """While the update of another is slow, the owner does not start; when it does, nobody is on its CPUs."""
-    slow = RuntimeOptions(latency_s={"UpdateContainerResources": 0.3})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+    takes_s = 30.0
+    slow = Slow(UpdateContainerResources=takes_s)
+    async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         shared = await world.run(sharer("shared"))
         pod = owner("owner", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         assert world.cpus(shared) == "0-3"  # the create did not wait
+        await slow.asked.wait()
+        starting = asyncio.create_task(world.kubelet.start(owned))
+        await asyncio.wait([starting], timeout=0.1)
 
-        await world.kubelet.start(owned)
+        assert not starting.done()
+        skip(takes_s)
+        await starting
 
         assert (world.cpus(owned), world.cpus(shared)) == ("1-2", "0,3")
+
+
+async def fails(world: World, blocker: str, held: str) -> None:
+    """Wait until an update of *blocker* has failed, and nothing but that is in the way of the start of *held*."""
+    reconciler, locks = world.controller.reconciler, world.controller.context.locks
+    await world.until(lambda: reconciler.trouble(blocker).failures > 0)
+    await world.poll(lambda: held not in reconciler._workers and not locks.busy(held))
 
 
 async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) -> None:
@@ -58,6 +72,7 @@ async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) 
         pod = owner("owner", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await fails(world, shared, owned)
 
         with pytest.raises(RuntimeCallError) as caught:
             await world.kubelet.start(owned)
@@ -66,6 +81,8 @@ async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) 
         assert "default/shared/main" in caught.value.details
         assert "UNIMPLEMENTED" in caught.value.details
 
+        in_force = world.controller.context.in_force
+        in_force.settings = replace(in_force.settings, barrier_timeout_s=LIMIT_S)
         world.runtime.exit_container(shared)
         await world.kubelet.stop(shared)
         await world.kubelet.start(owned)
@@ -85,6 +102,7 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
         monkeypatch.setattr(Cgroups, "read", failing)
         pod = owner("owner", 2)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await fails(world, shared, owned)
 
         with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause") as refused:
             await world.kubelet.start(owned)
@@ -160,7 +178,7 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
             await world.kubelet.create(owner("cut", 2), sandbox_id, owner("cut", 2).containers[0])
         assert world.owned() == {1, 2}
 
-        await world.until(lambda: not unsure(world))
+        await world.until(lambda: all(one.has_id for one in world.controller.node.containers.values()))
         (listed,) = await world.direct.list_containers()
         assert list(world.controller.node.grants) == [listed.id]
 

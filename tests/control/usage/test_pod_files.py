@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from criproxy.api.quota_commands import QuotaCommands
+from criproxy.control.usage import pod_files
 from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
@@ -31,6 +32,12 @@ RULES = DeviceRules(classes=(replace(NVIDIA, resources=(*NVIDIA.resources, RESOU
 VGPU = "GPU-a/gpu-8g/0"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real disk may take seconds for a write while other tests use it."""
+    monkeypatch.setattr(pod_files, "TIMEOUT_S", 60.0)
+
+
 class Kept:
     """The files of the controller of a world."""
 
@@ -45,7 +52,8 @@ class Kept:
         )
 
     async def look(self) -> dict[str, Any]:
-        """Write what is due; the files by the name of the pod."""
+        """Write what is due; the files by the name of the pod, whose containers are known to run."""
+        await self.world.booked()
         await self.files.update()
         found = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*.json"))]
         return {each["pod"]: each for each in found}
@@ -160,6 +168,7 @@ async def test_after_a_restart(tmp_path: Path) -> None:
         await node.world.start_criproxy()
         after = Kept(node.world, tmp_path / "state")
         await after.files.known()
+        await node.world.until(lambda: sandbox not in node.world.controller.node.pods)
 
         found = await after.look()
         assert set(found) == {"stays"}
@@ -202,12 +211,13 @@ async def test_a_disk_that_fails(tmp_path: Path, how: str) -> None:
 
 async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls pass meanwhile, no further thread is begun, and what hung writes nothing when it comes back."""
-    monkeypatch.setattr("criproxy.control.usage.pod_files.TIMEOUT_S", 0.05)
-    back = Gate()
+    monkeypatch.setattr(pod_files, "TIMEOUT_S", 0.05)
+    back, begun = Gate(), list[object]()
     async with kept(tmp_path) as node:
         write = node.files.write
 
         def hangs(*arguments: Any) -> None:  # noqa: ANN401 (those of `write_pods`)
+            begun.append(arguments)
             back.wait()
             write(*arguments)
 
@@ -215,14 +225,16 @@ async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         await node.world.run(pod_with(VGPU, "one"))
         assert await node.look() == {}
         await node.world.run(pod_with("GPU-b/gpu-8g/0", "two"))
-        begun = threading.active_count()
         assert await node.look() == {}
 
         assert node.files.problem == f"writing to {node.folder} has not answered"
-        assert threading.active_count() == begun
+        name = f"look at writing to {node.folder}"  # as `Patience` calls its threads
+        assert [each.name for each in threading.enumerate()].count(name) == 1
         back.set()
         node.files.write = write
         await node.world.poll(lambda: not node.files._patience.hanging)
+        assert len(begun) == 1
+        monkeypatch.setattr(pod_files, "TIMEOUT_S", 60.0)
         assert set(await node.look()) == {"one", "two"}
 
 
