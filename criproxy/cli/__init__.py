@@ -101,7 +101,7 @@ def _print_os_error(error: OSError) -> None:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="criproxy")
 def main() -> None:
-    """A CRI proxy that decides which CPUs, memory and devices each container of this node gets.
+    """A CRI proxy that decides which CPUs, memory and devices each container on this node gets.
 
     Exit status: 0 success, 1 failure or a negative answer, 2 usage error.
     """

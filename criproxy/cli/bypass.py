@@ -17,7 +17,7 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
     """Switch the bypass of the running daemon on or off, or show whether it is on.
 
     During a bypass, criproxy forwards every new call unchanged: it does not place, watch or refuse any container.
-    Running containers keep their CPUs, but exclusive CPUs are not protected: new containers may run on all of them. The
+    Running containers keep their CPUs, but exclusive CPUs are not protected: new containers may run on any CPU. The
     bypass stays on until you switch it off or the daemon restarts. Then criproxy asks the runtime which containers are
     running, and protects exclusive CPUs again.
 

@@ -175,7 +175,7 @@ class Demo:
         return next((each[0].removeprefix(f"{title} ") for each in self.stage.reasons(title)), "")
 
 
-@click.command(short_help="Show where sample pods run and why, on a private runtime on this machine.")
+@click.command(short_help="Run sample pods on a private runtime, and show where they are placed and why.")
 def command() -> None:
     """Run sample pods through criproxy on a private containerd, and read their cgroups.
 

@@ -36,7 +36,7 @@ _MORE = (
     help="Show only events that are not older than this, such as 90s, 10m or 2h.",
 )
 @click.option("-n", "--namespace", default="", help="Show only events of containers in this namespace.")
-@click.option("-f", "--follow", is_flag=True, help="Then print new events, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="After that, print new events until Ctrl-C.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @places_options
 def command(

@@ -25,7 +25,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @places_options
 def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
-    """Show the history of CONTAINER: NAMESPACE/POD/CONTAINER, or the start of a container ID.
+    """Show the history of CONTAINER, given as NAMESPACE/POD/CONTAINER or as the beginning of a container ID.
 
     The history shows what the kubelet requested and how criproxy interpreted it, what the policy granted and why, which
     containers the start had to wait for, every update and its result, resizes, changes by other programs, and when the

@@ -49,23 +49,23 @@ def _memory(_context: click.Context, _option: click.Parameter, value: int) -> in
 
 
 @click.command(short_help="Show whether a pod would fit on this node, and where.")
-@click.option("--cpu", type=Cpu(), callback=_cpu, metavar="CPU", help="CPUs of its container, such as 8, 1.5 or 250m.")
+@click.option("--cpu", type=Cpu(), callback=_cpu, metavar="CPU", help="CPUs of the container, such as 8, 1.5 or 250m.")
 @click.option(
     "--memory",
     type=Size(),
     callback=_memory,
     metavar="SIZE",
     default="0",
-    help="Memory of its container, such as 4Gi.  [default: 100Mi for a Guaranteed pod, else none]",
+    help="Memory of the container, such as 4Gi.  [default: 100Mi for a Guaranteed pod, else none]",
 )
-@click.option("--gpu", type=WholeNumber(1, MOST_CARDS), metavar="N", help="GPUs of its container.")
+@click.option("--gpu", type=WholeNumber(1, MOST_CARDS), metavar="N", help="GPUs of the container.")
 @click.option(
     "--device",
     "devices",
     multiple=True,
     callback=_counts,
     metavar="RESOURCE=N",
-    help="Cards or vGPUs of its container, such as nvidia.com/gpu=2; may be repeated.",
+    help="Cards or vGPUs of the container, such as nvidia.com/gpu=2; may be repeated.",
 )
 @click.option(
     "--qos",
@@ -76,7 +76,7 @@ def _memory(_context: click.Context, _option: click.Parameter, value: int) -> in
 )
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
 @click.option("--pod", default="fit", show_default=True, help="Name of the pod, if the policy uses names.")
-@click.option("--container", default="main", show_default=True, help="Name of its container.")
+@click.option("--container", default="main", show_default=True, help="Name of the container.")
 @click.option(
     "--annotation", "annotations", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Annotation of the pod."
 )
@@ -100,10 +100,10 @@ def command(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Ask whether a pod with one container would fit on this node now; exit with status 1 if it would not.
 
-    With --cpu, the policy decides: if the pod fits, the command shows its CPUs and NUMA nodes, and the containers that
-    would move; if not, the policy's reason, and which containers would have to leave. With --gpu or --device, the
-    command shows how many cards or vGPUs are free, and on which NUMA nodes. Nothing changes on the node. The command
-    needs the daemon, because only the daemon knows the policy.
+    With --cpu, the policy decides. If the pod fits, the command shows its CPUs and NUMA nodes, and the containers that
+    would move. If it does not fit, the command shows the policy's reason, and which containers would have to leave.
+    With --gpu or --device, the command shows how many cards or vGPUs are free, and on which NUMA nodes. Nothing changes
+    on the node. The command needs the daemon, because only the daemon knows the policy.
     """
     if cpu is None and gpu is None and not devices:
         raise click.UsageError("Missing option '--cpu', '--gpu' or '--device'.")

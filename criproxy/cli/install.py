@@ -85,7 +85,8 @@ def command(  # noqa: PLR0913 (one for each option)
     that its calls arrive. Pods keep running. If a step fails, the command undoes all steps that it has begun. If the
     command is killed, the next run undoes them. If there is nothing to change, the command says so.
 
-    Exit status: 0 criproxy is installed, 1 it is not, and the node is as it was before, 2 a usage error.
+    Exit status: 0 criproxy is installed, 1 it is not (the node is as it was before, or the message says what could not
+    be restored), 2 a usage error.
     """
     check_root(dry_run=dry_run)
     from criproxy.install import paths

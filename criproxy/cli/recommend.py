@@ -150,7 +150,7 @@ def command(  # noqa: PLR0913 (one for each option)
     output: str,
     control_socket: str,
 ) -> None:
-    """Print the number of replicas that Kubernetes' HorizontalPodAutoscaler would choose, and the vGPUs needed.
+    """Print how many replicas Kubernetes' HorizontalPodAutoscaler would choose, and how many vGPUs they need.
 
     The formula is the autoscaler's: for each metric, ceil(current × value / target), or the current number if the value
     is within the tolerance. The result is the highest of these numbers. The command changes nothing. The daemon knows

@@ -44,9 +44,9 @@ def command(
 
     The release survives restarts; --undo or a changed policy file ends it. The daemon does the work. If no daemon
     answers, this command does it through the runtime, so that no container stays pinned when criproxy is removed. It
-    then stores the release in --state-dir: it creates the default directory if that does not exist, so a daemon that is
-    installed later places no containers until the release is undone. It does not create any other directory: if that
-    does not exist, the release is not stored.
+    then stores the release in --state-dir. If the default directory does not exist, the command creates it, so a daemon
+    that is installed later places no containers until the release is undone. If another directory does not exist, the
+    command does not create it, and the release is not stored.
 
     Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be (with --undo: some
     are not placed), or the release could not be stored, 2 a usage error.

@@ -24,7 +24,7 @@ STDOUT = Path("-")
 _MAX_ERROR_CHARS = 300
 
 
-@click.command(short_help="Write a file with what is needed to report a problem, without secrets.")
+@click.command(short_help="Write a file with the information for a problem report, without secrets.")
 @click.option(
     *("-o", "--output"),
     type=PathOption(),

@@ -13,15 +13,16 @@ from criproxy.cli.render.lines import print_lines
 @click.option(
     "--force",
     is_flag=True,
-    help="Go on if containers may still be pinned, and remove files of criproxy that somebody has changed.",
+    help="Continue even if containers may still be pinned, and remove files of criproxy even if somebody has "
+    "changed them.",
 )
 def command(*, dry_run: bool, host_root: Path, force: bool) -> None:
     """Undo `criproxy install`: the node is then as it was before, and its pods keep running.
 
     First, all containers are released. If that fails, nothing else happens, except with --force. Then the kubelet's
     files are restored (if somebody has changed them since, only criproxy's setting is removed), the kubelet restarts,
-    and criproxy is stopped and removed. A deb stays installed. After an installation by hand, the command only
-    points the kubelet back at the runtime, and stops criproxy.
+    and criproxy is stopped and removed. A Debian package stays installed. After an installation by hand, the
+    command only points the kubelet back at the runtime, and stops criproxy.
 
     Exit status: 0 criproxy is uninstalled, 1 it is not; correct the cause and repeat the command, 2 a usage error.
     """

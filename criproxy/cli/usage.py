@@ -14,7 +14,7 @@ from criproxy.cli.repeated_output import Render, Values, show_answer, watch_opti
 @watch_options
 @control_socket_option
 def command(*, history: bool, watch: bool, interval_s: float, output: str, control_socket: str) -> None:
-    """Show how much memory and computing time of each card is in use, and what each container uses of its quota.
+    """Show how much memory and compute of each card is in use, and how much of its quota each container uses.
 
     The command asks the daemon, to which the device plugin reports the usage. If no daemon answers, it fails, because
     the usage is not stored on disk. Processes outside of containers are shown as a sum for each card. For containers

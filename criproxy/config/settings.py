@@ -50,8 +50,8 @@ class Common(BaseModel):
     or balloon."""
     apply: Literal["new", "all"] = "new"
     """The containers to which a changed policy file applies: only new ones (new), or all. With all, criproxy also
-    places running containers again: they keep their CPUs if possible, or move to CPUs near their memory, which never
-    moves."""
+    places running containers again: they keep their CPUs if possible, or move to CPUs near their memory. Their memory
+    does not move."""
     devices: DeviceOptions | None = None
     """Which containers see which accelerators, under every policy. Without this section, criproxy leaves devices alone;
     with {}, it hides every card from containers to which no card is allocated."""

@@ -70,13 +70,14 @@ class ClassOptions(BaseModel):
     resources: tuple[ResourcePattern, ...] = ()
     """The extended resources that the device plugins of this class offer; * and ? are wildcards."""
     visible_env: EnvName = ""
-    """The environment variable that tells the vendor's hook which cards to show; empty if there is no such hook."""
+    """The environment variable that tells the vendor's hook which cards to show. Leave it empty if there is no
+    such hook."""
     hide_value: HideValue = ""
     """The value of visibleEnv that makes the hook expose no cards. If it is empty, criproxy does not write
     visibleEnv to hide cards."""
     write_env: bool = True
-    """Whether criproxy writes the allocated cards to visibleEnv; false if the device plugin passes only device
-    nodes."""
+    """Whether criproxy writes the allocated cards to visibleEnv. Set it to false if the device plugin passes only
+    device nodes."""
     strip_env: tuple[EnvPattern, ...] = ()
     """Additional environment variables that criproxy removes; a * at the end is a wildcard."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
@@ -160,9 +161,8 @@ class DeviceOptions(BaseModel):
     """Whether criproxy hides all cards from containers to which none is allocated, no matter what their image requests.
     enforce: hide them. report: only report them. off: do neither."""
     user_override: UserOverride = "strip"
-    """What criproxy does with environment variables and mounts with which a pod asks for cards that are not allocated
-    to it. keep: keep them, and record them in the container's history. report: also log a warning. strip: remove
-    them."""
+    """What criproxy does if a pod uses environment variables or mounts to ask for cards that are not allocated to it.
+    keep: keep them, and record them in the container's history. report: also log a warning. strip: remove them."""
     privileged: Privileged = "report"
     """What criproxy does with privileged containers, which see every device node of the host in any case. allow: leave
     them alone. report: treat them like all others, and report them. deny: refuse them."""

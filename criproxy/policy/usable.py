@@ -143,9 +143,9 @@ class AvailableResources(BaseModel):
 
     cpu: AvailableOption | None = None
     """Which of the CPUs that pods may use are available to containers: "cpuset:4-11", "exclude-cpuset:0-1", or the path
-    of a cgroup, whose CPUs criproxy reads each time it reads the policy file. Containers get no other CPUs, and no
-    memory from NUMA nodes whose CPUs are all unavailable. The reserved CPUs must be among the available ones. By
-    default, all CPUs are available."""
+    of a cgroup, whose CPUs criproxy reads each time it reads the policy file. Containers that the policy places get
+    no other CPUs, and no memory from NUMA nodes whose CPUs are all unavailable. The reserved CPUs must be among the
+    available ones. By default, all CPUs are available."""
 
 
 class ReservedResources(BaseModel):
