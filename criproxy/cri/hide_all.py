@@ -13,6 +13,8 @@ from criproxy.devices.device_rules import DeviceRules
 
 FEW = 1000
 """Each entry that is deleted moves all entries behind it; with more deletions, it is faster to write the list anew."""
+_SEES_OWN = "the container sees only the cards of the CDI devices and device nodes in its create"
+_SEES_ASKED = "the container sees what it asks for, as hideUnallocated or userOverride in the policy file allows"
 
 
 def hide_all(request: api.CreateContainerRequest, rules: DeviceRules, runtime: str = "") -> None:
@@ -27,6 +29,11 @@ def hide_all(request: api.CreateContainerRequest, rules: DeviceRules, runtime: s
     if rules.hide_unallocated == "enforce":
         for kind in rules.classes:
             _hide(request.config, kind, runtime, strip=rules.user_override == "strip")
+
+
+def left_to_see(rules: DeviceRules) -> str:
+    """Return in a sentence what `hide_all` leaves to a container."""
+    return _SEES_OWN if rules.hide_unallocated == "enforce" and rules.user_override == "strip" else _SEES_ASKED
 
 
 def _hide(config: api.ContainerConfig, kind: DeviceClass, runtime: str, *, strip: bool) -> None:

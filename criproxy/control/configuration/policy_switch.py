@@ -223,12 +223,15 @@ class PolicySwitch:
     def _resume(self) -> None:
         """Apply a configuration that has changed since the last run, and place containers that have no grant."""
         node, settings = self._node, self.context.settings
-        self._update_reserved(node, apply_all=settings.apply_all)
+        event: PolicyChanged | None = None
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # If the last configuration is unknown, the state is new or was lost: then no container moves.
             known = node.configuration not in ("", settings.configuration)
             event = self.event_for(settings, self.going_back)
             event = event if known else replace(event, apply_all=False)
+        # Without an event nobody moves, not even with `apply: all`: who came during a try may be on a reserved CPU.
+        self._update_reserved(node, apply_all=event is not None and event.apply_all)
+        if event is not None:
             self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
     def _update_reserved(self, node: Node, *, apply_all: bool) -> None:

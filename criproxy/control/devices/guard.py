@@ -16,7 +16,7 @@ from criproxy.control.devices.vgpu_checks import Vgpus
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
-from criproxy.cri.hide_all import hide_all
+from criproxy.cri.hide_all import hide_all, left_to_see
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.card_locality import hints
@@ -40,8 +40,7 @@ MAX_VARIABLES = 1000
 them is compared and removed, other calls wait."""
 _MANY = f"it sets {{}} environment variables for devices, but at most {MAX_VARIABLES} are allowed: remove the rest"
 _FAILED = "the device rules failed"
-_HIDDEN = "container sees only the cards that its create proves to be its own"
-_REFUSED = "create is refused, and the kubelet retries (onError: refuse)"
+_REFUSED = "the create is refused, and the kubelet retries (onError: refuse)"
 
 
 class DeviceRefused(Refused):
@@ -230,7 +229,7 @@ class DeviceGuard:
         before = request.SerializeToString(deterministic=True)
         if not exempt:
             hide_all(request, rules, who.runtime)
-        left = exempt or "it sees only the cards of the CDI devices and device nodes in its create"
+        left = exempt or left_to_see(rules)
         done = Boundary(DeviceRequest(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
         self._publisher.publish(rules, container, done, Gathered({}))
         return GuardResult(changed=request.SerializeToString(deterministic=True) != before)
@@ -314,8 +313,9 @@ class DeviceGuard:
         """Count, remember and log that the rules failed while *doing* something; only the log has the error's text."""
         context, title = self.context, container.title if container else "a container"
         context.counters.devices["", "failed"] += 1
-        after = _REFUSED if context.settings.on_error is OnError.REFUSE else _HIDDEN
-        text = f"{_FAILED}, last at {title}: the log has the error; such a {after}"
+        rules = self.rules or DeviceRules(())
+        after = _REFUSED if context.settings.on_error is OnError.REFUSE else left_to_see(rules)
+        text = f"{_FAILED}, last at {title}: the log has the error; {after}"
         context.failures.add("devices", text, same_as=_FAILED)
         context.log.error(_FAILED, doing=doing, container=title, exc_info=error)
 

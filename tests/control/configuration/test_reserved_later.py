@@ -43,13 +43,14 @@ async def test_an_owner_from_before_is_a_note(tmp_path: Path) -> None:
         assert notices(now) == [(False, LATER)]
 
 
-async def test_it_is_a_note_after_a_restart_too(tmp_path: Path) -> None:
-    """Who owned them when criproxy began did so before."""
+@pytest.mark.parametrize("apply_all", [False, True])
+async def test_it_is_a_note_after_a_restart_too(tmp_path: Path, apply_all: bool) -> None:
+    """Who owned them when criproxy began did so before; with `apply: all`, it may have come during a try."""
     async with World(tmp_path) as world:
         await world.run(owner("first"))
         await reserve(world)
         await world.stop_criproxy()
-        world.use(RESERVING_TWO, configuration="two")
+        world.use(RESERVING_TWO, configuration="two", apply_all=apply_all)
         await world.start_criproxy()
         await world.until(lambda: world.controller.ready)
         now = situation(world.controller)

@@ -119,6 +119,7 @@ async def test_a_broken_rule_hides_every_card(
         assert len(wrong(node)) == 1
         assert "default/pod-0/main" in wrong(node)[0]
         assert "integer division" not in wrong(node)[0]
+        assert all("the container sees only" in text for text in (wrong(node)[0], (await told(node))[0]))
 
 
 async def test_a_broken_rule_refuses_where_failures_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +154,7 @@ async def test_what_the_owner_wants_holds_beside_a_broken_rule(
     async with world(tmp_path, rules=rules) as node:
         if gets is not None:
             assert envs(await create(node, ALL)) == gets
+            assert "the container sees only" not in f"{wrong(node)} {await told(node)}" or rules.exempt_namespaces
             return
         with pytest.raises(RuntimeCallError, match="container default/pod-0/main is refused: it is priv") as refused:
             await create(node, privileged=True)
