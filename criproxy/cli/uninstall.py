@@ -13,8 +13,7 @@ from criproxy.cli.render.lines import print_lines
 @click.option(
     "--force",
     is_flag=True,
-    help="Continue even if containers may still be pinned, and remove files of criproxy even if somebody has "
-    "changed them.",
+    help="Continue even if containers may still be pinned, and also remove criproxy's files that somebody has changed.",
 )
 def command(*, dry_run: bool, host_root: Path, force: bool) -> None:
     """Undo `criproxy install`: the node is then as it was before, and its pods keep running.

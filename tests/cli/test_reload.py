@@ -179,7 +179,7 @@ async def test_who_would_have_no_place(tmp_path: Path) -> None:
     assert [result.exit_code for result in (*results, refused)] == [0, 1, 0, 1]
     assert "0 containers would move" in results[0].output
     assert f"{scene.new}:1:9: policy: unknown policy 'statik'" in results[1].output
-    assert "says the same as the configuration in effect" in results[2].output
+    assert "is equivalent to the configuration in effect" in results[2].output
     assert "would be refused when they are created again" in refused.output
     assert "default/second/main: container default/second/main asks for 1" in refused.output
 

@@ -36,7 +36,7 @@ def render(values: Values) -> RenderableType:
 def _head(values: Values) -> str:
     what = f"{values['file']} (hash {values['hash']}, policy {values['policy']}, apply: {values['apply']})"
     if values["same"]:
-        return f"{what} says the same as the configuration in effect: nothing would change."
+        return f"{what} is equivalent to the configuration in effect: nothing would change."
     moved, refused = count(len(values["moved"]), "container"), count(len(values["refused"]), "container")
     released = " This would also end the release of the node." if values["ends_release"] else ""
     return f"{what} would come into effect: {moved} would move, and {refused} would have no place.{released}"

@@ -197,7 +197,7 @@ class TryOut:
                 "make it in the policy file"
             )
         if new.settings.configuration == self.context.settings.configuration:
-            raise CriproxyError(f"{new.source} says the same as the configuration in effect: there is nothing to try")
+            raise CriproxyError(f"{new.source} is equivalent to the configuration in effect: there is nothing to try")
 
 
 def _without_place(before: Node, after: Node) -> int:

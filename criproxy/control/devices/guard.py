@@ -313,7 +313,7 @@ class DeviceGuard:
         """Count, remember and log that the rules failed while *doing* something; only the log has the error's text."""
         context, title = self.context, container.title if container else "a container"
         context.counters.devices["", "failed"] += 1
-        rules = self.rules or DeviceRules(())
+        rules = self.rules or DeviceRules(classes=())
         after = _REFUSED if context.settings.on_error is OnError.REFUSE else left_to_see(rules)
         text = f"{_FAILED}, last at {title}: the log has the error; {after}"
         context.failures.add("devices", text, same_as=_FAILED)

@@ -158,8 +158,8 @@ class BalloonType(_Group):
     """Namespaces whose containers run in balloons of this type; * and ? are wildcards. If several types match a
     container, the first one applies."""
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose pods may select this type with an annotation; * and ? are wildcards. criproxy refuses pods of
-    other namespaces that select it. By default, all namespaces that annotations.allow permits. The type
+    """Namespaces whose pods may select this type with an annotation; * and ? are wildcards. If a pod of another
+    namespace selects it, criproxy refuses the pod. By default, all namespaces that annotations.allow permits. The type
     reserved is an exception: unless annotations.allow is set, only pods whose namespace puts them in the reserved
     balloon anyway may select it."""
     match_expressions: tuple[ExpressionOption, ...] = ()
