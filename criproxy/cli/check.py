@@ -167,7 +167,7 @@ def _to_text(
 def _notes(report: "Report", topology: "Topology | None", host_root: Path | None) -> list[str]:
     """Return notes about settings without effect, and about options of the daemon that may not be intended."""
     from criproxy.cli.check_notes import device_notes, empty_notes, http_notes, kubelet_notes
-    from criproxy.config.explain import dotted
+    from criproxy.config.validation_errors import dotted
 
     notes = report.settings.options.notes() if report.settings else ()
     found = [f"{dotted(path)} {text}" for path, text in notes]

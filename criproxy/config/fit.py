@@ -20,7 +20,7 @@ class Fit:
 
 
 def _lacking(policy: Policy, topology: Topology) -> list[str]:
-    from criproxy.config.explain import dotted
+    from criproxy.config.validation_errors import dotted
 
     try:
         found = list(options_of(policy).misfits(topology))

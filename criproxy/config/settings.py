@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from criproxy.config.document import Document
-from criproxy.config.explain import dotted, explain, names_of
 from criproxy.config.mistake import Mistake
 from criproxy.config.predecessors import recognised
 from criproxy.config.registry import find
+from criproxy.config.validation_errors import dotted, explain, names_of
 from criproxy.devices.options import DeviceOptions
 from criproxy.errors import ConfigError, CriproxyError
 from criproxy.model.cpuset import format_cpuset

@@ -9,6 +9,8 @@ Uncertainty never counts against a container: incomplete readings do not count, 
 with another plan, the counts of all containers start anew. Nor does uncertainty end an incident: a process that exits
 before its container is found may have belonged to any container on its card.
 
+Here the device plugin decides; whether the daemon really stops a container is decided in `control.devices.incidents`.
+
 Memory is judged by its current use. Computing units are sampled by the driver and are used in bursts, so they are
 judged by the mean of the last readings. A reading without a newer sample than the previous one does not count.
 """

@@ -4,7 +4,7 @@ from criproxy.errors import WireError
 from criproxy.wire import frames
 from criproxy.wire.calls import OutcomeKind
 from criproxy.wire.flow import MAX_QUEUED_BYTES
-from criproxy.wire.loop import FrameLoop, increment_of
+from criproxy.wire.frame_forwarding import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, decompress, encode
 from criproxy.wire.requests import MAX_UNACKNOWLEDGED_SETTINGS, Requests
 from criproxy.wire.state import Connection, Replied, Stream, Unreadable, step_for

@@ -10,7 +10,7 @@ from hpack.exceptions import HPACKError
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames
 from criproxy.wire.calls import Call, OutcomeKind
-from criproxy.wire.loop import FrameLoop, increment_of
+from criproxy.wire.frame_forwarding import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress, timeout_s
 from criproxy.wire.state import MAX_HELD_BYTES, Connection, Held, Hold, Stream, Unreadable
 

@@ -14,8 +14,8 @@ from criproxy.api import device_plugin
 from criproxy.api.page import access
 from criproxy.cli.render import explain as explain_text
 from criproxy.control.calls import create as creating
+from criproxy.control.calls.intercepted_calls import Handlers
 from criproxy.control.calls.start import Locked, Starts
-from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
 from criproxy.control.configuration import load as configuration
 from criproxy.control.configuration import reload as reloading

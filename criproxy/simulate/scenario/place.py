@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from criproxy.config.document import Document, Path
-from criproxy.config.explain import dotted
 from criproxy.config.mistake import Mistake
+from criproxy.config.validation_errors import dotted
 from criproxy.config.words import did_you_mean, shown
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 

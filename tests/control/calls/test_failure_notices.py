@@ -10,8 +10,8 @@ import pytest
 
 from criproxy.control.calls import quota_replies as replies
 from criproxy.control.calls.create import Creates
+from criproxy.control.calls.intercepted_calls import Handlers
 from criproxy.control.calls.start import Starts
-from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions

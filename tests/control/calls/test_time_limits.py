@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from criproxy.control.calls.shared_timer import Limits
+from criproxy.control.calls.time_limits import Limits
 
 LIMIT_S = 60.0
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from criproxy.errors import WireError
 from criproxy.wire import frames
 from criproxy.wire.flow import Ledger, Outflow
-from criproxy.wire.loop import MAX_BLOCK_BYTES, FrameLoop, increment_of
+from criproxy.wire.frame_forwarding import MAX_BLOCK_BYTES, FrameLoop, increment_of
 
 frame_lists = st.lists(
     st.builds(

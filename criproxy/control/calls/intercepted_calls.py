@@ -1,4 +1,4 @@
-"""The table of held and watched calls, and the small handlers: sandboxes, and the ends of containers."""
+"""The table of held and watched calls, their time limit, and the small handlers: sandboxes, and ends of containers."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.failure_notices import note_failed
-from criproxy.control.calls.shared_timer import Limits
 from criproxy.control.calls.start import Starts
+from criproxy.control.calls.time_limits import Limits
 from criproxy.control.calls.update import Updates
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
