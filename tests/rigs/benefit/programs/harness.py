@@ -1,4 +1,4 @@
-"""What every program in a container does: get warm, say so, wait for the word to go, work, say what was done.
+"""What every program in a container does: get warm, say so, wait for the word to go, work, say what was done, and stay.
 
 The rig makes two named pipes in the folder that BENEFIT_OUT names: ``say``, for lines of JSON from here, and ``go``.
 The programs run with the interpreter of the equipment (`tests.rigs.benefit.equipment`), not with that of the rig.
@@ -28,7 +28,9 @@ def wait_for_go() -> None:
 
 
 def work(step: Callable[[], float], seconds: float, **described: Any) -> None:  # noqa: ANN401
-    """Repeat *step* for *seconds*, and report how much it did.
+    """Repeat *step* for *seconds*, report how much it did, and wait for another word, which is never said.
+
+    The rig reads the cgroup after the report, and with the last process the cgroup goes.
 
     Args:
         step: does a piece of work and returns its amount.
@@ -40,6 +42,7 @@ def work(step: Callable[[], float], seconds: float, **described: Any) -> None:  
     wait_for_go()
     amount, took_s = _repeat(step, seconds)
     say(amount=amount, took_s=took_s, **described)
+    wait_for_go()
 
 
 def _repeat(step: Callable[[], float], seconds: float) -> tuple[float, float]:
