@@ -41,20 +41,22 @@ class _Connections:
     """The connections that are open, also those that are not served yet."""
 
     def __init__(self) -> None:
-        self._open: set[_Connection] = set()
+        self._open: set[asyncio.BaseTransport] = set()
         self._closed = asyncio.Event()
 
-    def add(self, made: "_Connection") -> None:
-        """Count one."""
+    def add(self, made: asyncio.BaseTransport) -> None:
+        """It is open."""
         self._open.add(made)
 
-    def remove(self, lost: "_Connection") -> None:
+    def remove(self, lost: asyncio.BaseTransport) -> None:
         """It is closed."""
         self._open.discard(lost)
         self._closed.set()
 
-    async def until_none(self) -> None:
-        """Return when all are closed."""
+    async def close(self) -> None:
+        """Close all, and return when they are closed."""
+        for each in tuple(self._open):
+            each.close()
         while self._open:
             self._closed.clear()
             await self._closed.wait()
@@ -73,11 +75,12 @@ class _Connection(asyncio.StreamReaderProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._connections.add(self)
+        self._connections.add(transport)
+        self._made = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._connections.remove(self)
+        self._connections.remove(self._made)
 
 
 class ControlServer:
@@ -92,7 +95,6 @@ class ControlServer:
         self._commands = commands
         self._notices = frozenset(notices)
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
         self._connections = _Connections()
         self._sock: socket.socket
         self._stopped = False
@@ -112,15 +114,12 @@ class ControlServer:
         for _ in range(2):  # the last one that was gets its transport in one turn of the loop, and is made in the next
             await asyncio.sleep(0)
         self._server.close()
-        for writer in self._writers:
-            writer.close()
         with suppress(TimeoutError):  # since Python 3.12, it waits for running commands
             async with asyncio.timeout(PART_S):
-                await self._connections.until_none()
+                await self._connections.close()
                 await self._server.wait_closed()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
         try:
             while not self._stopped and (line := await _read_line(reader)):
                 if _hung_up(writer) and not self._is_notice(line):
@@ -137,7 +136,6 @@ class ControlServer:
         except ValueError:  # the stream raises it for a line that exceeds the limit
             log.warning("control request is too long", limit_bytes=LINE_MAX_BYTES)
         finally:
-            self._writers.discard(writer)
             writer.close()
 
     def _is_notice(self, line: bytes) -> bool:

@@ -1,11 +1,11 @@
 """Ids and resources that are gone while containers have them, and what is not known of them yet."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 from criproxy.deviceplugin.settings import State
 from tests.allocations import Allocated
+from tests.clocks import skip
 from tests.deviceplugin.kubelet import PATIENT_S, Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
@@ -173,7 +173,7 @@ async def test_a_kubelet_that_does_not_say_what_is_in_use(node: Node) -> None:
     await node.kubelet.until_capacity(GPU, 3)
 
 
-async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node, skip_s: Callable[[float], None]) -> None:
+async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node) -> None:
     """The next one has its time to say it."""
     node.times = replace(QUICK, learn_s=0.01, first_answer_s=3600)
     node.kubelet.podresources.answers.clear()
@@ -184,7 +184,7 @@ async def test_a_kubelet_that_ends_before_it_says_what_is_in_use(node: Node, ski
     await node.kubelet.until_capacity(GPU, 2, healthy=0)
     await node.kubelet.stop()
     await node.until_state(State.NO_KUBELET)
-    skip_s(3601)
+    skip(3601)
     await asyncio.sleep(0.1)  # nothing tells that the limit did nothing
     assert node.status().healthy == 0
     asked = node.answers

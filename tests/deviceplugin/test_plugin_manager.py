@@ -1,13 +1,13 @@
 """Device plugins beside a kubelet: they are registered, answer it, follow what is published, and outlive it."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from criproxy.deviceplugin.settings import State, Way
 from criproxy.emulator.device_endpoint import AdmissionError
+from tests.clocks import skip
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.node import GPU, QUICK, Node, offer, started
 
@@ -254,7 +254,7 @@ async def gone(other: Node, node: Node) -> None:
         await node.kubelet.until(lambda: GPU not in found.values())
 
 
-async def test_a_replaced_plugin_tries_again(node: Node, skip_s: Callable[[float], None]) -> None:
+async def test_a_replaced_plugin_tries_again(node: Node) -> None:
     """After a long pause: the other may have been a former process."""
     node.times = replace(QUICK, replaced_pauses_s=(1800.0, 3600.0))
     await started(node, "a")
@@ -265,7 +265,7 @@ async def test_a_replaced_plugin_tries_again(node: Node, skip_s: Callable[[float
     await node.until_state(State.REPLACED)
     await gone(other, node)
 
-    skip_s(1801)
+    skip(1801)
     await node.kubelet.until_capacity(GPU, 1)
 
 

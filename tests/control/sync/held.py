@@ -1,4 +1,4 @@
-"""A runtime that answers when a test wants it to, however slow the machine is."""
+"""Lists that are answered when a test wants it, however slow the machine is; `world.Slow` holds up other calls."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,21 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.emulator.core import Core
 from tests.control.world import World
-
-
-def hold(monkeypatch: pytest.MonkeyPatch, method: str) -> asyncio.Event:
-    """Let calls of *method* wait in the runtime, beside their latency, until the event is set that this returns."""
-    go_on, delay = asyncio.Event(), Core.delay
-
-    async def held(core: Core, name: str) -> None:
-        await delay(core, name)
-        if name == method:
-            await go_on.wait()
-
-    monkeypatch.setattr(Core, "delay", held)
-    return go_on
 
 
 def unanswered(world: World, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:

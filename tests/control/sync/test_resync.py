@@ -15,7 +15,6 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.workload import ContainerState
-from tests.control.sync.held import hold
 from tests.control.sync.test_exit_events import no_pass
 from tests.control.world import FAST, NO_LOOKS, Slow, World, owner, sharer
 
@@ -318,11 +317,10 @@ async def test_a_sandbox_may_be_named_by_the_beginning_of_its_id(tmp_path: Path)
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["at-once", "after-a-restart"])
-async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
-) -> None:
+async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again(tmp_path: Path, restart: bool) -> None:
     """Its later attempt came before the answer of its start: it runs, so no container gets its CPUs exclusively."""
-    slow, go_on = Slow(StartContainer=0.001), hold(monkeypatch, "StartContainer")
+    slow = Slow()
+    slow.hold("StartContainer")
     options = replace(NO_EVENTS, latency_s=slow)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, options, DEAF) as world:
         pod = sharer("pod")
@@ -336,11 +334,11 @@ async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again
             await world.stop_criproxy()
             with suppress(RuntimeCallError):
                 await starting
-            go_on.set()
+            slow.let_go("StartContainer")
             await world.poll(lambda: world.runtime.core.records.container(first).state == api.CONTAINER_RUNNING)
             await world.start_criproxy()
         else:
-            go_on.set()
+            slow.let_go("StartContainer")
             await starting
 
         await world.poll(lambda: first in world.controller.node.grants)

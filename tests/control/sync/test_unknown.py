@@ -18,7 +18,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from tests.control.calls.test_update import size
 from tests.control.containers.test_refused_resizes import wrong
-from tests.control.sync.held import hold, unanswered
+from tests.control.sync.held import unanswered
 from tests.control.world import FAST, Slow, World, cut, owner, sharer
 
 LIMIT_S = 60.0
@@ -383,9 +383,10 @@ async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> N
         assert slow.looked_up["ContainerStatus"] >= asked + 2 * 2
 
 
-async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> None:
     """Its container may come up yet when it is released: the runtime's "not started" is not believed until then."""
-    slow, go_on = Slow(StartContainer=0.001), hold(monkeypatch, "StartContainer")
+    slow = Slow()
+    slow.hold("StartContainer")
     patient = replace(SLOW_TO_ASK, unknown_pause_s=10.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
         pod = owner("owner", 1)
@@ -397,6 +398,6 @@ async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path, mon
 
         assert owned not in world.controller.node.grants
         assert world.controller.context.in_flight.is_start_unknown(owned)
-        go_on.set()
+        slow.let_go("StartContainer")
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.RUNNING)
         await world.poll(lambda: not world.controller.context.in_flight.is_starting(owned))
