@@ -3,13 +3,12 @@
 import pytest
 
 from criproxy.cli import daemon_queries
-from criproxy.control.node import explanations
+from tests.patience import LIMIT_S, patient_readers
 
-LIMIT_S = 60.0
+__all__ = ["patient_readers"]
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither fall back to the state on disk nor leave out what is still being explained, because of the machine."""
+    """Do not fall back to the state on disk because of the machine."""
     monkeypatch.setattr(daemon_queries, "PATIENCE_S", LIMIT_S)
-    monkeypatch.setattr(explanations, "PATIENCE_S", LIMIT_S)

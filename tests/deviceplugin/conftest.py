@@ -6,10 +6,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from criproxy.deviceplugin import health_commands
-from criproxy.observe import children
-from tests.deviceplugin.kubelet import PATIENT_S
 from tests.deviceplugin.node import Node
+from tests.patience import patient_kills
+
+__all__ = ["patient_kills"]
 
 
 @pytest.fixture
@@ -19,10 +19,3 @@ async def node() -> AsyncIterator[Node]:
         node = Node(Path(folder))
         yield node
         await node.stop()
-
-
-@pytest.fixture(autouse=True)
-def _patient_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for the end of killed programs, however slow the machine is: none of these tests has one that stays."""
-    for module in (children, health_commands):
-        monkeypatch.setattr(module, "KILL_S", PATIENT_S)

@@ -5,14 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from criproxy.observe import children
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.patience import patient_kills
 
-
-@pytest.fixture(autouse=True)
-def _patient_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for the end of killed programs, however slow the machine is: none of these tests has one that stays."""
-    monkeypatch.setattr(children, "KILL_S", PATIENT_S)
+__all__ = ["patient_kills"]
 
 
 @pytest.fixture
