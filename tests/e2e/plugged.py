@@ -24,7 +24,7 @@ from tests.deviceplugin.hosts import Host
 from tests.deviceplugin.kubelet import CHECKPOINT, PATIENT_S, FakeKubelet, Pod
 from tests.deviceplugin.program import Program
 from tests.e2e.scene import Scene, proxied
-from tests.e2e.test_devices import DENIED, inside
+from tests.e2e.test_devices import DENIED, inside, process_env
 
 POLICY = """\
 policy: topology-aware
@@ -124,7 +124,7 @@ class Plugged:
             nodes=frozenset((each["path"], each["major"], each["minor"]) for each in told["linux"].get("devices", ())),
             rules=frozenset(_numbers(told["linux"]["resources"]["devices"])),
             mounts=self._mounts(told["mounts"]),
-            process_env=_own((await inside(self.scene, container_id, "cat", "/proc/1/environ")).split("\0")),
+            process_env=_own(await process_env(self.scene, container_id)),
             opened=frozenset(self.watched) - {path for path, said in opens.items() if said in (ABSENT, DENIED)},
         )
 

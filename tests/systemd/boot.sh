@@ -10,7 +10,9 @@ shift
 
 case $step in
 enter)
-    exec unshare --mount --pid --fork --uts --ipc --propagation private --kill-child "$0" join "$@"
+    # /proc/net/unix has the sockets of a network namespace: without its own, a node would see a kubelet on the socket of
+    # another node that is up. systemd brings the loopback interface up.
+    exec unshare --mount --net --pid --fork --uts --ipc --propagation private --kill-child "$0" join "$@"
     ;;
 join)
     # The groups that this process is in become the roots of its cgroup namespace; nobody else may be in them.

@@ -101,6 +101,11 @@ def names(directory: str) -> list[str]:
     return sorted(path.name for path in Path(directory).iterdir())
 
 
+def network_namespace() -> str:
+    """The name that the kernel has for ours."""
+    return str(Path("/proc/self/ns/net").readlink())
+
+
 def hidden_nodes(pid: str) -> list[str]:
     """The entries of /dev that a process does not see."""
     return sorted(set(names("/dev")) - set(names(f"/proc/{pid}/root/dev")))
@@ -230,6 +235,7 @@ class Node:
 
     async def boots_before_the_runtime(self) -> None:
         """The kubelet comes up; its first call starts criproxy, while there is no runtime."""
+        self.facts["network namespace"] = network_namespace()
         systemctl("start", "kubelet.service")
         self.facts["socket with the kubelet"] = shown("ActiveState", "criproxy.socket")
         self.facts["service before the first call"] = shown("ActiveState")

@@ -8,6 +8,7 @@ from criproxy.discovery.machine import discover
 from criproxy.emulator.containerd import IMAGE
 from criproxy.model.cpuset import format_cpuset
 from tests.systemd import booted
+from tests.systemd.inside import network_namespace
 
 pytestmark = pytest.mark.e2e
 
@@ -23,6 +24,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     if reason := booted.available():
         pytest.skip(reason)
     return booted.facts(tmp_path_factory.mktemp("node"))
+
+
+def test_a_node_sees_no_sockets_of_another(node: dict[str, Any]) -> None:
+    """Several are up at once in one run of all tests, each with a kubelet on the same path."""
+    assert node["network namespace"] != network_namespace()
 
 
 def test_the_kubelet_brings_the_socket_and_its_first_call_the_service(node: dict[str, Any]) -> None:
