@@ -16,12 +16,12 @@ from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import undersized
 
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
-    from criproxy.observe.placing_metrics import Placing
+    from criproxy.observe.controller_metrics import ControllerValues
 
 
-def measure(controller: Controller) -> "Placing":
-    """Return the values of all metrics in `observe.placing_metrics`."""
-    from criproxy.observe.placing_metrics import Placing
+def measure(controller: Controller) -> "ControllerValues":
+    """Return the values of all metrics in `observe.controller_metrics`."""
+    from criproxy.observe.controller_metrics import ControllerValues
 
     loaded, trial = controller.context.in_force.loaded, controller.context.in_force.trial
     context, devices, now_s = controller.context, controller.devices, monotonic()
@@ -31,7 +31,7 @@ def measure(controller: Controller) -> "Placing":
     states = Counter(container.state.value for container in node.containers.values())
     open_incidents = [each for each in node.incidents.values() if not each.ended]
     failing_since_s = context.persister.failing_since_s
-    return Placing(
+    return ControllerValues(
         counters=counters,
         fallbacks=_with(counters.fallbacks, *(way.value for way in OnError)),
         failures=_with(context.failures.counts, *KINDS),

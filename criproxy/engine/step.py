@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from criproxy.engine.adoption import adopt
-from criproxy.engine.blocked import blocked, elsewhere, last_blocked
+from criproxy.engine.blocked_attempts import blocked, elsewhere, last_blocked
 from criproxy.engine.changes import policy_changed, topology_changed
 from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.complete import complete

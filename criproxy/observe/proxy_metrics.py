@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 
 from criproxy import __version__
 from criproxy.observe.bypass import BypassMode
+from criproxy.observe.controller_metrics import ControllerCollector, ControllerValues
 from criproxy.observe.heartbeat import LAG_BUCKETS_S, Heartbeat
-from criproxy.observe.placing_metrics import Placing, PlacingCollector
 from criproxy.observe.vgpu_metrics import Signals, VgpuCollector
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
@@ -155,12 +155,12 @@ class Metrics:
         heartbeat: Heartbeat,
         gauges: Gauges,
         known: frozenset[str],
-        measure: Callable[[], Placing],
+        measure: Callable[[], ControllerValues],
         signals: Callable[[], Signals] | None = None,
     ) -> None:
         """Register the collectors; *known* are the method paths that may be labels."""
         self._registry = CollectorRegistry()
-        self._registry.register(PlacingCollector(measure))
+        self._registry.register(ControllerCollector(measure))
         if signals is not None:
             self._registry.register(VgpuCollector(signals))
         self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))

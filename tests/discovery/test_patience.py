@@ -10,7 +10,7 @@ import pytest
 
 from criproxy.devices.builtin import NVIDIA
 from criproxy.discovery.cards import DriverFiles, find_cards
-from criproxy.discovery.checkpoint import CheckpointFile
+from criproxy.discovery.checkpoint_file import CheckpointFile
 from criproxy.discovery.patience import FIRST_PAUSE_S, Hangs, Patience
 from tests.gates import Gate
 

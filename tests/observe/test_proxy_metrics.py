@@ -7,9 +7,9 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.observe.bypass import BypassMode
+from criproxy.observe.controller_metrics import ControllerValues
 from criproxy.observe.counters import Counters
 from criproxy.observe.heartbeat import Heartbeat
-from criproxy.observe.placing_metrics import Placing
 from criproxy.observe.proxy_metrics import Gauges, Metrics
 from criproxy.wire.calls import Call, Outcome, Rule
 from criproxy.wire.stats import Stats
@@ -54,7 +54,7 @@ COUNTERS = Counters(
 )
 for took_s in (0.001, 0.001, 0.01, 0.488):
     COUNTERS.decision_times.add(took_s)
-PLACING = Placing(
+CONTROLLER = ControllerValues(
     counters=COUNTERS,
     fallbacks={"shared": 1},
     failures={"call": 1, "watcher": 0},
@@ -104,7 +104,7 @@ def counted() -> Stats:
 
 def samples(*stats: Stats, accept: str = "") -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Everything that is shown of *stats*, by name and labels."""
-    body, _ = Metrics(stats, Heartbeat(lambda: None), GAUGES, KNOWN, lambda: PLACING).render(accept)
+    body, _ = Metrics(stats, Heartbeat(lambda: None), GAUGES, KNOWN, lambda: CONTROLLER).render(accept)
     parse = openmetrics.text_string_to_metric_families if accept else text_string_to_metric_families
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -199,7 +199,7 @@ def test_everything_else_has_its_name() -> None:
     assert found["criproxy_handler_errors_total", ()] == 0
 
 
-def test_placing_has_its_metrics() -> None:
+def test_the_controller_has_its_metrics() -> None:
     """Counts by kind, values of the moment, CPUs by NUMA node; what is not known is left out."""
     found = samples(counted())
 
@@ -245,7 +245,7 @@ def test_openmetrics_is_spoken(accept: str) -> None:
 @pytest.mark.parametrize("accept", ["", "*/*", "nonsense;;;,", "text/plain; version=9; escaping=nonsense"])
 def test_a_strange_accept_header_gets_text(accept: str) -> None:
     """Whoever asks is answered."""
-    body, content_type = Metrics([counted()], Heartbeat(lambda: None), GAUGES, KNOWN, lambda: PLACING).render(accept)
+    body, content_type = Metrics([counted()], Heartbeat(lambda: None), GAUGES, KNOWN, lambda: CONTROLLER).render(accept)
 
     assert b'criproxy_bypass{mode="ordered"} 1.0' in body
     assert content_type.startswith("text/plain")

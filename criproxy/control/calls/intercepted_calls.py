@@ -1,13 +1,12 @@
-"""The table of held and watched calls, their time limit, and the small handlers: sandboxes, and ends of containers."""
+"""The table of held and watched calls, and the small handlers: sandboxes, and ends of containers."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.failure_notices import note_failed
 from criproxy.control.calls.start import Starts
-from criproxy.control.calls.time_limits import Limits
+from criproxy.control.calls.time_limits import TimeLimits
 from criproxy.control.calls.update import Updates
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
@@ -26,15 +25,8 @@ from criproxy.engine.events import (
     PodStopped,
     UnknownOutcome,
 )
-from criproxy.errors import Fault
 from criproxy.model.workload import ContainerState
 from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
-
-
-class Overdue(Fault):
-    """A handler took too long; its effects are undone when the call ends."""
-
-    hung = True
 
 
 @dataclass(slots=True)
@@ -49,7 +41,10 @@ class Handlers:
     creates: Creates
     starts: Starts
     updates: Updates
-    limits: Limits = field(default_factory=Limits)
+    limits: TimeLimits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limits = TimeLimits(self.context)
 
     def table(self) -> Table:
         """Return the rules of all calls that are held or watched; `quota_replies` has the rules for edited replies."""
@@ -196,26 +191,22 @@ class Handlers:
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """Return a handler that waits until the node is known and then calls *hold*, all within a time limit.
 
-        With *hurry*, the limit is shorter during an automatic bypass.
+        *hurry* is that of `TimeLimits.limited`.
         """
-        state, settings, limits = self.context.state, self.context.settings, self.limits
+        state, context = self.context.state, self.context
 
         async def when_known(call: Call, message: bytes) -> Verdict:
-            limit_s = settings.bypass_timeout_s if hurry and state.bypassed else settings.handler_timeout_s
-            limit = limits.begin(limit_s)
-            try:
-                await self.resync.ready()
-                await state.settled()
-                verdict = await hold(call, message)
-            except BaseException as error:
-                if limits.end(limit) and isinstance(error, asyncio.CancelledError):
-                    name = call.method.rpartition("/")[2]
-                    raise Overdue(f"criproxy did not finish {name} within {limit_s:g} s") from error
-                raise
-            limits.end(limit)
+            await self.resync.ready()
+            await state.settled()
+            return await hold(call, message)
+
+        limited = self.limits.limited(when_known, hurry=hurry)
+
+        async def counted(call: Call, message: bytes) -> Verdict:
+            verdict = await limited(call, message)
             if isinstance(verdict, Refuse):
-                with self.context.failures.harmless("a count"):
-                    self.context.counters.refusals[verdict.code.name] += 1
+                with context.failures.harmless("a count"):
+                    context.counters.refusals[verdict.code.name] += 1
             return verdict
 
-        return when_known
+        return counted

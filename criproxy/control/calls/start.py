@@ -10,7 +10,7 @@ more CPUs, for memory nodes, or for containers without CPUs in common; it contin
 which no blocker is left; and after ``barrier_timeout_s``, the limit of all its waits together, the kubelet gets
 UNAVAILABLE with the blockers' names, and repeats the start.
 
-Which containers block it, and why, is in `reconcile.start_blockers`.
+Which containers block it, and why, is in `reconcile.excess_cpus`.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from time import monotonic
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.containers.locks import Busy
 from criproxy.control.context import Context
+from criproxy.control.reconcile.excess_cpus import is_blocking
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.reconcile.start_blockers import is_blocking
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api

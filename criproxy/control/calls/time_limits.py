@@ -1,10 +1,21 @@
-"""Time limits of held calls, all on one timer; `intercepted_calls` chooses how long they are.
+"""How long criproxy may hold a call: `handler_timeout_s`, or `bypass_timeout_s` for creates in an automatic bypass.
 
-`asyncio.timeout` creates one timer for each call, which took 30 µs of the 1,100 µs by which a create was delayed.
+All limits are on one timer: `asyncio.timeout` creates one for each call, which took 30 µs of the 1,100 µs by which a
+create was delayed.
 """
 
 import asyncio
 from dataclasses import dataclass, field
+
+from criproxy.control.context import Context
+from criproxy.errors import Fault
+from criproxy.wire.calls import Call, HoldHandler, Verdict
+
+
+class Overdue(Fault):
+    """A handler took too long; its effects are undone when the call ends."""
+
+    hung = True
 
 
 @dataclass(slots=True, eq=False)
@@ -18,13 +29,17 @@ class Limit:
 
 
 @dataclass(slots=True)
-class Limits:
+class SharedTimer:
     """Cancels tasks at their limits."""
 
     _open: dict[Limit, None] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
     _next_s: float = 0.0
     """When the timer is due, if there is one: maybe earlier than necessary, but never later."""
+
+    def __len__(self) -> int:
+        """Return how many limits have begun and not ended."""
+        return len(self._open)
 
     def begin(self, limit_s: float) -> Limit:
         """Cancel the current task in *limit_s* seconds, unless `end` comes before."""
@@ -55,3 +70,36 @@ class Limits:
                 limit.task.cancel()
         if later := [limit.due_s for limit in waiting if not limit.expired]:
             self._set_timer(min(later))
+
+
+@dataclass(slots=True)
+class TimeLimits:
+    """The limits of held calls, by the settings in force when a call begins."""
+
+    context: Context
+    timer: SharedTimer = field(default_factory=SharedTimer)
+
+    def limited(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
+        """Return a handler that cancels *hold* at its time limit, and then raises `Overdue`.
+
+        With *hurry*, the limit is shorter during an automatic bypass.
+        """
+
+        async def within(call: Call, message: bytes) -> Verdict:
+            limit_s = self._limit_s(hurry=hurry)
+            limit = self.timer.begin(limit_s)
+            try:
+                verdict = await hold(call, message)
+            except BaseException as error:
+                if self.timer.end(limit) and isinstance(error, asyncio.CancelledError):
+                    name = call.method.rpartition("/")[2]
+                    raise Overdue(f"criproxy did not finish {name} within {limit_s:g} s") from error
+                raise
+            self.timer.end(limit)
+            return verdict
+
+        return within
+
+    def _limit_s(self, *, hurry: bool) -> float:
+        settings = self.context.settings
+        return settings.bypass_timeout_s if hurry and self.context.state.bypassed else settings.handler_timeout_s

@@ -17,7 +17,7 @@ from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesE
 from criproxy.devices.checkpoint import Checkpoint
 from criproxy.devices.device_rules import KubeletFiles
 from criproxy.devices.evidence import Known, Subject
-from criproxy.discovery.checkpoint import CheckpointFile, Reading
+from criproxy.discovery.checkpoint_file import CheckpointFile, Reading
 from criproxy.discovery.patience import Patience
 from criproxy.errors import StatusCode
 from criproxy.observe.counters import Counters

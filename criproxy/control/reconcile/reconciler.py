@@ -13,8 +13,8 @@ from time import monotonic
 
 from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
+from criproxy.control.reconcile.excess_cpus import ExcessCpus, blockers_of
 from criproxy.control.reconcile.lost_updates import UpdateLost
-from criproxy.control.reconcile.start_blockers import ExcessCpus, blockers_of
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.decision import Decision

@@ -13,8 +13,8 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
+from criproxy.policy.balloons.balloon_choice import Filled, Filling, kind_of
 from criproxy.policy.balloons.explained import STAYS, balloons_compared, stays_in, why_kind
-from criproxy.policy.balloons.filling import Filled, Filling, kind_of
 from criproxy.policy.balloons.kinds import Catalogue, Kind, catalogue
 from criproxy.policy.balloons.options import BalloonsOptions
 from criproxy.policy.balloons.reading import read

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 
 from criproxy.alloc.expressions import keys_of
 from criproxy.policy.attributes import KEYS, is_key
+from criproxy.policy.balloons.balloon_choice import keys_in
 from criproxy.policy.balloons.fields import (
     ANNOTATION,
     DEFAULT,
@@ -13,7 +14,6 @@ from criproxy.policy.balloons.fields import (
     BalloonsFields,
     BalloonType,
 )
-from criproxy.policy.balloons.filling import keys_in
 from criproxy.policy.options import Misfit, Path, may_use
 
 EVERYTHING = "*"

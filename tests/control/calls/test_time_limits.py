@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from criproxy.control.calls.time_limits import Limits
+from criproxy.control.calls.time_limits import SharedTimer
 
 LIMIT_S = 60.0
 
 
-async def hang(limits: Limits, limit_s: float) -> str:
+async def hang(timer: SharedTimer, limit_s: float) -> str:
     """Wait for ever within a limit; says how that ended."""
-    limit = limits.begin(limit_s)
+    limit = timer.begin(limit_s)
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        if limits.end(limit):
+        if timer.end(limit):
             return "over"
         raise
     raise AssertionError
@@ -24,16 +24,16 @@ async def hang(limits: Limits, limit_s: float) -> str:
 @pytest.mark.parametrize("limits_s", [(0.01, 0.05), (0.05, 0.01), (0.01, 0.01)])
 async def test_each_call_has_a_limit_of_its_own(limits_s: tuple[float, ...]) -> None:
     """Whichever begins first; a call that ends in time is left alone, and so is one whose limit is far away."""
-    limits = Limits()
-    far = asyncio.create_task(hang(limits, LIMIT_S))
+    timer = SharedTimer()
+    far = asyncio.create_task(hang(timer, LIMIT_S))
     async with asyncio.timeout(LIMIT_S):
-        done = limits.begin(0.001)
-        assert not limits.end(done)
+        done = timer.begin(0.001)
+        assert not timer.end(done)
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        assert await asyncio.gather(*(hang(limits, limit_s) for limit_s in limits_s)) == ["over", "over"]
+        assert await asyncio.gather(*(hang(timer, limit_s) for limit_s in limits_s)) == ["over", "over"]
         assert loop.time() - begun_s >= max(limits_s)
-        assert await hang(limits, 0.01) == "over"  # the timer goes on
+        assert await hang(timer, 0.01) == "over"  # the timer goes on
 
     assert not far.done()
     far.cancel()
@@ -43,15 +43,15 @@ async def test_each_call_has_a_limit_of_its_own(limits_s: tuple[float, ...]) -> 
 
 async def test_who_is_cancelled_by_others_is_not_over_its_limit() -> None:
     """Even if both happen at once: what others wanted counts."""
-    limits = Limits()
-    task = asyncio.create_task(hang(limits, 0.0))
+    timer = SharedTimer()
+    task = asyncio.create_task(hang(timer, 0.0))
     await asyncio.sleep(0)
     task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    both = asyncio.create_task(hang(limits, 0.0))
+    both = asyncio.create_task(hang(timer, 0.0))
     asyncio.get_running_loop().call_later(0.0, both.cancel)
     async with asyncio.timeout(LIMIT_S):
         (result,) = await asyncio.gather(both, return_exceptions=True)

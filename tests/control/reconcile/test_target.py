@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.control.containers.in_flight import InFlight, StartEvent
-from criproxy.control.reconcile.start_blockers import ExcessCpus, blockers_of
+from criproxy.control.reconcile.excess_cpus import ExcessCpus, blockers_of
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.reconcile.start_blockers import ExcessCpus, blockers_of
+from criproxy.control.reconcile.excess_cpus import ExcessCpus, blockers_of
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,

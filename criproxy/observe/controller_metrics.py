@@ -1,4 +1,4 @@
-"""The metrics about placement: a snapshot of plain values for each scrape, and their metrics.
+"""The metrics about the controller: a snapshot of plain values for each scrape, and their metrics.
 
 Labels are bounded: kinds of events, gRPC codes, states, and the NUMA nodes of one machine. docs/monitoring.md explains
 the metrics.
@@ -22,7 +22,7 @@ _ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placing:
+class ControllerValues:
     """The controller at one moment, and its counts since the start. Ages and times are in seconds."""
 
     counters: Counters
@@ -103,13 +103,13 @@ _NOW = {
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
     "ready": ("ready", "1 if criproxy decides about held calls, 0 until the runtime has listed its containers."),
 }
-"""Field of `Placing` → name without prefix, and help."""
+"""Field of `ControllerValues` → name without prefix, and help."""
 
 
-class PlacingCollector(Collector):
+class ControllerCollector(Collector):
     """Converts a new snapshot to metrics at each scrape."""
 
-    def __init__(self, measure: Callable[[], Placing]) -> None:
+    def __init__(self, measure: Callable[[], ControllerValues]) -> None:
         self._measure = measure
 
     def describe(self) -> Iterable[Metric]:
@@ -118,9 +118,9 @@ class PlacingCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        placing = self._measure()
-        counters = placing.counters
-        for name, label, text, counts in _totals(placing):
+        controller = self._measure()
+        counters = controller.counters
+        for name, label, text, counts in _totals(controller):
             total = CounterMetricFamily(f"criproxy_{name}", text, labels=[label])
             for word, count in sorted(counts.items()):
                 total.add_metric([word], count)
@@ -128,32 +128,32 @@ class PlacingCollector(Collector):
         for field, (name, text) in _COUNTS.items():
             yield CounterMetricFamily(f"criproxy_{name}", text, value=getattr(counters, field))
         for field, (name, text) in _NOW.items():
-            if (value := getattr(placing, field)) is not None:
+            if (value := getattr(controller, field)) is not None:
                 yield GaugeMetricFamily(f"criproxy_{name}", text, value=value)
         text = "Updates to other containers that the runtime has not answered yet."
         yield GaugeMetricFamily("criproxy_updates_in_flight", text, value=counters.updates_in_flight)
         text = "Containers for which it is unknown whether they exist or run."
-        yield GaugeMetricFamily("criproxy_unknown_containers", text, value=placing.containers.get("unknown", 0))
-        yield _configuration(placing)
-        yield from _devices(placing)
+        yield GaugeMetricFamily("criproxy_unknown_containers", text, value=controller.containers.get("unknown", 0))
+        yield _configuration(controller)
+        yield from _devices(controller)
         yield _decision_times(counters.decision_times)
-        yield _containers(placing)
-        yield from _cpus(placing)
+        yield _containers(controller)
+        yield from _cpus(controller)
 
 
-def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]]]:
+def _totals(controller: ControllerValues) -> Iterator[tuple[str, str, str, Mapping[str, int]]]:
     """Yield name without prefix and ``_total``, label, help, and the counts by label.
 
     Known labels start with 0: Prometheus shows no increase for a series that did not exist.
     """
-    count, text = placing.counters, "Changes of the node's state, by the kind of event that caused them."
+    count, text = controller.counters, "Changes of the node's state, by the kind of event that caused them."
     yield "decisions", "event", text, count.decisions
     refusals = {"RESOURCE_EXHAUSTED": 0, "UNAVAILABLE": 0, **count.refusals}
     yield "refusals", "code", "Calls from the kubelet that criproxy refused, by gRPC status code.", refusals
     text = "Held calls in which criproxy itself failed, by what it did with them."
-    yield "fallbacks", "way", text, placing.fallbacks
+    yield "fallbacks", "way", text, controller.fallbacks
     text = "Failures of criproxy itself: calls, watchers, policies, reports, database rows."
-    yield "failures", "kind", text, placing.failures
+    yield "failures", "kind", text, controller.failures
     updates = {"sent": count.updates_sent, "failed": count.updates_failed, "lost": count.updates_lost}
     yield "updates", "outcome", "Updates to other containers: sent, and how many of these failed or were lost.", updates
     text = "Cpusets changed by another program: found, and how many of these were repaired immediately."
@@ -168,10 +168,10 @@ def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]
     yield "config_tries_ended", "how", "Tries of a configuration that have ended, by what ended them.", ends
 
 
-def _configuration(placing: Placing) -> Metric:
+def _configuration(controller: ControllerValues) -> Metric:
     text = "Always 1; the policy, its file and the hash of the file are labels. Equal files have the same hash."
     family = GaugeMetricFamily("criproxy_config_info", text, labels=["policy", "file", "hash"])
-    family.add_metric(placing.policy_file, 1)
+    family.add_metric(controller.policy_file, 1)
     return family
 
 
@@ -184,23 +184,23 @@ def _decision_times(times: Times) -> Metric:
     return family
 
 
-def _creates(placing: Placing) -> _ByLabels:
-    return {(kind or "all", word): count for (kind, word), count in placing.counters.devices.items()}
+def _creates(controller: ControllerValues) -> _ByLabels:
+    return {(kind or "all", word): count for (kind, word), count in controller.counters.devices.items()}
 
 
-def _evidence(placing: Placing) -> _ByLabels:
-    return {**dict.fromkeys(_ASKED, 0), **placing.counters.device_evidence}
+def _evidence(controller: ControllerValues) -> _ByLabels:
+    return {**dict.fromkeys(_ASKED, 0), **controller.counters.device_evidence}
 
 
-def _ids(placing: Placing) -> _ByLabels:
+def _ids(controller: ControllerValues) -> _ByLabels:
     return {
         (*key, health): count
-        for key, counts in placing.device_ids.items()
+        for key, counts in controller.device_ids.items()
         for health, count in zip(("healthy", "unhealthy"), counts, strict=True)
     }
 
 
-_DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _ByLabels], str], ...] = (
+_DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[ControllerValues], _ByLabels], str], ...] = (
     (
         *(CounterMetricFamily, "device_creates", ("device_class", "finding"), _creates),
         "CreateContainer requests by device class and finding: allocated, hidden, stripped and others.",
@@ -211,22 +211,22 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     ),
     (
         *(CounterMetricFamily, "device_allocations", ("device_class", "source")),
-        lambda placing: placing.counters.device_allocations,
+        lambda controller: controller.counters.device_allocations,
         "CreateContainer requests with allocated cards, by device class and source of the evidence.",
     ),
     (
         *(GaugeMetricFamily, "device_cards", ("device_class",)),
-        lambda placing: placing.device_cards,
+        lambda controller: controller.device_cards,
         "Cards of the machine, by device class.",
     ),
     (
         *(GaugeMetricFamily, "device_cards_given", ("device_class",)),
-        lambda placing: placing.device_cards_given,
+        lambda controller: controller.device_cards_given,
         "Cards that containers have, by device class.",
     ),
     (
         *(GaugeMetricFamily, "device_plugin_up", ()),
-        lambda placing: {} if placing.device_plugin_up is None else {(): placing.device_plugin_up},
+        lambda controller: {} if controller.device_plugin_up is None else {(): controller.device_plugin_up},
         "1 while the device plugin reports to the daemon, else 0.",
     ),
     (
@@ -235,64 +235,64 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
     ),
     (
         *(GaugeMetricFamily, "device_ids_given", ("device_class", "resource")),
-        lambda placing: placing.device_ids_given,
+        lambda controller: controller.device_ids_given,
         "IDs of the device plugin that containers have, by resource.",
     ),
     (
         *(GaugeMetricFamily, "device_unhealthy_cards", ("device_class",)),
-        lambda placing: placing.unhealthy_cards,
+        lambda controller: controller.unhealthy_cards,
         "Cards that the device plugin has reported as unhealthy, and not yet as healthy again.",
     ),
     (
         *(CounterMetricFamily, "device_incidents", ("device_class", "action")),
-        lambda placing: placing.counters.device_incidents,
+        lambda controller: controller.counters.device_incidents,
         "Reports of unhealthy cards, by action.",
     ),
     (
         *(CounterMetricFamily, "device_stops", ("device_class",)),
-        lambda placing: placing.counters.device_stops,
+        lambda controller: controller.counters.device_stops,
         "Containers that criproxy has stopped because of an unhealthy card.",
     ),
     (
         *(CounterMetricFamily, "device_creates_refused", ("device_class",)),
-        lambda placing: placing.counters.device_creates_refused,
+        lambda controller: controller.counters.device_creates_refused,
         "CreateContainer requests that criproxy refused because of an unhealthy card; each repetition counts.",
     ),
     (
         *(GaugeMetricFamily, "device_over_quota", ("device_class", "quantity")),
-        lambda placing: placing.over_quota,
+        lambda controller: controller.over_quota,
         "Containers that are over the quota of a vGPU at this moment.",
     ),
     (
         *(CounterMetricFamily, "device_quota_incidents", ("device_class", "quantity", "action")),
-        lambda placing: placing.counters.quota_incidents,
+        lambda controller: controller.counters.quota_incidents,
         "Containers that were found over the quota of a vGPU, by action.",
     ),
     (
         *(CounterMetricFamily, "device_quota_stops", ("device_class", "quantity")),
-        lambda placing: placing.counters.quota_stops,
+        lambda controller: controller.counters.quota_stops,
         "Containers that criproxy has stopped because they were over the quota of a vGPU.",
     ),
 )
 """Kind, name without prefix and ``_total``, labels, the numbers by their values, and help."""
 
 
-def _devices(placing: Placing) -> Iterator[Metric]:
+def _devices(controller: ControllerValues) -> Iterator[Metric]:
     for kind, name, labels, numbers, text in _DEVICES:
         family = kind(f"criproxy_{name}", text, labels=labels)
-        for values, number in sorted(numbers(placing).items()):
+        for values, number in sorted(numbers(controller).items()):
             family.add_metric([values] if isinstance(values, str) else values, number)
         yield family
 
 
-def _containers(placing: Placing) -> Metric:
+def _containers(controller: ControllerValues) -> Metric:
     family = GaugeMetricFamily("criproxy_containers", "Known containers by state.", labels=["state"])
-    for state, count in sorted(placing.containers.items()):
+    for state, count in sorted(controller.containers.items()):
         family.add_metric([state], count)
     return family
 
 
-def _cpus(placing: Placing) -> Iterator[Metric]:
+def _cpus(controller: ControllerValues) -> Iterator[Metric]:
     texts = {
         "exclusive": "Exclusive CPUs.",
         "shared": "Shared CPUs: pods may use them, and they are not exclusive.",
@@ -300,6 +300,6 @@ def _cpus(placing: Placing) -> Iterator[Metric]:
     }
     for kind, text in texts.items():
         family = GaugeMetricFamily(f"criproxy_{kind}_cpus", text, labels=["numa_node"])
-        for node, count in sorted(placing.cpus[kind].items()):
+        for node, count in sorted(controller.cpus[kind].items()):
             family.add_metric([str(node)], count)
         yield family
