@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.runtime import EmbeddedRuntime
+from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.test_daemon import small_machine
 
@@ -50,9 +50,8 @@ async def test_a_criproxy_behind_is_told(tmp_path: Path, policy: str, way: str) 
 
 async def test_http_for_everybody_is_in_the_log(tmp_path: Path) -> None:
     """The daemon starts, and says that nobody is asked who they are."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    async with EmbeddedRuntime(tmp_path / "runtime.sock"), Serve(tmp_path, "--http", f"0.0.0.0:{port}") as serve:
+    address = free_address("0.0.0.0")
+    async with EmbeddedRuntime(tmp_path / "runtime.sock"), Serve(tmp_path, "--http", address) as serve:
         async with asyncio.timeout(LIMIT_S):
             while "serving metrics and health" not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.05)

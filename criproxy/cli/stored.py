@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,13 +185,26 @@ def holding(state_dir: Path) -> int | None:
     Raises:
         OSError: that cannot be found out.
     """
-    path = state_dir / LOCK_NAME
     try:
-        inode = os.stat(path).st_ino  # noqa: PTH116
+        lock = os.stat(state_dir / LOCK_NAME)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
         return None
     for line in Path("/proc/locks").read_text().splitlines():
         fields = line.split()
-        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
+        is_candidate = len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(lock.st_ino)
+        if is_candidate and _has_open(int(fields[4]), lock):
             return int(fields[4])
     return None
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    """Whether a process has a file open: another file system may have a locked file with the same inode number.
+
+    The device that /proc/locks names is not compared, since btrfs and overlayfs report another one to stat(2).
+    """
+    with suppress(FileNotFoundError):  # the process has ended, or has closed it
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                if os.path.samestat(descriptor.stat(), file):
+                    return True
+    return False

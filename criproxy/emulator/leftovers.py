@@ -9,6 +9,7 @@ import os
 import select
 import signal
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,11 +121,15 @@ def _unmount(point: Path) -> None:
 
 
 def _remove_cgroups(ids: set[str]) -> None:
-    """Remove the groups of containers without a parent of their own, and containerd's group if it is empty then."""
+    """Remove the groups of containers without a parent of their own, and containerd's group if it is empty then.
+
+    All containerds of the machine use that group: without a container in it, this one leaves it to the others, which
+    may be making their first group in it.
+    """
     for tree in (_CGROUPS, *_CGROUPS.iterdir()):
         group = tree / _GROUP
-        for name in ids:
-            if (group / name).is_dir():
-                (group / name).rmdir()
-        if group.is_dir() and not any(entry.is_dir() for entry in group.iterdir()):
-            group.rmdir()
+        if ours := [group / name for name in ids if (group / name).is_dir()]:
+            for each in ours:
+                each.rmdir()
+            with suppress(OSError):  # not empty, or removed by another one
+                group.rmdir()

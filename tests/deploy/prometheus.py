@@ -8,7 +8,6 @@ Exit status: 1, with the reason, if that cannot be done.
 import asyncio
 import os
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from tests.addresses import free_address
 from tests.runtimes.debian import FetchError, run
 
 PROGRAMS = ("prometheus", "promtool")
@@ -57,13 +57,6 @@ def fetch() -> None:
         run("dpkg-deb", "--extract", str(package), str(directory / "unpacked"))
         for name in PROGRAMS:
             (directory / "unpacked/usr/bin" / name).replace(cache / name)
-
-
-def free_address() -> str:
-    """An address on loopback on which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 class Prometheus:

@@ -14,9 +14,10 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.vgpu_profiles import CORES_ANNOTATION, MEMORY_ANNOTATION
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import EmbeddedRuntime
+from tests.addresses import free_address
 from tests.control.devices.test_vgpu_checks import pod_with
 from tests.daemons import Serve
-from tests.deploy.prometheus import Prometheus, find, free_address, prometheus
+from tests.deploy.prometheus import Prometheus, find, prometheus
 from tests.deploy.test_manifests import loaded, rules
 
 POLICY = """

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each test that uses containerd those that it is tried on."""
-    if "session_containerd" in metafunc.fixturenames:
+    if "shared_containerd" in metafunc.fixturenames:
         only = metafunc.config.getoption("--runtime")
         chosen = [BY_NAME[only]] if only else tried_on(metafunc.definition.path.stem)
         long = pytest.mark.thorough
@@ -38,12 +38,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             )
             for runtime in chosen
         ]
-        metafunc.parametrize("session_containerd", runtimes, indirect=True, scope="session")
+        metafunc.parametrize("shared_containerd", runtimes, indirect=True, scope="package")
 
 
-@pytest.fixture(scope="session")
-def session_containerd(request: pytest.FixtureRequest) -> Iterator[PrivateContainerd]:
-    """Run a containerd once; skip with the reason where it cannot run."""
+@pytest.fixture(scope="package")
+def shared_containerd(request: pytest.FixtureRequest) -> Iterator[PrivateContainerd]:
+    """Run a containerd once for these tests; skip with the reason where it cannot run.
+
+    It ends before the tests of other folders begin: those of `criproxy.observe.children` end all children of this
+    process that have a session of their own.
+    """
     runtime: Runtime = request.param
     if reason := runtime.unavailable():
         pytest.skip(reason)
@@ -52,10 +56,10 @@ def session_containerd(request: pytest.FixtureRequest) -> Iterator[PrivateContai
 
 
 @pytest.fixture
-def containerd(session_containerd: PrivateContainerd) -> Iterator[PrivateContainerd]:
+def containerd(shared_containerd: PrivateContainerd) -> Iterator[PrivateContainerd]:
     """Lend the running containerd to one test; its pods are gone afterwards."""
-    yield session_containerd
-    session_containerd.remove_pods()
+    yield shared_containerd
+    shared_containerd.remove_pods()
 
 
 @pytest.fixture(scope="session")

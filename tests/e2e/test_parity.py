@@ -97,7 +97,7 @@ async def test_an_annotation_that_a_handler_adds_arrives(containerd: PrivateCont
 
 def test_nri_is_as_the_runtime_says(containerd: PrivateContainerd, request: pytest.FixtureRequest) -> None:
     """Where it is switched on, plugins find a socket; all other tests run beside it."""
-    runtime: Runtime = request.node.callspec.params["session_containerd"]
+    runtime: Runtime = request.node.callspec.params["shared_containerd"]
     with socket.socket(socket.AF_UNIX) as plugin:
         refusal = plugin.connect_ex(str(containerd.directory / "nri.sock"))
 

@@ -4,7 +4,6 @@ Nothing runs in the containers, so that 500 of them cost nothing but their place
 """
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.simulate.machines import GIB, machine
+from tests.addresses import free_address
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_vgpu_checks import pod_with
 from tests.daemons import LIMIT_S, Serve
@@ -105,12 +105,6 @@ async def stage(
             yield Stage(serve, runtime, MiniKubelet(client), f"http://{local}/")
         finally:
             await client.close()
-
-
-def free_address() -> str:
-    """An address that nobody listens on; the kernel gives it to nobody else soon."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 async def accepting(address: str) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from criproxy.api.page.stream import MOST_STREAMS
 from criproxy.observe.http_limits import MOST_CONNECTIONS
-from tests.page.stage import Stage, crowd, free_address, stage
+from tests.addresses import free_address
+from tests.page.stage import Stage, crowd, stage
 from tests.page.test_http import TOKEN, get
 
 LIMIT_S = 90.0
@@ -189,7 +190,7 @@ async def test_a_crowd_of_pages(node: Stage) -> None:
 @pytest.mark.slow
 async def test_a_new_token_closes_pages(tmp_path: Path) -> None:
     """Who has shown the token before it was replaced sees nothing of the node any more, and programs get a sentence."""
-    address, file = free_address().replace("127.0.0.1", "0.0.0.0"), tmp_path / "token"
+    address, file = free_address("0.0.0.0"), tmp_path / "token"
     file.write_text(TOKEN)
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     async with (
@@ -209,7 +210,7 @@ async def test_a_new_token_closes_pages(tmp_path: Path) -> None:
 
 async def test_a_wrong_token_is_said_to_be_wrong(tmp_path: Path) -> None:
     """Not the same page again, as if nothing had been entered."""
-    address, file = free_address().replace("127.0.0.1", "0.0.0.0"), tmp_path / "token"
+    address, file = free_address("0.0.0.0"), tmp_path / "token"
     file.write_text(TOKEN)
     async with (
         asyncio.timeout(LIMIT_S),

@@ -11,7 +11,8 @@ import pytest
 
 from criproxy.api.page.files import STATIC, read_files
 from criproxy.api.page.routes import QUERIES
-from tests.page.stage import Stage, crowd, free_address, stage
+from tests.addresses import free_address
+from tests.page.stage import Stage, crowd, stage
 
 LIMIT_S = 90.0
 TOKEN = "a-token-of-the-node"  # noqa: S105 (of these tests)
@@ -138,7 +139,7 @@ async def test_another_web_site_gets_nothing(node: Stage) -> None:
 @pytest.mark.parametrize("content", [None, "short"], ids=["no-file", "bad-file"])
 async def test_other_addresses_without_a_token(tmp_path: Path, content: str | None) -> None:
     """The page is closed, metrics and health are as before, and the daemon starts."""
-    address = free_address().replace("127.0.0.1", "0.0.0.0")
+    address = free_address("0.0.0.0")
     options = ["--http", address]
     if content is not None:
         (tmp_path / "token").write_text(content)
@@ -159,7 +160,7 @@ async def test_other_addresses_without_a_token(tmp_path: Path, content: str | No
 
 async def test_a_token_opens_other_addresses(tmp_path: Path) -> None:
     """As a bearer token, and for a browser as a cookie that it gets for the token."""
-    address = free_address().replace("127.0.0.1", "0.0.0.0")
+    address = free_address("0.0.0.0")
     (tmp_path / "token").write_text(TOKEN)
     options = ["--http-token-file", str(tmp_path / "token")]
     async with asyncio.timeout(LIMIT_S), stage(tmp_path, options=options, address=address) as found:

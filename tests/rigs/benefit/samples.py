@@ -13,6 +13,7 @@ from typing import Any
 
 from criproxy.emulator.containerd import IMAGE
 from criproxy.emulator.kubelet import ContainerSpec
+from tests.addresses import free_address
 from tests.rigs.bench.ways import Way
 from tests.rigs.benefit.cases import BATCH, MIB, WORK, Case, Manager, Neighbours, Workload
 from tests.rigs.benefit.equipment import ROOT
@@ -126,7 +127,7 @@ class Bench:
                 return self._sample(value, pod, neighbours, before, told["took_s"], told)
 
     def _service(self, way: Way, case: Case, manager: Manager, seconds: float, seed: int) -> Sample:
-        port = _free_port()
+        port = int(free_address().rpartition(":")[2])
         program = str(self.node.image.equipment.redis / "usr/bin/redis-server")
         options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", "/out")
         spec = _spec(case.workload, (program, *options))
@@ -209,13 +210,6 @@ def _ticks() -> tuple[int, int]:
     with Path("/proc/stat").open() as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
     return ticks[7], sum(ticks)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def _wait_for_port(port: int, pod: Pod) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 META_PACKAGE = "linux-image-amd64"
 """Depends on the package of the newest kernel."""
@@ -143,8 +144,8 @@ def _take_apart(package: Path, destination: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there completely or not at all."""
-    part = path.with_suffix(".part")
+    """Write a file that is there completely or not at all, whoever else writes it at the same time."""
+    part = path.with_suffix(f".{uuid4().hex}.part")
     part.write_bytes(content)
     part.replace(path)
 
