@@ -159,9 +159,9 @@ class BalloonType(_Group):
     container, the first one applies."""
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
     """Namespaces whose pods may select this type with an annotation; * and ? are wildcards. If a pod of another
-    namespace selects it, criproxy refuses the pod. By default, all namespaces that annotations.allow permits. The type
-    reserved is an exception: unless annotations.allow is set, only pods whose namespace puts them in the reserved
-    balloon anyway may select it."""
+    namespace selects it, criproxy refuses its containers. By default, all namespaces that annotations.allow permits.
+    The type reserved is an exception: unless annotations.allow is set, only pods whose namespace puts them in the
+    reserved balloon anyway may select it."""
     match_expressions: tuple[ExpressionOption, ...] = ()
     """Containers that match any of these expressions run in balloons of this type."""
     group_by: str = ""
