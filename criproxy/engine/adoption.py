@@ -60,7 +60,7 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
     watched = [p for p in news if p.container.stays or (event.watch and not p.container.reservation)]
     after = _added(known, news)
     adopted = [_adopted(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
-    after = after.replace(applied={**after.applied, **{p.container.key: p.has or _anywhere(node) for p in watched}})
+    after = after.replace(applied={**after.applied, **{p.container.key: p.has or node.anywhere for p in watched}})
     placed = [one for one in adopted if one]
     after, reasons = _placed(after, placed, policy, is_before_change=event.is_before_change)
     summary = f"found {len(news)} containers: {len(placed)} are placed and {len(watched)} watched"
@@ -77,8 +77,8 @@ def _left_where_they_are(node: Node, presents: Iterable[Present]) -> Node:
         key = present.container.key
         container = replace(node.containers[key], stays=True)
         node = node.replace(containers=with_entries(node.containers, {key: container}))
-        if (grant := node.grants.get(key)) and not owns_all(grant):
-            has = node.applied.get(key) or present.has or _anywhere(node)
+        if (grant := node.grants.get(key)) is None or not owns_all(grant):
+            has = node.applied.get(key) or present.has or node.anywhere
             node = node.replace(grants=without(node.grants, (key,)), applied=with_entries(node.applied, {key: has}))
     return node
 
@@ -95,10 +95,6 @@ def _is_news(node: Node, container: Container, *, watch: bool) -> bool:
         return False  # the create of such a reservation has not been confirmed yet
     known = node.containers.get(container.key)
     return known is None or (node.is_watched(container.key) and not watch and not known.stays)
-
-
-def _anywhere(node: Node) -> Applied:
-    return Applied(node.topology.cpus, node.topology.mems)
 
 
 def _adopted(node: Node, present: Present, policy: Policy) -> _Adopted | None:

@@ -209,6 +209,8 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     grant = grants.get(container.key)
     if grant:  # the create message contains it, so the runtime applies it
         applied = with_entries(applied, {container.key: granted(grant)})
+    elif container.stays:  # it will run on all CPUs for as long as it exists, also when others are placed again
+        applied = with_entries(applied, {container.key: known.anywhere})
     after = known.replace(grants=grants, applied=applied, kept=layout.kept)
     reasons = (*layout.reasons_about(container.key), *([Reason(container.key, why.text)] if view else []))
     return Decision(after, updates_between(node, after), reasons, container.key)

@@ -74,6 +74,11 @@ class Node:
         """CPUs that pods may use and that are not exclusive: also for containers whose placement failed."""
         return self.topology.cpus - self.exclusive_cpus
 
+    @property
+    def anywhere(self) -> Applied:
+        """Where a container may be of which nothing is known: on all CPUs and NUMA nodes that pods may use."""
+        return Applied(self.topology.cpus, self.topology.mems)
+
     @cached_property
     def watched_cpus(self) -> CpuSet:
         """CPUs of watched containers, which cannot become exclusive.

@@ -70,6 +70,7 @@ containers = st.builds(
     cpu_milli=cpu_sizes,
     cpu_limit_milli=st.none() | cpu_sizes,
     memory_limit_bytes=memory_sizes,
+    stays=st.sampled_from([False, False, False, True]),
 )
 sizes = st.builds(Sizes, cpu_milli=cpu_sizes, cpu_limit_milli=st.none() | cpu_sizes, memory_limit_bytes=memory_sizes)
 keys = st.sampled_from(KEYS)

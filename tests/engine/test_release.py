@@ -25,6 +25,7 @@ from criproxy.engine.fallback import Fallback
 from criproxy.engine.invariants import violations
 from criproxy.engine.release import outcome_of, successor
 from criproxy.engine.step import step
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
@@ -411,3 +412,36 @@ def test_a_release_says_who_stays() -> None:
 
     assert (row["outcome"], row["cpus_before"], row["cpus"]) == ("stays", "1-2", "1-2")
     assert "could take its card away" in row["error"]
+
+
+def test_who_came_during_a_release_and_must_not_be_updated_is_watched_afterwards() -> None:
+    """It was put into the runtime without a place: it may run on every CPU, so none becomes exclusive for newcomers."""
+    before = after(Node(MACHINE), *started("b", 2))
+    let_go = after(before, ASKED, applied("b"), *leaving_alone("card", 0.5))
+
+    for apply_all in (False, True):
+        back = after(let_go, PolicyChanged(apply_all))
+        assert "card" not in back.grants
+        assert back.watched_cpus == MACHINE.cpus
+        with pytest.raises(NotEnough, match="containers that criproxy does not move run on CPUs 0-7"):
+            step(back, ContainerCreating(asking("late", 1)), STATIC)
+
+
+def test_who_came_under_the_policy_none_and_must_not_be_updated_is_watched_by_the_next_policy() -> None:
+    """As after a release; once it has ended, its CPUs are free."""
+    before = after(Node(MACHINE), *leaving_alone("card", 0.5), policy=NonePolicy(Options()))
+
+    for apply_all in (False, True):
+        node = after(before, PolicyChanged(apply_all))
+        assert ("card" in node.grants, node.watched_cpus) == (False, MACHINE.cpus)
+        assert after(node, ContainerExited("card"), *started("late", 1)).grants["late"].exclusive
+
+
+def test_who_turns_out_to_be_one_that_must_not_be_updated_is_watched_without_a_place() -> None:
+    """A later look at its cards shows that it could lose one, after it had been created during a release."""
+    let_go = after(Node(MACHINE), ASKED, *started("card", 0.5))
+    found = replace(let_go.containers["card"], stays=True)
+
+    node = after(let_go, Found(containers=(Present(found),)), PolicyChanged(apply_all=True))
+
+    assert ("card" in node.grants, node.watched_cpus) == (False, MACHINE.cpus)
