@@ -1,10 +1,18 @@
 """The program: ``criproxy``, or ``python -m criproxy``."""
 
+import signal
 import sys
+
+_SERVICES = ("serve", "device-plugin")
 
 
 def run() -> None:
-    """Run the command line; Ctrl-C while it is imported ends the program as it does later, without a traceback."""
+    """Run the command line; Ctrl-C while it is imported ends the program as it does later, without a traceback.
+
+    A service that starts ignores SIGHUP until it can reload: the signal would end it, and it has yet to read its files.
+    """
+    if sys.argv[1:2] and sys.argv[1] in _SERVICES:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         from criproxy.cli import main
     except KeyboardInterrupt:

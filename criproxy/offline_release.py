@@ -10,6 +10,7 @@ from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StoreError
 from criproxy.model.last_configuration import LastConfiguration
 from criproxy.observe.logger import Log
@@ -19,14 +20,17 @@ from criproxy.store.database import NAME
 from criproxy.store.last_good import is_new
 from criproxy.store.store import Store
 
+OPEN_S = 5.0
+"""How long the disk of the state directory may take to answer."""
+
 
 async def release(
     state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool = False, may_create: bool = False
 ) -> dict[str, Any]:
     """Do what the daemon would; returns the same answer. Undone, all containers are placed as soon as a daemon starts.
 
-    Where the state directory cannot be used, such as on a full disk, all containers that the runtime knows are released
-    all the same, and the answer says why that is not remembered.
+    Where the state directory cannot be used, such as on a full disk or one that hangs, all containers that the runtime
+    knows are released all the same, and the answer says why that is not remembered.
 
     Args:
         state_dir: the daemon's.
@@ -41,20 +45,43 @@ async def release(
         StoreError: a daemon has the state directory, or nothing there could be undone, or that could not be stored.
         CriproxyError: the machine cannot be read.
     """
-    if may_create or not is_new(state_dir):
-        return await _released(state_dir, runtime_endpoint, host_root, log, undo=undo)
-    unknown = f"there is no state database {state_dir / NAME}: criproxy has not run with this state directory"
-    unknown = f"{unknown}; name the daemon's with --state-dir"
-    if undo:
-        raise StoreError(unknown)
+    try:
+        store = await _opened(state_dir, undo=undo, may_create=may_create)
+    except Hangs as error:
+        if undo:
+            raise StoreError(str(error)) from error
+        unknown = str(error)
+    else:
+        if store is not None:
+            return await _released(store, runtime_endpoint, host_root, log, undo=undo)
+        unknown = f"there is no state database {state_dir / NAME}: criproxy has not run with this state directory"
+        unknown = f"{unknown}; name the daemon's with --state-dir"
+        if undo:
+            raise StoreError(unknown)
     with TemporaryDirectory(prefix="criproxy-") as folder:
-        answer = await _released(Path(folder), runtime_endpoint, host_root, log, undo=False)
+        answer = await _released(Store(Path(folder)), runtime_endpoint, host_root, log, undo=False)
     return answer | {"not_remembered": unknown}
 
 
-async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool) -> dict[str, Any]:
-    topology = discover(host_root)
-    with closing(Store(state_dir, may_fail=not undo)) as store:
+async def _opened(state_dir: Path, *, undo: bool, may_create: bool) -> Store | None:
+    """Open the state directory; None if it may not be made and there is none.
+
+    Raises:
+        Hangs: its disk does not answer.
+        StoreError: a daemon has it, or with *undo*, it cannot be used.
+    """
+
+    def opened() -> Store | None:
+        if not may_create and is_new(state_dir):
+            return None
+        return Store(state_dir, may_fail=not undo, for_release=True)
+
+    return await Patience().wait(f"the disk of the state directory {state_dir}", opened, OPEN_S)
+
+
+async def _released(store: Store, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool) -> dict[str, Any]:
+    with closing(store):
+        topology = discover(host_root)
         # No file is read, so the release is one of the node's configuration; that the last one was undone is over.
         before = LastConfiguration.parse(store.load(topology).configuration)
         settings = Settings(host_root=host_root, configuration=before.digest_of_release)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from criproxy.control.configuration.at_start import AtStart, at_start
 from criproxy.control.configuration.in_place import InPlaceOfFile
@@ -26,10 +27,14 @@ from criproxy.model.topology import Topology
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
 from criproxy.store.last_good import GoodFile, is_new, read_good
-from criproxy.store.store import Store
+from criproxy.store.store import InUse, Store
 from criproxy.store.tried import NAME, read_tried
 
 log = structlog.get_logger("criproxy.daemon")
+SILENT_S = 2.0
+"""After this time without an answer, the log says that the disk of the state directory hangs."""
+RETRY_S = 0.1
+"""Between two attempts to get a state directory that a `criproxy release` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ async def start_controller(
         CriproxyError: the machine or the state cannot be read, or the first policy file of a node cannot be used.
     """
     topology, found = await asyncio.to_thread(_read_machine, options)
-    store = Store(options.state_dir, may_fail=True)
+    store = await opened_store(options.state_dir)
     stack.callback(store.close)
     if store.set_aside is not None:
         log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
@@ -87,6 +92,31 @@ async def start_controller(
     reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
     try_out = await _with_tries(reload, options, controller, begun)
     return Started(controller, reload, try_out, keeping, pod_files)
+
+
+async def opened_store(state_dir: Path) -> Store:
+    """Open the state directory, and wait for a disk that hangs, or for a `criproxy release` that has it.
+
+    Meanwhile, calls that need no decision pass, and the others wait. To begin without the state would be worse: the
+    node may be released, and the history would be overwritten.
+
+    Raises:
+        InUse: another daemon has it.
+    """
+    told = ""
+    while True:
+        opening = asyncio.ensure_future(asyncio.to_thread(Store, state_dir, may_fail=True))
+        try:
+            if not (await asyncio.wait([opening], timeout=SILENT_S))[0]:
+                log.warning("the state directory does not answer; calls that need a decision wait", path=str(state_dir))
+            return await opening
+        except InUse as error:
+            if not error.by_release:
+                raise
+            if str(error) != told:
+                told = str(error)
+                log.warning("calls that need a decision wait", reason=told)
+            await asyncio.sleep(RETRY_S)
 
 
 async def _with_tries(reload: Reload, options: Options, controller: Controller, begun: AtStart) -> TryOut:

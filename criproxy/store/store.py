@@ -19,11 +19,18 @@ from criproxy.store.writing import LeftOut
 T = TypeVar("T")
 LOCK_NAME = "lock"
 CLOSE_S = 2.0
+_RELEASE = " release"
+"""Behind the process in the lock file."""
 """How long a disk may take to finish what is queued, at the end."""
 
 
 class InUse(StoreError):
     """Another process has the state directory."""
+
+    def __init__(self, text: str, *, by_release: bool = False) -> None:
+        super().__init__(text)
+        self.by_release = by_release
+        """Whether it is a `criproxy release`, which gives the directory back."""
 
 
 class NodeStore(Protocol):
@@ -60,14 +67,18 @@ class Store:
         directory: made with mode 0700 where it is missing; else `why_refused` says whether it is taken.
         may_fail: go on without it where the directory cannot be used (a full or read-only disk, not one that another
             process has): every save tries to open it anew, and the first one that can writes all there is.
+        for_release: another process is told that a `criproxy release` has the directory.
+
+    Opening it blocks, for as long as a disk that hangs.
 
     Raises:
         InUse: another process has the directory.
         StoreError: it cannot be used; one sentence says why.
     """
 
-    def __init__(self, directory: Path, *, may_fail: bool = False) -> None:
+    def __init__(self, directory: Path, *, may_fail: bool = False, for_release: bool = False) -> None:
         self.directory = directory
+        self._for_release = for_release
         self.missing: str | None = None
         """Why what is on disk is not what we wrote, in one sentence: it could not be opened, or has gone; else None."""
         self._lock = -1
@@ -145,7 +156,7 @@ class Store:
     def _opened(self) -> Database:
         """The database, opened where it is not."""
         if self._database is None:
-            lock = _lock(self.directory)
+            lock = _lock(self.directory, for_release=self._for_release)
             try:
                 self._database = Database(self.directory)
             except StoreError:
@@ -192,7 +203,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _lock(directory: Path) -> int:
+def _lock(directory: Path, *, for_release: bool) -> int:
     """Take the directory for this process; the lock goes with the process, however that ends."""
     lock = -1
     try:
@@ -203,16 +214,23 @@ def _lock(directory: Path) -> int:
         lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        os.pwrite(lock, f"{os.getpid()}{_RELEASE if for_release else ''}".encode(), 0)
     except BlockingIOError as error:
         holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
-        raise InUse(
-            f"the state directory {directory} is in use by another criproxy (process {holder}); "
-            "stop that one or choose another directory with --state-dir"
-        ) from error
+        raise _in_use(directory, holder) from error
     except OSError as error:
         if lock >= 0:
             os.close(lock)
         raise StoreError(f"the state directory {directory} cannot be used: {error.strerror}") from error
     return lock
+
+
+def _in_use(directory: Path, holder: str) -> InUse:
+    """Return the error about a directory that another process has, of which the lock file says *holder*."""
+    process, is_release, _ = holder.partition(_RELEASE)
+    used = f"the state directory {directory} is in use by"
+    if is_release:
+        return InUse(f"{used} 'criproxy release' (process {process}); wait until that ends", by_release=True)
+    other = "stop that one or choose another directory with --state-dir"
+    return InUse(f"{used} another criproxy (process {process}); {other}")

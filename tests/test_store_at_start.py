@@ -1,0 +1,127 @@
+"""A start while the state directory cannot be had: its disk hangs, or `criproxy release` has it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from criproxy import offline_release
+from criproxy.daemon import start
+from criproxy.emulator.runtime import EmbeddedRuntime
+from criproxy.errors import StoreError
+from criproxy.observe.log import structlog
+from criproxy.simulate.machines import machine
+from criproxy.store.store import InUse, Store
+from tests.control.world import World, owner
+from tests.daemons import LIMIT_S, Serve
+from tests.gates import Gate
+from tests.sysfs import write_sysfs
+from tests.test_daemon import version
+
+LOG = structlog.get_logger("test")
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gate:
+    """The disk of the state directory answers when this gate is opened: until then, nothing can be written."""
+    gate, truncate = Gate(), os.ftruncate
+
+    def slow(descriptor: int, length: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(tmp_path / "state"):
+            gate.wait()
+        truncate(descriptor, length)
+
+    monkeypatch.setattr(os, "ftruncate", slow)
+    return gate
+
+
+async def test_a_disk_that_hangs_holds_up_only_the_start(
+    tmp_path: Path, disk: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop, and with it the data plane, goes on; the log says what it waits for."""
+    monkeypatch.setattr(start, "SILENT_S", 0.0)
+    with capture_logs() as lines:
+        async with asyncio.timeout(LIMIT_S):
+            opening = asyncio.create_task(start.opened_store(tmp_path / "state"))
+            while not lines:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
+            assert not opening.done()
+
+            disk.set()
+            store = await opening
+
+    assert [line["event"] for line in lines] == ["the state directory does not answer; calls that need a decision wait"]
+    assert store.missing is None
+    store.close()
+
+
+async def test_a_release_on_a_disk_that_hangs_unpins_all_the_same(
+    tmp_path: Path, disk: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be stored is said; a release cannot be undone without the state."""
+    monkeypatch.setattr(offline_release, "OPEN_S", 0.1)
+    async with asyncio.timeout(LIMIT_S):
+        disk.set()
+        write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+        async with World(tmp_path) as world:
+            mine = await world.run(owner("mine"))
+            await world.stop_criproxy()
+            disk.clear()
+            endpoint = f"unix://{tmp_path}/runtime.sock"
+
+            answer = await offline_release.release(tmp_path / "state", endpoint, tmp_path, LOG)
+            with pytest.raises(StoreError, match="has not answered"):
+                await offline_release.release(tmp_path / "state", endpoint, tmp_path, LOG, undo=True)
+
+            assert world.cpus(mine) == "0-3"
+            assert "state has not answered for 0.1 s" in answer["not_remembered"]
+            disk.set()
+
+
+async def test_a_daemon_waits_for_a_release_and_serves_meanwhile(tmp_path: Path) -> None:
+    """It begins when the release is over, instead of failing again and again without a runtime for the kubelet."""
+    async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"):
+        release = Store(tmp_path / "state", for_release=True)
+        serve = Serve(tmp_path)
+        starting = asyncio.create_task(serve.__aenter__())
+        try:
+            said = f"in use by 'criproxy release' (process {os.getpid()})"
+            while not serve.log.exists() or said not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
+            assert await version(serve.socket) == "criproxy-sim"
+            assert not starting.done()
+
+            release.close()
+
+            await starting
+        finally:
+            release.close()
+            await serve.__aexit__(None, None, None)
+
+
+async def test_another_daemon_is_not_waited_for(tmp_path: Path) -> None:
+    """It will not give the directory back."""
+    daemon = Store(tmp_path / "state")
+    try:
+        with pytest.raises(InUse, match=rf"another criproxy \(process {os.getpid()}\); stop that one"):
+            await start.opened_store(tmp_path / "state")
+    finally:
+        daemon.close()
+
+
+@pytest.mark.parametrize("command", ["serve", "device-plugin"])
+def test_a_service_that_starts_outlives_a_reload(command: str) -> None:
+    """The signal may come before its handler is there, which would end the process."""
+    script = (
+        "import os, signal, criproxy.cli; from criproxy.__main__ import run\n"
+        "criproxy.cli.main = lambda **_: os.kill(os.getpid(), signal.SIGHUP)\n"
+        "run()"
+    )
+
+    assert subprocess.run([sys.executable, "-c", script, command], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script, "status"], check=False).returncode == -signal.SIGHUP
