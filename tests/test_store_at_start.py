@@ -63,7 +63,7 @@ async def test_a_disk_that_hangs_holds_up_only_the_start(
 async def test_a_release_on_a_disk_that_hangs_unpins_all_the_same(
     tmp_path: Path, disk: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be stored is said; a release cannot be undone without the state."""
+    """What cannot be stored is said."""
     monkeypatch.setattr(offline_release, "OPEN_S", 0.1)
     async with asyncio.timeout(LIMIT_S):
         disk.set()
@@ -75,12 +75,24 @@ async def test_a_release_on_a_disk_that_hangs_unpins_all_the_same(
             endpoint = f"unix://{tmp_path}/runtime.sock"
 
             answer = await offline_release.release(tmp_path / "state", endpoint, tmp_path, LOG)
-            with pytest.raises(StoreError, match="has not answered"):
-                await offline_release.release(tmp_path / "state", endpoint, tmp_path, LOG, undo=True)
 
             assert world.cpus(mine) == "0-3"
             assert "state has not answered for 0.1 s" in answer["not_remembered"]
             disk.set()
+
+
+async def test_without_the_state_no_release_is_undone(
+    tmp_path: Path, disk: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command ends, and says which disk does not answer."""
+    monkeypatch.setattr(offline_release, "OPEN_S", 0.1)
+    disk.set()
+    Store(tmp_path / "state").close()
+    disk.clear()
+
+    with pytest.raises(StoreError, match="state has not answered for 0.1 s"):
+        await offline_release.release(tmp_path / "state", "unix:///nowhere.sock", tmp_path, LOG, undo=True)
+    disk.set()
 
 
 async def test_a_daemon_waits_for_a_release_and_serves_meanwhile(tmp_path: Path) -> None:

@@ -229,8 +229,10 @@ def _lock(directory: Path, *, for_release: bool) -> int:
 def _in_use(directory: Path, holder: str) -> InUse:
     """Return the error about a directory that another process has, of which the lock file says *holder*."""
     process, is_release, _ = holder.partition(_RELEASE)
-    used = f"the state directory {directory} is in use by"
     if is_release:
-        return InUse(f"{used} 'criproxy release' (process {process}); wait until that ends", by_release=True)
-    other = "stop that one or choose another directory with --state-dir"
-    return InUse(f"{used} another criproxy (process {process}); {other}")
+        user, advice = f"'criproxy release' (process {process})", "wait until that ends"
+        return InUse(f"the state directory {directory} is in use by {user}; {advice}", by_release=True)
+    return InUse(
+        f"the state directory {directory} is in use by another criproxy (process {process}); "
+        "stop that one or choose another directory with --state-dir"
+    )
