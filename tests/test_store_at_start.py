@@ -90,7 +90,7 @@ async def test_without_the_state_no_release_is_undone(
     Store(tmp_path / "state").close()
     disk.clear()
 
-    with pytest.raises(StoreError, match="state has not answered for 0.1 s"):
+    with pytest.raises(StoreError, match=r"state has not answered for 0\.1 s"):
         await offline_release.release(tmp_path / "state", "unix:///nowhere.sock", tmp_path, LOG, undo=True)
     disk.set()
 
