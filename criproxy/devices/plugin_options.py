@@ -196,8 +196,8 @@ class PluginOptions(BaseModel):
     with exactly one resource, if they are listed in classes."""
     nvidia_config: HostPath = ""
     """NVIDIA's configuration file (version: v1) for the class nvidia, or a directory of such files. In a directory,
-    criproxy uses the file named after the host. If there is none, it uses the one named after the node's group, then
-    the one named default, and then the only file."""
+    criproxy uses the file named after the host. If there is none, it uses the one named after the node's group;
+    failing that, the one named default; and failing that, the only file, if the directory contains just one."""
     sharing: tuple[SharingOptions, ...] = ()
     """Cards that are offered several times. Share NVIDIA's cards either here or in NVIDIA's own file."""
     register_by: Register = Field(default="kubelet", alias="register")

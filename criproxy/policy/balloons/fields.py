@@ -132,7 +132,7 @@ class LoadClass(_Group):
     """A kind of load that slows down other loads on the same hardware."""
 
     name: Name
-    """The name of the load class. Balloon types list the names of load classes in their option loads."""
+    """The name of the load class. Balloon types refer to load classes by name, in the option named loads."""
     level: Literal["core", "l2cache"]
     """The hardware for which these loads compete: balloons with the same load class avoid each other's cores or level 2
     caches."""
