@@ -6,6 +6,7 @@ import secrets
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,7 @@ class DevicePlugin:
             self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
         )
         self._watcher = Watcher(options.daemon_socket, options.host_root, log, nvml_usage.COMMAND)
-        self._sweeper = Sweeper(log)
+        self._sweeper = Sweeper(log, self._reports.request)
         self._vgpu_files = VgpuFiles(options.host_root, self._sweeper.wake)
         self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
         self._stop = asyncio.Event()
@@ -259,7 +260,7 @@ class DevicePlugin:
         plugins, known = self._plugins, self._health.known
         served, reports = self._publisher.served, self._reports
         found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
-        return self._methods.told(found)
+        return self._methods.told(replace(found, unremoved=self._sweeper.problem))
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served

@@ -10,7 +10,7 @@ from criproxy.deviceplugin.vgpu_sweep import former_path
 FOLDER_MODE = 0o777
 """Containers run as any user. Only root can enter the parent directory, which systemd creates."""
 MOST_FORMER = 16
-"""Limit for former directories of one vGPU: their content may not be removable without capabilities."""
+"""Limit for former directories of one vGPU that are neither removed yet nor put aside: see `vgpu_sweep.MOST_ASIDE`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """Removes former directories of vGPUs in the background: a container can leave more in its own than a call may remove.
 
-`vgpu_host` renames them aside when it prepares a new one.
+`vgpu_host` renames them aside when it prepares a new one. Root without capabilities can neither enter nor empty a
+directory that a container's user has closed. It can still rename what contains it, so such a former directory moves to
+`ASIDE`, and its vGPU stays usable.
 """
 
 import asyncio
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +28,10 @@ PIECE_S = 10.0
 """Timeout for that many of all directories."""
 RETRY_S = 60.0
 """When what cannot be removed is tried again, if no other directory is to be removed before."""
+ASIDE = ".unremovable"
+"""The directory in that of the vGPUs with former directories of all vGPUs that cannot be removed."""
+MOST_ASIDE = 1024
+"""Limit for former directories in `ASIDE`: beyond it, they remain where they are, and count for their vGPU."""
 _FORMER = re.compile(r"\..+\.[0-9a-f]{32}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -41,9 +47,11 @@ class Sweeper:
 
     Args:
         log: is told once if one cannot be removed.
+        changed: called when `problem` has changed.
     """
 
     log: Log
+    changed: Callable[[], None] = lambda: None
     folder: Path | None = None
     """The directory with those of the vGPUs; None: there is none."""
     _patience: Patience = field(default_factory=Patience)
@@ -53,6 +61,11 @@ class Sweeper:
 
     def __post_init__(self) -> None:
         self._problems = LogOnce(self.log)
+
+    @property
+    def problem(self) -> str:
+        """Why a former directory cannot be removed; empty: all could be removed at the last attempt."""
+        return self._problems.reason
 
     def use(self, folder: Path) -> None:
         """Remove former directories in *folder* from now on."""
@@ -69,7 +82,10 @@ class Sweeper:
         self._loop = asyncio.get_running_loop()
         while True:
             self._wanted.clear()
+            before = self.problem
             remain = await self._remove_all(self.folder) if self.folder else False
+            if self.problem != before:
+                self.changed()
             with suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if remain else None):
                     await self._wanted.wait()
@@ -112,12 +128,26 @@ def sweep(folder: Path) -> None:
 def _remove_piece(folder: Path) -> _Piece:
     """Remove a piece of each former directory in *folder*: a large one does not hold up the others."""
     more, problem = False, ""
-    for each in _former(folder):
+    for each in (*_former(folder), *_former(folder / ASIDE)):
         try:
             more |= not remove(each, MOST_AT_ONCE)
         except OSError as error:
-            problem = problem or f"{each}: {error.strerror or error}"
+            problem = problem or f"{_put_aside(folder, each)}: {error.strerror or error}"
     return _Piece(more, problem)
+
+
+def _put_aside(folder: Path, former: Path) -> Path:
+    """Move a directory that cannot be removed to `ASIDE` in *folder*, if there is room; return where it is then."""
+    aside = folder / ASIDE
+    if former.parent == aside:
+        return former
+    try:
+        aside.mkdir(mode=0o700, exist_ok=True)
+        if sum(1 for _ in aside.iterdir()) >= MOST_ASIDE:
+            return former
+        return former.rename(aside / former.name)
+    except OSError:  # it remains where it is, and the caller has a reason already
+        return former
 
 
 def _former(folder: Path) -> Iterator[Path]:

@@ -229,6 +229,14 @@ def as_enforced(asked: DeviceRequest, found: Enforced) -> DeviceRequest:
     return replace(asked, envs=tuple(envs), mounts=tuple(kept))
 
 
+def names_removed(before: DeviceRequest, after: DeviceRequest) -> list[str]:
+    """Return the names of variables and mounts of *before* that *after* lacks: switches and mounts of the pod."""
+    kept = {*after.envs, *after.mounts}
+    envs = (env.name for env in before.envs if env not in kept)
+    mounts = (f"mount {mount.container_path}" for mount in before.mounts if mount not in kept)
+    return list(dict.fromkeys([*envs, *mounts]))
+
+
 def lost_mounts(asked: DeviceRequest, found: Enforced) -> list[str]:
     """Return the container paths of the mounts of *found* that the create lacks."""
     there = {_ends(mount) for mount in asked.mounts}

@@ -86,6 +86,8 @@ class Published:
     cards: tuple[PublishedCard, ...] = ()
     omitted_cards: int = 0
     """How many cards are not in `cards`; unhealthy cards are omitted last."""
+    unremoved: str = ""
+    """Where a former directory of a vGPU is that cannot be removed, and why; empty: there is none."""
 
     @property
     def stale_after_s(self) -> float:

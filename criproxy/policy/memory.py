@@ -58,15 +58,15 @@ def memory_kinds(words: Iterable[str]) -> frozenset[MemoryKind]:
     """The kinds of memory in a list of words, ``mixed`` meaning all; raises ValueError with what would be right."""
     found: frozenset[MemoryKind] = frozenset()
     for word in words:
-        if word == _MIXED:
+        if word.lower() == _MIXED:
             return frozenset(MemoryKind)
-        if word not in _KINDS:
+        if word.lower() not in _KINDS:
             raise ValueError(f"{word!r} must be dram, pmem, hbm or mixed")
-        found |= {_KINDS[word]}
+        found |= {_KINDS[word.lower()]}
     if not found:
         raise ValueError("it must name dram, pmem, hbm or mixed")
     return found
 
 
 def _kinds(text: str) -> frozenset[MemoryKind]:
-    return memory_kinds(word.strip().lower() for word in text.split(",") if word.strip())
+    return memory_kinds(word.strip() for word in text.split(",") if word.strip())

@@ -1,15 +1,22 @@
 """The parts of the machine that are compared where CPUs are chosen from all of it, as by the policy ``static``."""
 
+from collections.abc import Iterable
+
 from criproxy.alloc.cpus import Part, Taste, parts_for
 from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.errors import NotEnough
 from criproxy.model.amounts import counted
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.bounded import bounded_text
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
+from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.candidates import Candidates, Row, compared
 
 OF = "parts of the machine"
+_MOST_UNMOVED = 2
+"""How many containers that criproxy does not move a refusal names."""
+_TITLE_CHARS = 200
 
 
 def parts_compared(
@@ -68,12 +75,30 @@ def by_node(topology: Topology, free: CpuSet) -> str:
 
     Each set has the word CPU before it: a single number could be read as how many there are.
     """
-    where = (f"{_named(node.cpus & free)} on NUMA node {node.id}" for node in topology.nodes if node.cpus & free)
+    where = (
+        f"{numbered('CPU', node.cpus & free)} on NUMA node {node.id}" for node in topology.nodes if node.cpus & free
+    )
     return ", ".join(where) or "none on any NUMA node"
 
 
-def _named(cpus: CpuSet) -> str:
-    return f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
+def unmoved(node: Node, cpus: CpuSet) -> str:
+    """Where containers run that criproxy does not move, with the names of those on the most CPUs, for refusals.
+
+    Args:
+        node: the node.
+        cpus: the CPUs that they withhold.
+    """
+    keys = [key for key in node.applied if node.is_watched(key)]
+    names = names_by_size(node, keys, cpus)
+    return f"containers that criproxy does not move run on {numbered('CPU', cpus)} ({names})"
+
+
+def names_by_size(node: Node, keys: Iterable[str], cpus: CpuSet) -> str:
+    """The names of the containers with the most of *cpus*, and how many others have some of them."""
+    sizes = ((len(node.applied[key].cpus & cpus), key) for key in keys)
+    titles = [title for _, title in sorted((-count, node.containers[key].title) for count, key in sizes if count)]
+    names = ", ".join(bounded_text(title, _TITLE_CHARS) for title in titles[:_MOST_UNMOVED])
+    return names + (f" and {len(titles) - _MOST_UNMOVED} more" if len(titles) > _MOST_UNMOVED else "")
 
 
 def no_shared_cpu(topology: Topology, container: Container) -> NotEnough:

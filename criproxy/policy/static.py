@@ -17,7 +17,7 @@ from criproxy.alloc.near import take_beside
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
 from criproxy.model.amounts import counted, only_are
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
+from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout, alike
 from criproxy.model.node import Node
@@ -29,7 +29,7 @@ from criproxy.policy.entry import Entry
 from criproxy.policy.exclusive import Exclusive
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 from criproxy.policy.options import Misfit, Options
-from criproxy.policy.parts import by_node, no_shared_cpu, own_kept, parts_compared
+from criproxy.policy.parts import by_node, no_shared_cpu, own_kept, parts_compared, unmoved
 
 NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of its CPUs."""
@@ -298,7 +298,7 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     held = " (one of them must stay shared)" if available < len(free) else ""
     held += ", including its own" if _own(node, container) else ""
     if node.watched_cpus:
-        held += f"; containers that criproxy does not move run on CPUs {format_cpuset(node.watched_cpus)}"
+        held += f"; {unmoved(node, node.watched_cpus)}"
     return (
         f"container {container.title} asks for {counted(count, 'exclusive CPU')}, "
         f"but {only_are(available)} available; free: {by_node(node.topology, free)}{held}"

@@ -11,7 +11,7 @@ MAX_NAMED = 3
 
 
 def notices_of_plugin(report: Published) -> Iterator[Notice]:
-    """Yield problems that affect all cards of a resource or a class; problems of single cards are reported elsewhere.
+    """Yield problems of the device plugin as a whole, a resource or a class; those of single cards are elsewhere.
 
     Args:
         report: the last report of a running device plugin.
@@ -26,6 +26,9 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
         if not any(card.healthy for card in cards) and any(map(_failed, cards)):
             reasons = ", ".join(bounded_texts(list(dict.fromkeys(card.reason for card in cards)), MAX_NAMED))
             yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so pods get none: {reasons}")
+    if report.unremoved:
+        text = "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root"
+        yield Notice("vgpu-directories", f"{text}: {report.unremoved}")
 
 
 def notices_of_version(report: Published, own: str) -> Iterator[Notice]:

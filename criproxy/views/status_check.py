@@ -4,6 +4,7 @@ The `Situation` contains the notices about other parts.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from criproxy.engine.invariants import violations
 from criproxy.engine.reserved import owners_of
@@ -14,6 +15,7 @@ from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Values
 from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.parts import names_by_size
 from criproxy.views.incidents import over_quota, unhealthy_in_use
 from criproxy.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.views.situation import Situation
@@ -43,6 +45,7 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
     for text in situation.lacking():
         yield Notice("machine", text)
     yield from _over_quota(situation)
+    yield from _withheld(situation)
     if situation.policy == "none":
         unseen = "; criproxy does not see when containers start or end, so its list may be out of date"
         text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
@@ -60,6 +63,19 @@ def _over_quota(situation: Situation) -> Iterator[Notice]:
     if left := len(found[MAX_NAMED:]):
         more = "1 more container is over its quota" if left == 1 else f"{left} more containers are over their quotas"
         yield Notice("over-quota", f"{more}; `criproxy devices` lists all of them")
+
+
+def _withheld(situation: Situation) -> Iterator[Notice]:
+    """Yield a notice while no CPU can become exclusive because criproxy must not update containers with cards."""
+    node = situation.node
+    if situation.free != NO_CPUS or node.released or situation.policy == "none":
+        return
+    keys = [key for key in node.applied if node.is_watched(key) and node.containers[key].stays]
+    without = node.replace(applied={key: has for key, has in node.applied.items() if key not in keys})
+    if keys and (cpus := replace(situation, node=without).free):
+        names = names_by_size(node, keys, cpus)
+        could = f"{numbered('CPU', cpus)} could, but containers run there that an update could take a card away from"
+        yield Notice("withheld", f"no CPU can become exclusive to another container: {could}: {names}", wrong=False)
 
 
 def _reserved_later(situation: Situation) -> Iterator[Notice]:

@@ -108,6 +108,22 @@ async def test_inventory(tmp_path: Path) -> None:
     assert measured.device_plugin_up is True
 
 
+async def test_what_the_device_plugin_cannot_remove(tmp_path: Path) -> None:
+    """`status --check` says where it is until a report says so no more."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        card = {**CARD, "healthy": True}
+        await say("device-inventory", **{**REPORT, "cards": [card]}, unremoved="/vgpu/.x/y: Permission denied")
+        (left,) = (await say("status", check=True))["problems"]
+        await say("device-inventory", **{**REPORT, "cards": [card]})
+
+        assert left == (
+            "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root: "
+            "/vgpu/.x/y: Permission denied"
+        )
+        assert not (await say("status", check=True))["problems"]
+
+
 async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
     """`status --check` names resources that the kubelet has not accepted, and classes without a healthy card."""
     async with guarded(tmp_path) as world, asked(world, tmp_path) as say:

@@ -316,15 +316,16 @@ async def test_the_check(tmp_path: Path) -> None:
     assert json.loads(values.output)["problems"] == ["bypass is on"]
 
 
-async def test_the_check_of_a_released_node(tmp_path: Path) -> None:
-    """Nothing is wrong, but nobody has a place either: the answer says so."""
+@pytest.mark.parametrize("kind", ["released", "withheld"])
+async def test_the_check_prints_some_notices_although_nothing_is_wrong(tmp_path: Path, kind: str) -> None:
+    """Nobody has a place, or nobody can get exclusive CPUs: the answer says so."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
         await world.run(owner("trader", 1))
-        async with answering(world, tmp_path, [Notice("released", "the node is released", wrong=False)]):
+        async with answering(world, tmp_path, [Notice(kind, "the text of the notice", wrong=False)]):
             result = await run(tmp_path, "--check")
 
     assert result.exit_code == 0
-    assert result.output.endswith("all where they should be.\nNote: the node is released\n")
+    assert result.output.endswith("all where they should be.\nNote: the text of the notice\n")
 
 
 def test_the_check_waits_for_updates_that_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

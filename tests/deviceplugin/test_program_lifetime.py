@@ -7,6 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from criproxy.deviceplugin.vgpu_sweep import ASIDE, former_path
+from criproxy.devices.enforcement import HAMI
 from tests.deviceplugin.program import NPU, Program, policy
 from tests.deviceplugin.test_program_health import Daemon
 
@@ -53,6 +55,20 @@ async def test_it_says_that_it_begins_and_ends(node: tuple[Program, Daemon]) -> 
     names = {arguments["instance"] for name, arguments in daemon.told if name in ("device-plugin", "device-inventory")}
     assert len(names) == 1, "each run has one name"
     assert names != {""}
+
+
+async def test_it_reports_what_it_cannot_remove(node: tuple[Program, Daemon]) -> None:
+    """The daemon shows it in `status --check`."""
+    program, daemon = node
+    vgpus = program.host.root / HAMI.containers[1:]
+    vgpus.mkdir(parents=True)
+    former_path(vgpus / "GPU-a_gpu-8g_0").touch()  # no folder
+    await program.ready()
+
+    report = await daemon.until_report(lambda each: "unremoved" in each)
+
+    assert report["unremoved"].startswith(f"{vgpus}/{ASIDE}/.GPU-a_gpu-8g_0.")
+    assert report["unremoved"].endswith(": Not a directory")
 
 
 async def test_it_says_no_goodbye_if_it_is_killed(node: tuple[Program, Daemon]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.deviceplugin.vgpu_host import MOST_FORMER, VgpuFiles
-from criproxy.deviceplugin.vgpu_sweep import MOST_AT_ONCE, Sweeper, former_path, remove, sweep
+from criproxy.deviceplugin.vgpu_sweep import ASIDE, MOST_ASIDE, MOST_AT_ONCE, Sweeper, former_path, remove, sweep
 from tests.control.world import RecordingLog
 
 OWN, SHARED = "/vgpu/GPU-a_gpu-8g_0", "/lock"
@@ -77,16 +77,48 @@ def test_a_container_that_still_runs_writes_into_its_own(tmp_path: Path) -> None
     assert not any(own.iterdir())
 
 
-def test_what_cannot_be_removed_holds_nobody_up_until_it_is_too_much(tmp_path: Path) -> None:
-    """It is out of the way of the next container; the error says what to do."""
+def test_what_cannot_be_removed_holds_up_no_container(tmp_path: Path) -> None:
+    """The sweeper puts it aside with that of other vGPUs, so that it does not count for this one."""
     own = prepared(tmp_path)
-    for _ in range(1, MOST_FORMER):
+    for _ in range(2 * MOST_FORMER):
         former_path(own).touch()  # no folder, and so nothing that is removed
+        sweep(own.parent)
+        assert not any(prepared(tmp_path).iterdir())
+
+    assert sorted(each.name for each in own.parent.iterdir()) == [ASIDE, own.name]
+    assert len(list((own.parent / ASIDE).iterdir())) == 2 * MOST_FORMER
+
+
+def test_what_is_put_aside_is_removed_once_it_can_be(tmp_path: Path) -> None:
+    """And a removed directory for it is made again."""
+    own = prepared(tmp_path)
+    (former := former_path(own)).touch()
+    sweep(own.parent)
+    (own.parent / ASIDE / former.name).unlink()
+    (own.parent / ASIDE / former.name).mkdir()
+    sweep(own.parent)
+    assert not any((own.parent / ASIDE).iterdir())
+
+    (own.parent / ASIDE).rmdir()
+    former.touch()
+    sweep(own.parent)
+    assert [each.name for each in (own.parent / ASIDE).iterdir()] == [former.name]
+
+
+def test_too_much_that_cannot_be_removed_counts_for_its_vgpu(tmp_path: Path) -> None:
+    """The place for it has a limit; the error says what to do, and other vGPUs are still usable."""
+    own = prepared(tmp_path)
+    (own.parent / ASIDE).mkdir()
+    for number in range(MOST_ASIDE):
+        (own.parent / ASIDE / str(number)).touch()
+    for _ in range(1, MOST_FORMER):
+        former_path(own).touch()
     assert not any(prepared(tmp_path).iterdir())
     former_path(own).touch()
 
     with pytest.raises(OSError, match="remove them by hand"):
         prepared(tmp_path)
+    VgpuFiles(tmp_path).prepare(OWN.replace("_0", "_1"), SHARED)
 
 
 def test_an_allocate_removes_nothing(tmp_path: Path) -> None:
@@ -144,10 +176,12 @@ async def test_the_sweeper(tmp_path: Path) -> None:
 
     running = asyncio.create_task(sweeper.run())
     await until(lambda: left() == 1)
-    former_path(files.below(OWN)).touch()  # no folder
+    assert sweeper.problem == ""
+    (former := former_path(files.below(OWN))).touch()  # no folder
     for _ in range(2):
         await asyncio.to_thread(files.prepare, OWN, SHARED)
         await until(lambda: left() == 2 and log.events())
 
     running.cancel()
     assert log.events() == ["former directories of vGPUs are not removed"]
+    assert sweeper.problem == f"{folder}/{ASIDE}/{former.name}: Not a directory"

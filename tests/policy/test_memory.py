@@ -28,11 +28,18 @@ def test_scenario(vector: Vector, rules: str) -> None:
         (["pmem", "hbm", "pmem"], {MemoryKind.PMEM, MemoryKind.HBM}),
         (["mixed"], set(MemoryKind)),
         (["dram", "mixed"], set(MemoryKind)),
+        (["DRAM", "Hbm"], {MemoryKind.DRAM, MemoryKind.HBM}),
     ],
 )
 def test_words_for_kinds(words: list[str], kinds: set[MemoryKind]) -> None:
-    """Mixed is all of them."""
+    """Mixed is all of them; the case does not matter."""
     assert memory_kinds(words) == kinds
+
+
+def test_an_unknown_kind_is_quoted_as_it_was_written() -> None:
+    """So that its author finds it."""
+    with pytest.raises(ValueError, match=r"^'Flash' must be dram, pmem, hbm or mixed$"):
+        memory_kinds(["dram", "Flash"])
 
 
 @pytest.mark.parametrize(

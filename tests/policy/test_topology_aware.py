@@ -405,6 +405,14 @@ def test_a_sharer_that_outgrows_its_cache_moves_within_its_node() -> None:
             "of these, 3 must stay shared for containers that were granted 2500m in total",
             id="promised-to-sharers",
         ),
+        pytest.param(
+            [("s", 999_000_000, B)],
+            1000,
+            "container shop/web/c asks for 1 exclusive CPU, but none is available; free: CPUs 1-3,8-11 on "
+            "NUMA node 0, CPUs 4-7,12-15 on NUMA node 1; of these, all must stay shared for containers that were "
+            "granted 999000000m in total",
+            id="more-promised-than-there-is",
+        ),
     ],
 )
 def test_refusals(arrivals: Sequence[tuple[str, int, QosClass]], asked: int, text: str) -> None:

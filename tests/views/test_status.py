@@ -14,7 +14,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.step import step
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Grant
+from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Trouble
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
@@ -203,6 +203,37 @@ def test_memory_that_is_elsewhere_is_told() -> None:
     assert problems(situation(node))["under_way"] == [
         "shop/trader/main should have memory of NUMA nodes 0 but has memory of 1"
     ]
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        pytest.param(
+            {"mig": "0-7", "few": "1"},
+            "no CPU can become exclusive to another container: CPUs 1-7 could, but containers run there that an update "
+            "could take a card away from: lab/mig/main, lab/few/main",
+            id="none-is-left",
+        ),
+        pytest.param({"mig": "0-6"}, None, id="some-are-left"),
+        pytest.param({"mig": "0"}, None, id="on-reserved-cpus-only"),
+        pytest.param({"mig": "0-7", "own": "0-7"}, None, id="another-container-is-on-them-too"),
+    ],
+)
+def test_a_notice_names_containers_with_cards_that_withhold_all_cpus(places: dict[str, str], text: str | None) -> None:
+    """It is no problem: a healthy node with pods that have MIG devices may never have exclusive CPUs."""
+    containers = {
+        name: Container(key=name, pod=name, name="main", pod_name=name, namespace="lab", stays=name != "own")
+        for name in places
+    }
+    applied = {name: Applied(parse_cpuset(cpus), EMPTY.topology.mems) for name, cpus in places.items()}
+    node = EMPTY.replace(containers=containers, applied=applied)
+
+    found = [each for each in summary(situation(node))["notices"] if each["kind"] == "withheld"]
+
+    assert [(each["wrong"], each["text"]) for each in found] == ([(False, text)] if text else [])
+    assert not problems(situation(node))["problems"]
+    assert not summary(Situation(node=node, policy="none"))["notices"][1:]
+    assert "withheld" not in [each["kind"] for each in summary(situation(node.replace(released="by root")))["notices"]]
 
 
 def test_the_check_finds_broken_invariants_and_notices() -> None:

@@ -1,8 +1,8 @@
 """Pure: replaces the names of namespaces, pods, containers and the node by pseudonyms, the same in the whole bundle.
 
 Names are learned from the places where the files have them by role, and then replaced wherever they occur as a word or
-as a part of one: the word ``web-config`` contains the name ``web``. Names that are only digits or one character would
-occur everywhere; they are replaced in their own places and in NAMESPACE/POD/CONTAINER.
+as a part of one: the word ``web-config`` contains the name ``web``. Names of one character would occur everywhere; they
+are replaced in their own places and in NAMESPACE/POD/CONTAINER. Names that reveal nothing stay: see `vocabulary`.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from criproxy.cli.bundle.patterns import HIDDEN
+from criproxy.cli.bundle.vocabulary import OWN_WORDS, reveals_nothing
 
 PUBLIC = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 """Namespaces that every cluster has."""
@@ -38,6 +39,7 @@ _NAMED = re.compile(
     rf"(?<![\w.-])({'|'.join(map(re.escape, _ROLES))})(=\\*\"?|\\*\"\s*:\s*\\*\")({_PART}(?:/{_PART}){{0,2}})"
 )
 _WORD = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+_WORD_OR_METRIC = re.compile(rf"criproxy_\w+|{_WORD.pattern}")
 _SOME_WORD = re.compile(r"[^\W_]{2}")
 _SEPARATOR = re.compile(r"([.-])")
 _MOST_PIECES = 12
@@ -64,7 +66,7 @@ class Names:
         self._odd: list[str] = []
         """Names that are no words; Kubernetes has none."""
         for name in dict.fromkeys((hostname, hostname.partition(".")[0])):
-            if name and name != "localhost":
+            if name and name != "localhost" and not reveals_nothing(name):
                 self._add(name, "node")
 
     @property
@@ -78,7 +80,9 @@ class Names:
             return  # such as *
         if role == "namespace":
             self._namespaces.add(name)
-        if name not in self._pseudonyms and name not in PUBLIC and name != HIDDEN:
+        if name in self._pseudonyms or name in PUBLIC or name == HIDDEN:
+            return
+        if not reveals_nothing(name):
             self._counts[role] += 1
             self._add(name, f"{role}-{self._counts[role]}")
 
@@ -162,7 +166,7 @@ class Names:
             text = text.replace(name, self._marks[name])
         text = _TITLE.sub(self._title, text)
         text = _NAMED.sub(self._named, text)
-        text = _WORD.sub(lambda found: self._word(found[0]), text)
+        text = _WORD_OR_METRIC.sub(lambda found: self._word(found[0]), text)
         return _MARK.sub(lambda found: self._by_number[_number(found[1])], text)
 
     def _title(self, found: re.Match[str]) -> str:
@@ -176,6 +180,8 @@ class Names:
         return found[1] + found[2] + "/".join(self._marks.get(part, part) for part in found[3].split("/"))
 
     def _word(self, word: str) -> str:
+        if word in OWN_WORDS or word.startswith("criproxy_"):
+            return word
         done = self._words.get(word)
         if done is None:
             done = self._words[word] = "".join(self._pieces(_SEPARATOR.split(word)))
@@ -193,7 +199,7 @@ class Names:
 
     def _is_name(self, text: str) -> bool:
         """Whether *text* is a name that is replaced wherever it occurs."""
-        return text in self._marks and len(text) > 1 and not text.isdigit()
+        return text in self._marks and len(text) > 1
 
 
 def _number(digits: str) -> int:

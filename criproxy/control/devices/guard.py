@@ -263,7 +263,7 @@ class DeviceGuard:
         if not done.refusal and given.quota and (taken := await self._vgpus.taken(given, subject)):
             done = _checked(done, taken)
         if not done.refusal and given.quota and not rules.exempt(who):
-            done = _checked(done, await self._vgpus.limited(done.asked))
+            done = await self._vgpus.limited(done, given)
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)

@@ -5,20 +5,21 @@ soon as the former pod's containers have ended, and passes that of an init conta
 Therefore criproxy queries the runtime before it refuses: its own state may be outdated by a moment.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.devices.boundary import Refusal
+from criproxy.devices.boundary import Boundary, Finding, Refusal, Word
 from criproxy.devices.device_request import DeviceRequest
-from criproxy.devices.enforcement import as_enforced, enforcement_in, lost_mounts
+from criproxy.devices.enforcement import Enforced, as_enforced, enforcement_in, lost_mounts, names_removed
 from criproxy.devices.evidence import Subject
 from criproxy.devices.holdings import Holdings, vgpus_of
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import StatusCode
+from criproxy.model.bounded import bounded_texts
 from criproxy.model.workload import Container
 
 CHECK_S = 1.0
@@ -27,6 +28,8 @@ QUERY_S = 1.0
 """How long a create waits for the runtime to report whether the former container is still there."""
 _MOST_NAMED = 4
 """How many vGPUs a refusal names."""
+_MOST_REMOVED, _REMOVED_CHARS = 8, 100
+"""How many removed variables and mounts a finding names, and the longest name."""
 
 
 @dataclass(slots=True)
@@ -59,15 +62,27 @@ class Vgpus:
                     return _refused(f"container {holder.title} still has its vGPU {vgpu}")
         return None
 
-    async def limited(self, asked: DeviceRequest) -> DeviceRequest | Refusal:
+    async def limited(self, done: Boundary, given: Gathered) -> Boundary:
         """Return the create with the enforcement of the quota, or why it is refused.
 
         Not earlier: the files that enforce it may have been removed since Allocate, which is called once for all
         restarts of a container. Not later: the runtime would create a directory in place of a missing file of a mount.
         """
-        found = enforcement_in(asked.annotations)
+        found = enforcement_in(done.asked.annotations)
         if found is None:
-            return asked
+            return done
+        if refusal := await self._lost(done.asked, found):
+            return replace(done, refusal=refusal)
+        limited = as_enforced(done.asked, found)
+        removed = bounded_texts(names_removed(done.asked, limited), _MOST_REMOVED, _REMOVED_CHARS)
+        if not removed:
+            return replace(done, asked=limited)
+        kind = next((kind for kind, _ in vgpus_of(given.evidence)), "")
+        text = f"{kind}: it could have changed the limits of its vGPU: criproxy removed {', '.join(removed)}"
+        return replace(done, asked=limited, findings=(*done.findings, Finding(kind, Word.STRIPPED, text)))
+
+    async def _lost(self, asked: DeviceRequest, found: Enforced) -> Refusal | None:
+        """Return which part of the enforcement is missing; None if there is all of it."""
         if lost := lost_mounts(asked, found):
             return _refused(f"its create lacks the mount {lost[0]}, which enforces its quota")
         for path in found.needs:
@@ -79,7 +94,7 @@ class Vgpus:
                 return _refused(f"{path} cannot be accessed: {error.strerror}")
             if not there:
                 return _refused(f"{path}, which enforces the quota of its vGPU, does not exist on this host")
-        return as_enforced(asked, found)
+        return None
 
     @property
     def _root(self) -> Path:

@@ -165,7 +165,8 @@ class BalloonType(_Group):
     match_expressions: tuple[ExpressionOption, ...] = ()
     """Containers that match any of these expressions run in balloons of this type."""
     group_by: str = ""
-    """A template such as ${pod/labels/app}: containers with the same values for its keys share a balloon."""
+    """A template such as ${pod/namespace}-${pod/labels/app}: containers with the same values for its keys share a
+    balloon. Without the namespace, pods of any namespace can join."""
     min_balloons: int = Field(0, ge=0)
     """The minimum number of balloons; they exist even without containers."""
     max_balloons: int = Field(0, ge=0)

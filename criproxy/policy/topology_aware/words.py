@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from criproxy.alloc.rank import Candidate, decider
 from criproxy.model.amounts import counted, only_are
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet
 from criproxy.policy.hints import near_words
-from criproxy.policy.parts import by_node
+from criproxy.policy.parts import by_node, unmoved
 from criproxy.policy.topology_aware.criteria import Choosing, available
 
 
@@ -39,9 +39,10 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
         return f"{asks}, but no CPU can be exclusive: all CPUs that pods may use are reserved or isolated"
     load, needed = room.loads[0], room.needed(0, request.shared_milli)
     granted = f" for containers that were granted {load.granted_milli}m in total" if load.granted_milli else ""
-    stay = f"; of these, {needed} must stay shared{granted}" if needed else ""
+    kept = "all" if needed > len(room.shared[0]) else needed  # shared containers may request more than there is
+    stay = f"; of these, {kept} must stay shared{granted}" if needed else ""
     if room.watched:
-        stay += f", and containers that criproxy does not move run on CPUs {format_cpuset(room.watched)}"
+        stay += f"{', and' if stay else ';'} {unmoved(choosing.others, room.watched)}"
     where, count = by_node(room.tree.topology, room.shared[0]), available(room, request.shared_milli)
     return f"{asks}, but {only_are(count)} available; free: {where}{stay}"
 

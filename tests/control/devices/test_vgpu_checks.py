@@ -95,6 +95,34 @@ async def test_9_a_container_held_by_hami_core(tmp_path: Path) -> None:
         ]
 
 
+async def test_removed_switches_and_mounts_are_logged(tmp_path: Path) -> None:
+    """With their names, but without values; nothing is said of a pod that changes nothing."""
+    make_files(tmp_path)
+    node = node_at(tmp_path, RULES)
+    async with node.world:
+        await create(node, "hami-core", CUDA_DEVICE_SM_LIMIT=b"se-cret", CUDA_OVERSUBSCRIBE=b"true")
+
+        (why,) = (keys["why"] for event, keys in node.world.log.lines if event == "devices")
+        assert why == (
+            "nvidia: it could have changed the limits of its vGPU: criproxy removed CUDA_DEVICE_SM_LIMIT, "
+            "CUDA_OVERSUBSCRIBE, mount /etc/ld.so.preload"
+        )
+        assert node.world.counters.devices["nvidia", "stripped"] == 1
+
+
+async def test_only_some_of_many_removed_switches_are_logged(tmp_path: Path) -> None:
+    """A pod may set very many, with long names."""
+    make_files(tmp_path)
+    node = node_at(tmp_path, RULES)
+    async with node.world:
+        own = {f"CUDA_DEVICE_MEMORY_LIMIT_{number}{'x' * 1000}": b"1" for number in range(900)}
+        await create(node, "hami-core", **own)
+
+        (why,) = (keys["why"] for event, keys in node.world.log.lines if event == "devices")
+        assert str(why).endswith(" and 893 more")
+        assert len(str(why)) < 1500
+
+
 async def test_10_a_container_held_by_the_driver(tmp_path: Path) -> None:
     """The runtime gets the driver's limit, once, and not what the pod sets in its place."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)

@@ -1,0 +1,55 @@
+"""A refusal names containers that withhold CPUs from exclusive use because criproxy does not move them."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from criproxy.config.registry import find
+from criproxy.errors import NotEnough
+from criproxy.model.grant import Applied
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, QosClass
+from criproxy.simulate.machines import machine
+
+MACHINE = machine(nodes=2, cores=4, threads=1)
+
+
+def unmoved(name: str, namespace: str = "lab") -> Container:
+    """A running container that an update could take a card away from."""
+    state = ContainerState.RUNNING
+    return Container(
+        key=name, pod=f"p-{name}", name="main", pod_name=name, namespace=namespace, state=state, stays=True
+    )
+
+
+def refusal(policy: str, places: Mapping[Container, frozenset[int]]) -> str:
+    """The refusal of a container that asks for all CPUs but one."""
+    entry = find(policy)
+    by = entry.build(entry.options.model_validate({"reservedCpus": "0"}))
+    newcomer = Container(key="c", pod="p", name="c", qos=QosClass.GUARANTEED, cpu_milli=8000, cpu_limit_milli=8000)
+    there = {each.key: each for each in places}
+    applied = {each.key: Applied(frozenset(cpus), MACHINE.mems) for each, cpus in places.items()}
+    node = Node(MACHINE, containers={**there, "c": newcomer}, applied=applied)
+    with pytest.raises(NotEnough) as caught:
+        by.place(node, newcomer)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["static", "topology-aware"])
+def test_a_refusal_names_two_containers_that_are_not_moved(policy: str) -> None:
+    """Those on the most CPUs first, then by name; the number of the others follows."""
+    few, most, also = unmoved("a"), unmoved("mig"), unmoved("b")
+
+    one = refusal(policy, {most: MACHINE.cpus})
+    three = refusal(policy, {few: frozenset({2}), most: MACHINE.cpus, also: frozenset({1})})
+
+    assert "; containers that criproxy does not move run on CPUs 0-7 (lab/mig/main)" in one
+    assert three.endswith(
+        "containers that criproxy does not move run on CPUs 0-7 (lab/mig/main, lab/a/main and 1 more)"
+    )
+
+
+@pytest.mark.parametrize("policy", ["static", "topology-aware"])
+def test_a_long_name_does_not_fill_the_refusal(policy: str) -> None:
+    """A runtime's other clients may give containers names of any length."""
+    assert len(refusal(policy, {unmoved("x" * 5000): MACHINE.cpus})) < 600
