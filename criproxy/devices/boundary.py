@@ -177,11 +177,12 @@ class _Case:
     def _allocated(self, asked: DeviceRequest) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)
         if by_cdi and not ids:
-            text = "one of its CDI devices does not identify its card: criproxy changes nothing"
-            return Boundary(asked, (self._finding(Word.CDI_UNRESOLVED, text),))
-        cards = ids_text(ids) or "a card"
-        findings = [self._finding(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
-        # In addition to CDI, a variable would inject the card again, on runtimes whose hook reads it.
+            text = "one of its CDI devices does not identify its card, so it is unknown which cards it sees"
+            findings = [self._finding(Word.CDI_UNRESOLVED, text)]
+        else:
+            cards = ids_text(ids) or "a card"
+            findings = [self._finding(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
+        # In addition to CDI, a variable would inject the card again, on runtimes whose hook reads it; or other cards.
         wanted = self._beside_cdi(asked) if by_cdi else self._visible(asked)
         rewritten = self._rewritten(asked, wanted)
         tampered = self._tampered(asked, wanted)
@@ -299,13 +300,18 @@ class _Case:
                 yield DeviceNode(path, path, self.kind.permissions)
 
     def _override(self, tampered: list[str]) -> Finding:
-        text = f"it asks for more than was allocated to it, with {', '.join(tampered)}, which criproxy leaves unchanged"
+        text = f"it asks for {self._more}, with {', '.join(tampered)}, which criproxy leaves unchanged"
         return self._finding(Word.OVERRIDE, text)
 
     def _stripped(self, tampered: list[str]) -> Iterator[Finding]:
         if tampered:
-            text = f"it asked for more than was allocated to it: criproxy removed {', '.join(tampered)}"
+            text = f"it asked for {self._more}: criproxy removed {', '.join(tampered)}"
             yield self._finding(Word.STRIPPED, text)
+
+    @property
+    def _more(self) -> str:
+        is_unknown = self.given.given is Given.CARDS and not self.given.ids  # perhaps the very cards that it has
+        return "cards itself" if is_unknown else "more than was allocated to it"
 
     def _finding(self, word: Word, text: str) -> Finding:
         return Finding(self.kind.name, word, f"{self.kind.name}: {text}")

@@ -5,7 +5,7 @@ from hypothesis import given as generated
 from hypothesis import strategies as st
 
 from criproxy.devices.boundary import Word, boundary
-from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU, NVIDIA
+from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
 from criproxy.devices.device_rules import DeviceRules
@@ -267,10 +267,8 @@ def test_what_is_enforced(create: DeviceRequest, known: list[Known]) -> None:
     evidence = weigh(CLASSES, create, known, STOCKS)
     done = boundary(of, SOMEBODY, create, evidence, STOCKS).asked
 
-    unresolved = "nvidia.com/gpu=all" in create.cdi and not evidence["nvidia"].ids
     for kind in CLASSES:
-        if not (kind is NVIDIA and unresolved):
-            assert sum(env.name == kind.visible_env for env in done.envs) <= 1
+        assert sum(env.name == kind.visible_env for env in done.envs) <= 1
     assert [env for env in done.envs if env.name == "A"] == [env for env in create.envs if env.name == "A"]
     assert done.devices[: len(create.devices)] == create.devices
     ours = {node for kind in CLASSES for each in evidence[kind.name].ids for node in _nodes(kind, each)}
