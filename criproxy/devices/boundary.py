@@ -134,13 +134,27 @@ class _Case:
             return self._allocated(asked)
         if not self.kind.env_prefixes and not self.kind.strip_mount_prefix:
             return Boundary(asked)  # cards of such a class are device nodes only
-        if self.given.given is Given.NONE or self.rules.on_no_evidence == "hide":
-            return self._unallocated(asked)
-        return self._unknown(asked)
+        return self._unallocated(asked) if self._counts_as_none else self._unknown(asked)
+
+    @property
+    def _counts_as_none(self) -> bool:
+        """Whether the container gets what one without a card gets.
+
+        With ``fail``, a CDI device of an unknown kind is no reason to wait: the runtime applies its specification after
+        the variables, so the hide value takes no card of it away. And the answer may never come, because podresources
+        does not list init containers.
+        """
+        mode = self.rules.on_no_evidence
+        return self.given.given is Given.NONE or mode == "hide" or (mode == "fail" and self._is_foreign_cdi)
+
+    @property
+    def _is_foreign_cdi(self) -> bool:
+        """Whether only a CDI device of an unknown kind may have brought a card."""
+        return self.given.given is Given.UNKNOWN and self.given.source == "cdi"
 
     def _unknown(self, asked: DeviceRequest) -> Boundary:
         """Apply the rule if neither the kubelet nor its checkpoint shows the allocation."""
-        if self.given.source == "cdi":
+        if self._is_foreign_cdi:
             text = "a CDI device of an unknown kind may include a card: criproxy changes nothing"
             return Boundary(asked, (self._finding(Word.CDI_UNRESOLVED, text),))
         by = ", ".join(self._tampered(asked, None))
@@ -159,20 +173,27 @@ class _Case:
         tampered = self._tampered(asked, wanted)
         if tampered and self.rules.user_override != "strip":
             return Boundary(asked, (self._override(tampered),))
-        by = self.given.source if self.given.given is Given.NONE else "no evidence"
-        how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
+        other = "other " if self._is_foreign_cdi else ""
+        how = f"{self._variable}={self.kind.hide_value} hides every {other}card" if hides else f"it sees no {other}card"
         stripped = tuple(self._stripped(tampered))
         if self.rules.hide_unallocated == "enforce":
-            text = f"no card is allocated to it ({by}): {how}"
+            text = f"{self._why_none}: {how}"
             return Boundary(hidden, (self._finding(Word.HIDDEN, text), *stripped))
         own = self._without_own(asked, wanted) if tampered else asked
         if self.rules.hide_unallocated == "off":
             return Boundary(own, stripped)
         text = (
-            f"no card is allocated to it ({by}), and it may see the cards that its image asks for, because "
-            f"hideUnallocated is report; with enforce, {how}"
+            f"{self._why_none}, and it may see the cards that its image asks for, because hideUnallocated is report; "
+            f"with enforce, {how}"
         )
         return Boundary(own, (self._finding(Word.WOULD_HIDE, text), *stripped))
+
+    @property
+    def _why_none(self) -> str:
+        if self._is_foreign_cdi:
+            return "a CDI device of an unknown kind may include a card"
+        by = self.given.source if self.given.given is Given.NONE else "no evidence"
+        return f"no card is allocated to it ({by})"
 
     def _allocated(self, asked: DeviceRequest) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)

@@ -9,12 +9,15 @@ from criproxy.devices.boundary import Boundary, Word, boundary
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock
 from criproxy.devices.evidence import Given, Known, weigh
+from criproxy.errors import StatusCode
 from tests.devices.fixture import ANYBODY, NOTHING, STOCKS, asked, given, rules, words
 
 GPU = "nvidia.com/gpu=GPU-b"
 CLAIM = "k8s.gpu.nvidia.com/claim=uid-gpu-0"
 UNRESOLVED = (CLAIM, "k8s.gpu.nvidia.com/device=gpu-0", "management.nvidia.com/gpu=all")
+FOREIGN = "nic.example.com/nic=a"
 ALL = "NVIDIA_VISIBLE_DEVICES=all"
+VOID = "NVIDIA_VISIBLE_DEVICES=void"
 MOUNTS = "/var/run/nvidia-container-devices"
 
 
@@ -131,6 +134,43 @@ def test_void_beside_a_device_that_tells_no_card(
     assert words(done) == [Word.CDI_UNRESOLVED, Word.OVERRIDE if kept else Word.STRIPPED]
     if not kept:
         assert values(beside((CLAIM,), sets=sets, **options)) == then
+
+
+@pytest.mark.parametrize("mode", ["hide", "fail"])
+def test_the_image_shows_nothing_beside_a_device_of_an_unknown_kind(mode: str) -> None:
+    """The device brings what is in it itself, so that nobody has to wait for an answer that may never come."""
+    done = beside((FOREIGN,), "A=1", on_no_evidence=mode)
+    again = beside((FOREIGN,), VOID, on_no_evidence=mode)
+
+    assert done.refusal is None
+    assert values(done) == ["A=1", VOID]
+    (finding,) = done.findings
+    assert finding.word is Word.HIDDEN
+    assert finding.sentence == (
+        "nvidia: a CDI device of an unknown kind may include a card: NVIDIA_VISIBLE_DEVICES=void hides every other card"
+    )
+    assert (values(again), words(again)) == ([VOID], [])
+
+
+@pytest.mark.parametrize("mode", ["hide", "fail"])
+def test_what_would_be_hidden_beside_a_device_of_an_unknown_kind(mode: str) -> None:
+    """It is told where nothing is hidden, and the image's variable counts."""
+    reported = beside((FOREIGN,), on_no_evidence=mode, hide_unallocated="report")
+    off = beside((FOREIGN,), on_no_evidence=mode, hide_unallocated="off")
+
+    assert (values(reported), words(reported)) == ([], [Word.WOULD_HIDE])
+    assert (values(off), words(off)) == ([], [])
+
+
+def test_a_device_of_an_unknown_kind_is_no_answer_to_what_a_plugin_may_have_passed() -> None:
+    """A variable may be that of a plugin: with fail it waits, and with keep nothing changes."""
+    refused = beside((FOREIGN,), ALL, on_no_evidence="fail").refusal
+    kept, image = beside((FOREIGN,), ALL), beside((FOREIGN,))
+
+    assert refused is not None
+    assert refused.code is StatusCode.UNAVAILABLE
+    assert (values(kept), words(kept)) == ([ALL], [Word.NO_EVIDENCE])
+    assert (values(image), words(image)) == ([], [Word.CDI_UNRESOLVED])
 
 
 @pytest.mark.parametrize("name", ["imex-channel", "gdrcopy", "gds", "mofed"])
