@@ -165,8 +165,7 @@ class _Case:
         return Boundary(asked, (self._finding(Word.NO_EVIDENCE, f"{text}, which criproxy leaves unchanged"),))
 
     def _unallocated(self, asked: DeviceRequest) -> Boundary:
-        hides = self.kind.hide_value and self.kind.hides_in(self.who.runtime)
-        wanted = self.kind.hide_value.encode() if hides else None
+        wanted = self.kind.hiding(self.who.runtime)
         hidden = self._rewritten(asked, wanted)
         if hidden == asked:
             return Boundary(asked)
@@ -174,7 +173,8 @@ class _Case:
         if tampered and self.rules.user_override != "strip":
             return Boundary(asked, (self._override(tampered),))
         other = "other " if self._is_foreign_cdi else ""
-        how = f"{self._variable}={self.kind.hide_value} hides every {other}card" if hides else f"it sees no {other}card"
+        hides = f"{self.kind.visible_env}={self.kind.hide_value} hides every"
+        how = f"{hides if wanted else 'it sees no'} {other}card"
         stripped = tuple(self._stripped(tampered))
         if self.rules.hide_unallocated == "enforce":
             text = f"{self._why_none}: {how}"
@@ -221,9 +221,12 @@ class _Case:
         A specification that sets the variable overrides the image; whether an unreadable one does is unknown.
         """
         names = [name for name in asked.cdi if self.kind.cdi_device(name) is not None]
-        silent = all(self.stock.cdi_sets.get(name) is False for name in names)
-        hides = self.kind.hide_value and self.kind.hides_in(self.who.runtime)
-        return self.kind.hide_value.encode() if silent and hides and self.rules.hide_unallocated == "enforce" else None
+        return self._no_others if all(self.stock.cdi_sets.get(name) is False for name in names) else None
+
+    @property
+    def _no_others(self) -> bytes | None:
+        """The value for a container that sees its own cards without the variable; None for no variable."""
+        return self.kind.hiding(self.who.runtime) if self.rules.hide_unallocated == "enforce" else None
 
     def _visible(self, asked: DeviceRequest) -> bytes | None:
         """Return the value of the visible variable for the allocation; None for no variable."""
@@ -336,7 +339,3 @@ class _Case:
 
     def _finding(self, word: Word, text: str) -> Finding:
         return Finding(self.kind.name, word, f"{self.kind.name}: {text}")
-
-    @property
-    def _variable(self) -> str:
-        return self.kind.visible_env or "device mounts"

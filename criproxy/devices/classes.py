@@ -71,6 +71,10 @@ class DeviceClass:
         """Whether the hook of this runtime handler knows the hide value."""
         return any(fnmatchcase(runtime, pattern) for pattern in self.runtimes)
 
+    def hiding(self, runtime: str) -> bytes | None:
+        """Return the value of the visible variable that shows no cards in this runtime handler; None if none does."""
+        return self.hide_value.encode() if self.visible_env and self.hide_value and self.hides_in(runtime) else None
+
     def strips(self, env: str) -> bool:
         """Whether a variable other than the visible one is removed."""
         return env != self.visible_env and any(

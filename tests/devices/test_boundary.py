@@ -1,5 +1,7 @@
 """What containers may see where the scenarios do not say it: exceptions, odd requests, and that nothing grows."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given as generated
 from hypothesis import strategies as st
@@ -192,6 +194,16 @@ def test_classes_of_nodes_only_have_nothing_to_hide() -> None:
     """Whatever is known of them, there is nothing to write and nothing to tell."""
     assert at_create(asked("A=1", cdi=("x.org/y=0",)), of=rules(INTEL_GPU, ALI)).findings == ()
     assert at_create(asked("A=1"), NOTHING, of=rules(INTEL_GPU, ALI)).findings == ()
+
+
+def test_a_class_without_a_variable_hides_nothing_by_one() -> None:
+    """A value without a variable is never written, under whatever name."""
+    kind = replace(ALI, hide_value="void", strip_env=("ALI_CARDS",))
+
+    done = at_create(asked("A=1", "ALI_CARDS=all"), NOTHING, of=rules(kind))
+
+    assert envs(done) == ["A=1"]
+    assert "it sees no card" in done.findings[0].sentence
 
 
 def test_values_are_compared_as_bytes() -> None:
