@@ -231,7 +231,7 @@ class _Case:
     def _visible(self, asked: DeviceRequest) -> bytes | None:
         """Return the value of the visible variable for the allocation; None for no variable."""
         if not self.kind.write_env or not self.kind.visible_env:
-            return None
+            return self._no_others  # its plugins pass nodes; without a variable, that of the image would show all cards
         first = next((env.value for env in asked.envs if env.name == self.kind.visible_env), None)
         if first is not None and first.decode(errors="replace") in self.kind.strip_mount_prefix:
             return first  # the plugin names the cards with mounts

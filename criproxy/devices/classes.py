@@ -31,7 +31,8 @@ class DeviceClass:
     hide_value: str = ""
     """The value with which the hook shows no cards; empty: nothing is written to hide cards."""
     write_env: bool = True
-    """Whether the variable contains the allocation; if plugins pass only device nodes, the variable is the user's."""
+    """Whether the variable contains the allocation; if plugins pass only device nodes, the variable is the user's, and
+    the hide value outweighs it in containers with a card, too."""
     strip_env: tuple[str, ...] = ()
     """More variables that show further cards, or lift limits; a * at the end is a wildcard."""
     strip_mount_prefix: tuple[str, ...] = ()

@@ -101,13 +101,13 @@ def test_12_a_class_of_ones_own_without_a_variable() -> None:
 
 
 def test_13_amd_as_its_plugin_gave_it() -> None:
-    """The nodes stay as they were, and no variable is added."""
+    """The nodes stay as they were, and no variable names a card: the only one outweighs what the image says."""
     nodes = ("/dev/kfd", "/dev/dri/card1", "/dev/dri/renderD129")
 
     done = at_create(asked(devices=nodes), given(amd_com__gpu="0000:43:00.0"), of=rules(AMD))
 
     assert tuple(paths(done)) == nodes
-    assert not done.asked.envs
+    assert envs(done) == ["AMD_VISIBLE_DEVICES=void"]
 
 
 def test_13_amd_obeys_two_variables() -> None:
