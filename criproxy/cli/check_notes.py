@@ -21,7 +21,9 @@ DEFAULTS = {
 KUBELET = "var/lib/kubelet/config.yaml"
 """The kubelet's configuration as written by kubeadm, below the host's root directory."""
 _THEN = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
-"""What happens to containers that request cards without evidence, by `onNoEvidence`."""
+"""What happens to containers that request cards without evidence, if a pod had their pod's name, by `onNoEvidence`."""
+_UNLISTED = {**_THEN, "keep": "see the cards that they request"}
+"""The same for containers that podresources does not list."""
 
 
 _EMPTY = {
@@ -53,11 +55,12 @@ def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
             "to use all built-in classes, or remove devices"
         )
     if options is not None and options.podresources.socket and not options.checkpoint:
-        then = _THEN[options.on_no_evidence]
+        mode = options.on_no_evidence
         yield (
             "devices.checkpoint is empty: podresources identifies pods only by name, so it is no evidence for a pod "
             "with the name of an earlier one, as in a StatefulSet. Containers of such a pod that request cards without "
-            f"CDI names or device nodes in their creates, {then} (onNoEvidence: {options.on_no_evidence})"
+            f"CDI names or device nodes in their creates, {_THEN[mode]} (onNoEvidence: {mode}). Init and ephemeral "
+            f"containers that request cards in this way, {_UNLISTED[mode]}, as podresources never lists them"
         )
     if options is not None and (plan := options.plan()) is not None:
         from criproxy.devices.mig_mistakes import mig_notes

@@ -43,8 +43,8 @@ def _hide(config: api.ContainerConfig, kind: DeviceClass, runtime: str, *, strip
         return
     _delete(config.envs, managed)
     _delete(config.mounts, asking)
-    if kind.visible_env and kind.hide_value and kind.hides_in(runtime):
-        config.envs.add(key=kind.visible_env, value=kind.hide_value.encode())
+    if (value := kind.hiding(runtime)) is not None:
+        config.envs.add(key=kind.visible_env, value=value)
 
 
 def _delete(field: MutableSequence[Any], numbers: list[int]) -> None:

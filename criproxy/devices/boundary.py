@@ -134,13 +134,27 @@ class _Case:
             return self._allocated(asked)
         if not self.kind.env_prefixes and not self.kind.strip_mount_prefix:
             return Boundary(asked)  # cards of such a class are device nodes only
-        if self.given.given is Given.NONE or self.rules.on_no_evidence == "hide":
-            return self._unallocated(asked)
-        return self._unknown(asked)
+        return self._unallocated(asked) if self._counts_as_none else self._unknown(asked)
+
+    @property
+    def _counts_as_none(self) -> bool:
+        """Whether the container gets what one without a card gets.
+
+        With ``fail``, a CDI device of an unknown kind is no reason to wait: the runtime applies its specification after
+        the variables, so the hide value takes no card of it away. And the answer may never come, because podresources
+        does not list init containers.
+        """
+        mode = self.rules.on_no_evidence
+        return self.given.given is Given.NONE or mode == "hide" or (mode == "fail" and self._is_foreign_cdi)
+
+    @property
+    def _is_foreign_cdi(self) -> bool:
+        """Whether only a CDI device of an unknown kind may have brought a card."""
+        return self.given.given is Given.UNKNOWN and self.given.source == "cdi"
 
     def _unknown(self, asked: DeviceRequest) -> Boundary:
         """Apply the rule if neither the kubelet nor its checkpoint shows the allocation."""
-        if self.given.source == "cdi":
+        if self._is_foreign_cdi:
             text = "a CDI device of an unknown kind may include a card: criproxy changes nothing"
             return Boundary(asked, (self._finding(Word.CDI_UNRESOLVED, text),))
         by = ", ".join(self._tampered(asked, None))
@@ -151,37 +165,45 @@ class _Case:
         return Boundary(asked, (self._finding(Word.NO_EVIDENCE, f"{text}, which criproxy leaves unchanged"),))
 
     def _unallocated(self, asked: DeviceRequest) -> Boundary:
-        hides = self.kind.hide_value and self.kind.hides_in(self.who.runtime)
-        wanted = self.kind.hide_value.encode() if hides else None
+        wanted = self.kind.hiding(self.who.runtime)
         hidden = self._rewritten(asked, wanted)
         if hidden == asked:
             return Boundary(asked)
         tampered = self._tampered(asked, wanted)
         if tampered and self.rules.user_override != "strip":
             return Boundary(asked, (self._override(tampered),))
-        by = self.given.source if self.given.given is Given.NONE else "no evidence"
-        how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
+        other = "other " if self._is_foreign_cdi else ""
+        hides = f"{self.kind.visible_env}={self.kind.hide_value} hides every"
+        how = f"{hides if wanted else 'it sees no'} {other}card"
         stripped = tuple(self._stripped(tampered))
         if self.rules.hide_unallocated == "enforce":
-            text = f"no card is allocated to it ({by}): {how}"
+            text = f"{self._why_none}: {how}"
             return Boundary(hidden, (self._finding(Word.HIDDEN, text), *stripped))
         own = self._without_own(asked, wanted) if tampered else asked
         if self.rules.hide_unallocated == "off":
             return Boundary(own, stripped)
         text = (
-            f"no card is allocated to it ({by}), and it may see the cards that its image asks for, because "
-            f"hideUnallocated is report; with enforce, {how}"
+            f"{self._why_none}, and it may see the cards that its image asks for, because hideUnallocated is report; "
+            f"with enforce, {how}"
         )
         return Boundary(own, (self._finding(Word.WOULD_HIDE, text), *stripped))
+
+    @property
+    def _why_none(self) -> str:
+        if self._is_foreign_cdi:
+            return "a CDI device of an unknown kind may include a card"
+        by = self.given.source if self.given.given is Given.NONE else "no evidence"
+        return f"no card is allocated to it ({by})"
 
     def _allocated(self, asked: DeviceRequest) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)
         if by_cdi and not ids:
-            text = "one of its CDI devices does not identify its card: criproxy changes nothing"
-            return Boundary(asked, (self._finding(Word.CDI_UNRESOLVED, text),))
-        cards = ids_text(ids) or "a card"
-        findings = [self._finding(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
-        # In addition to CDI, a variable would inject the card again, on runtimes whose hook reads it.
+            text = "one of its CDI devices does not identify its card, so it is unknown which cards it sees"
+            findings = [self._finding(Word.CDI_UNRESOLVED, text)]
+        else:
+            cards = ids_text(ids) or "a card"
+            findings = [self._finding(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
+        # In addition to CDI, a variable would inject the card again, on runtimes whose hook reads it; or other cards.
         wanted = self._beside_cdi(asked) if by_cdi else self._visible(asked)
         rewritten = self._rewritten(asked, wanted)
         tampered = self._tampered(asked, wanted)
@@ -199,14 +221,17 @@ class _Case:
         A specification that sets the variable overrides the image; whether an unreadable one does is unknown.
         """
         names = [name for name in asked.cdi if self.kind.cdi_device(name) is not None]
-        silent = all(self.stock.cdi_sets.get(name) is False for name in names)
-        hides = self.kind.hide_value and self.kind.hides_in(self.who.runtime)
-        return self.kind.hide_value.encode() if silent and hides and self.rules.hide_unallocated == "enforce" else None
+        return self._no_others if all(self.stock.cdi_sets.get(name) is False for name in names) else None
+
+    @property
+    def _no_others(self) -> bytes | None:
+        """The value for a container that sees its own cards without the variable; None for no variable."""
+        return self.kind.hiding(self.who.runtime) if self.rules.hide_unallocated == "enforce" else None
 
     def _visible(self, asked: DeviceRequest) -> bytes | None:
         """Return the value of the visible variable for the allocation; None for no variable."""
         if not self.kind.write_env or not self.kind.visible_env:
-            return None
+            return self._no_others  # its plugins pass nodes; without a variable, that of the image would show all cards
         first = next((env.value for env in asked.envs if env.name == self.kind.visible_env), None)
         if first is not None and first.decode(errors="replace") in self.kind.strip_mount_prefix:
             return first  # the plugin names the cards with mounts
@@ -299,17 +324,18 @@ class _Case:
                 yield DeviceNode(path, path, self.kind.permissions)
 
     def _override(self, tampered: list[str]) -> Finding:
-        text = f"it asks for more than was allocated to it, with {', '.join(tampered)}, which criproxy leaves unchanged"
+        text = f"it asks for {self._more}, with {', '.join(tampered)}, which criproxy leaves unchanged"
         return self._finding(Word.OVERRIDE, text)
 
     def _stripped(self, tampered: list[str]) -> Iterator[Finding]:
         if tampered:
-            text = f"it asked for more than was allocated to it: criproxy removed {', '.join(tampered)}"
+            text = f"it asked for {self._more}: criproxy removed {', '.join(tampered)}"
             yield self._finding(Word.STRIPPED, text)
+
+    @property
+    def _more(self) -> str:
+        is_unknown = self.given.given is Given.CARDS and not self.given.ids  # perhaps the very cards that it has
+        return "cards itself" if is_unknown else "more than was allocated to it"
 
     def _finding(self, word: Word, text: str) -> Finding:
         return Finding(self.kind.name, word, f"{self.kind.name}: {text}")
-
-    @property
-    def _variable(self) -> str:
-        return self.kind.visible_env or "device mounts"

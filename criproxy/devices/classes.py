@@ -31,7 +31,8 @@ class DeviceClass:
     hide_value: str = ""
     """The value with which the hook shows no cards; empty: nothing is written to hide cards."""
     write_env: bool = True
-    """Whether the variable contains the allocation; if plugins pass only device nodes, the variable is the user's."""
+    """Whether the variable contains the allocation; if plugins pass only device nodes, the variable is the user's, and
+    the hide value outweighs it in containers with a card, too."""
     strip_env: tuple[str, ...] = ()
     """More variables that show further cards, or lift limits; a * at the end is a wildcard."""
     strip_mount_prefix: tuple[str, ...] = ()
@@ -70,6 +71,10 @@ class DeviceClass:
     def hides_in(self, runtime: str) -> bool:
         """Whether the hook of this runtime handler knows the hide value."""
         return any(fnmatchcase(runtime, pattern) for pattern in self.runtimes)
+
+    def hiding(self, runtime: str) -> bytes | None:
+        """Return the value of the visible variable that shows no cards in this runtime handler; None if none does."""
+        return self.hide_value.encode() if self.visible_env and self.hide_value and self.hides_in(runtime) else None
 
     def strips(self, env: str) -> bool:
         """Whether a variable other than the visible one is removed."""

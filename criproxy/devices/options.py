@@ -77,7 +77,7 @@ class ClassOptions(BaseModel):
     visibleEnv to hide cards."""
     write_env: bool = True
     """Whether criproxy writes the allocated cards to visibleEnv. Set it to false if the device plugin passes only
-    device nodes."""
+    device nodes: criproxy then writes hideValue for containers with a card, too, so that the hook adds no others."""
     strip_env: tuple[EnvPattern, ...] = ()
     """Additional environment variables that criproxy removes; a * at the end is a wildcard."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()

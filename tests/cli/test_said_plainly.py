@@ -214,6 +214,18 @@ def test_what_names_cannot_tell_is_noted(tmp_path: Path, options: str, noted: st
 
 
 @pytest.mark.parametrize(
+    ("mode", "noted"),
+    [("keep", "see the cards that they request"), ("hide", "get none"), ("fail", "are refused")],
+)
+def test_what_podresources_does_not_list_is_noted(tmp_path: Path, mode: str, noted: str) -> None:
+    """Without the checkpoint nothing shows what init containers have, even while podresources answers."""
+    text = f'policy: none\ndevices: {{classes: [nvidia], checkpoint: "", onNoEvidence: {mode}}}\n'
+    _, output = said("check", policy(tmp_path, text), "--no-machine")
+    note = f"Init and ephemeral containers that request cards in this way, {noted}, as podresources never lists them"
+    assert note in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
     ("address", "noted"),
     [
         ("0.0.0.0:9820", True),

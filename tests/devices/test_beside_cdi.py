@@ -1,29 +1,53 @@
 """Cards that come as CDI devices: what stands beside their names, and which names bring none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from criproxy.devices.boundary import Word, boundary
+from criproxy.devices.boundary import Boundary, Word, boundary
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock
 from criproxy.devices.evidence import Given, Known, weigh
-from tests.devices.fixture import ANYBODY, NOTHING, STOCKS, asked, given, rules
+from criproxy.errors import StatusCode
+from tests.devices.fixture import ANYBODY, NOTHING, STOCKS, asked, given, rules, words
 
 GPU = "nvidia.com/gpu=GPU-b"
+CLAIM = "k8s.gpu.nvidia.com/claim=uid-gpu-0"
+UNRESOLVED = (CLAIM, "k8s.gpu.nvidia.com/device=gpu-0", "management.nvidia.com/gpu=all")
+FOREIGN = "nic.example.com/nic=a"
+ALL = "NVIDIA_VISIBLE_DEVICES=all"
+VOID = "NVIDIA_VISIBLE_DEVICES=void"
+MOUNTS = "/var/run/nvidia-container-devices"
 
 
-def variables(cdi: tuple[str, ...], sets: Mapping[str, bool], *envs: str, **options: object) -> list[str]:
-    """What a create with these CDI names says then, with specifications that set the variable or not."""
+def beside(
+    cdi: tuple[str, ...],
+    *envs: str,
+    sets: Mapping[str, bool] | None = None,
+    known: Sequence[Known] = (),
+    mounts: tuple[str, ...] = (),
+    **options: Any,  # noqa: ANN401 (those of `DeviceRules`)
+) -> Boundary:
+    """What becomes of a create with these CDI names, with specifications that set the variable or not."""
     stock = STOCKS["nvidia"]
-    stocks = {**STOCKS, "nvidia": Stock(stock.cards, stock.shared, cdi_sets=sets)}
+    stocks = {**STOCKS, "nvidia": Stock(stock.cards, stock.shared, cdi_sets=sets or {})}
     chosen = rules(**options)
-    create = asked(*envs, cdi=cdi)
-    known = (given(nvidia_com__gpu="GPU-b"),)
+    create = asked(*envs, cdi=cdi, mounts=mounts)
     done = boundary(chosen, ANYBODY, create, weigh(chosen.classes, create, known, stocks), stocks)
     again = boundary(chosen, ANYBODY, done.asked, weigh(chosen.classes, done.asked, known, stocks), stocks)
     assert again.asked == done.asked
     assert done.asked.cdi == cdi
+    return done
+
+
+def variables(cdi: tuple[str, ...], sets: Mapping[str, bool], *envs: str, **options: Any) -> list[str]:  # noqa: ANN401
+    """What such a create says then, of a container that has a card by the kubelet."""
+    return values(beside(cdi, *envs, sets=sets, known=(given(nvidia_com__gpu="GPU-b"),), **options))
+
+
+def values(done: Boundary) -> list[str]:
+    """The variables, as ``A=1``."""
     return [f"{name}={value.decode()}" for name, value in done.asked.envs]
 
 
@@ -55,6 +79,98 @@ def test_nothing_is_hidden_beside_cdi_where_nothing_is_hidden() -> None:
     """With hideUnallocated off or report the image's variable is left alone here, too."""
     assert not variables((GPU,), {GPU: False}, hide_unallocated="off")
     assert not variables((GPU,), {GPU: False}, hide_unallocated="report")
+
+
+@pytest.mark.parametrize("known", [(), (NOTHING,)], ids=["untold", "told"])
+@pytest.mark.parametrize("name", UNRESOLVED)
+def test_what_a_pod_asks_for_goes_beside_a_device_that_tells_no_card(name: str, known: tuple[Known, ...]) -> None:
+    """The device brings its card itself: whatever the pod says beside it could only bring others."""
+    own = (ALL, "NVIDIA_IMEX_CHANNELS=0-2047", "NVIDIA_NVSWITCH=enabled")
+
+    done = beside((name,), "A=1", *own, known=known, mounts=(f"{MOUNTS}/all", f"{MOUNTS}/GPU-a", "/data"))
+
+    assert values(done) == ["A=1"]
+    assert [mount.container_path for mount in done.asked.mounts] == ["/data"]
+    assert words(done) == [Word.CDI_UNRESOLVED, Word.STRIPPED]
+    unresolved, stripped = (finding.sentence for finding in done.findings)
+    assert unresolved == (
+        "nvidia: one of its CDI devices does not identify its card, so it is unknown which cards it sees"
+    )
+    assert stripped == (
+        "nvidia: it asked for cards itself: criproxy removed NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS, "
+        f"NVIDIA_NVSWITCH, mount {MOUNTS}/all, mount {MOUNTS}/GPU-a"
+    )
+
+
+def test_what_its_plugin_passes_stays_beside_a_device_that_tells_no_card() -> None:
+    """Channel 0 comes with a card, whichever it is."""
+    done = beside((CLAIM,), "NVIDIA_IMEX_CHANNELS=0", mounts=(f"{MOUNTS}/imex/0",))
+
+    assert values(done) == ["NVIDIA_IMEX_CHANNELS=0"]
+    assert [mount.container_path for mount in done.asked.mounts] == [f"{MOUNTS}/imex/0"]
+    assert words(done) == [Word.CDI_UNRESOLVED]
+
+
+@pytest.mark.parametrize(
+    ("sets", "options", "then"),
+    [
+        pytest.param({CLAIM: False}, {}, ["NVIDIA_VISIBLE_DEVICES=void"], id="silent"),
+        pytest.param({CLAIM: True}, {}, [], id="set"),
+        pytest.param({}, {}, [], id="no-spec"),
+        pytest.param({CLAIM: False}, {"hide_unallocated": "report"}, [], id="reported"),
+        pytest.param({CLAIM: False}, {"hide_unallocated": "off"}, [], id="off"),
+        pytest.param({CLAIM: False}, {"user_override": "keep"}, [ALL], id="kept"),
+        pytest.param({CLAIM: False}, {"user_override": "report"}, [ALL], id="override-reported"),
+    ],
+)
+def test_void_beside_a_device_that_tells_no_card(
+    sets: Mapping[str, bool], options: Mapping[str, Any], then: list[str]
+) -> None:
+    """As beside any other: by its specification, and only where cards are hidden and the pod's own words go."""
+    done = beside((CLAIM,), ALL, sets=sets, **options)
+
+    assert values(done) == then
+    kept = "user_override" in options
+    assert words(done) == [Word.CDI_UNRESOLVED, Word.OVERRIDE if kept else Word.STRIPPED]
+    if not kept:
+        assert values(beside((CLAIM,), sets=sets, **options)) == then
+
+
+@pytest.mark.parametrize("mode", ["hide", "fail"])
+def test_the_image_shows_nothing_beside_a_device_of_an_unknown_kind(mode: str) -> None:
+    """The device brings what is in it itself, so that nobody has to wait for an answer that may never come."""
+    done = beside((FOREIGN,), "A=1", on_no_evidence=mode)
+    again = beside((FOREIGN,), VOID, on_no_evidence=mode)
+
+    assert done.refusal is None
+    assert values(done) == ["A=1", VOID]
+    (finding,) = done.findings
+    assert finding.word is Word.HIDDEN
+    assert finding.sentence == (
+        "nvidia: a CDI device of an unknown kind may include a card: NVIDIA_VISIBLE_DEVICES=void hides every other card"
+    )
+    assert (values(again), words(again)) == ([VOID], [])
+
+
+@pytest.mark.parametrize("mode", ["hide", "fail"])
+def test_what_would_be_hidden_beside_a_device_of_an_unknown_kind(mode: str) -> None:
+    """It is told where nothing is hidden, and the image's variable counts."""
+    reported = beside((FOREIGN,), on_no_evidence=mode, hide_unallocated="report")
+    off = beside((FOREIGN,), on_no_evidence=mode, hide_unallocated="off")
+
+    assert (values(reported), words(reported)) == ([], [Word.WOULD_HIDE])
+    assert (values(off), words(off)) == ([], [])
+
+
+def test_a_device_of_an_unknown_kind_is_no_answer_to_what_a_plugin_may_have_passed() -> None:
+    """A variable may be that of a plugin: with fail it waits, and with keep nothing changes."""
+    refused = beside((FOREIGN,), ALL, on_no_evidence="fail").refusal
+    kept, image = beside((FOREIGN,), ALL), beside((FOREIGN,))
+
+    assert refused is not None
+    assert refused.code is StatusCode.UNAVAILABLE
+    assert (values(kept), words(kept)) == ([ALL], [Word.NO_EVIDENCE])
+    assert (values(image), words(image)) == ([], [Word.CDI_UNRESOLVED])
 
 
 @pytest.mark.parametrize("name", ["imex-channel", "gdrcopy", "gds", "mofed"])

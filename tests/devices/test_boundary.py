@@ -1,11 +1,13 @@
 """What containers may see where the scenarios do not say it: exceptions, odd requests, and that nothing grows."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
-from criproxy.devices.boundary import Word, boundary
-from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU, NVIDIA
+from criproxy.devices.boundary import Boundary, Word, boundary
+from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, MountPoint, Requester
 from criproxy.devices.device_rules import DeviceRules
@@ -86,7 +88,12 @@ def test_a_plugin_that_counts_cards_is_no_override() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "resource"), [(HABANA, "habana.ai/gaudi"), (CAMBRICON, "cambricon.com/mlu")], ids=["habana", "cambricon"]
+    ("kind", "resource"),
+    [
+        pytest.param(HABANA, "habana.ai/gaudi", id="habana"),
+        pytest.param(CAMBRICON, "cambricon.com/mlu", id="cambricon"),
+        pytest.param(replace(AMD, write_env=True, id_format="plugin"), "amd.com/gpu", id="amd-as-documented"),
+    ],
 )
 def test_a_variable_that_only_its_plugin_knows(kind: DeviceClass, resource: str) -> None:
     """The plugin's entry comes before the pod's own, and stays; the others go."""
@@ -194,6 +201,16 @@ def test_classes_of_nodes_only_have_nothing_to_hide() -> None:
     assert at_create(asked("A=1"), NOTHING, of=rules(INTEL_GPU, ALI)).findings == ()
 
 
+def test_a_class_without_a_variable_hides_nothing_by_one() -> None:
+    """A value without a variable is never written, under whatever name."""
+    kind = replace(ALI, hide_value="void", strip_env=("ALI_CARDS",))
+
+    done = at_create(asked("A=1", "ALI_CARDS=all"), NOTHING, of=rules(kind))
+
+    assert envs(done) == ["A=1"]
+    assert "it sees no card" in done.findings[0].sentence
+
+
 def test_values_are_compared_as_bytes() -> None:
     """A value that is no text is another value, and not shown."""
     create = DeviceRequest(envs=(EnvVar("NVIDIA_VISIBLE_DEVICES", b"void\xff"), EnvVar("B", b"\xff")))
@@ -267,10 +284,11 @@ def test_what_is_enforced(create: DeviceRequest, known: list[Known]) -> None:
     evidence = weigh(CLASSES, create, known, STOCKS)
     done = boundary(of, SOMEBODY, create, evidence, STOCKS).asked
 
-    unresolved = "nvidia.com/gpu=all" in create.cdi and not evidence["nvidia"].ids
     for kind in CLASSES:
-        if not (kind is NVIDIA and unresolved):
-            assert sum(env.name == kind.visible_env for env in done.envs) <= 1
+        visible = [env.value for env in done.envs if env.name == kind.visible_env]
+        assert len(visible) <= 1
+        if kind.hide_value and not kind.write_env:
+            assert visible == [kind.hide_value.encode()]
     assert [env for env in done.envs if env.name == "A"] == [env for env in create.envs if env.name == "A"]
     assert done.devices[: len(create.devices)] == create.devices
     ours = {node for kind in CLASSES for each in evidence[kind.name].ids for node in _nodes(kind, each)}
@@ -284,11 +302,33 @@ def _nodes(kind: DeviceClass, id: str) -> tuple[str, ...]:
     return card.nodes if card else ()
 
 
-def test_amd_gets_no_variable_beside_its_nodes() -> None:
-    """Its runtime reserves a card for every variable: with an allocation there is none."""
-    create = asked("AMD_VISIBLE_DEVICES=0", devices=("/dev/kfd", "/dev/dri/card1"))
+NO_AMD = "AMD_VISIBLE_DEVICES=void"
 
-    done = at_create(create, of=rules(AMD))
 
-    assert not done.asked.envs
-    assert words(done) == [Word.ALLOCATED, Word.STRIPPED]
+def with_amd_card(*envs: str, who: Requester = SOMEBODY, kind: DeviceClass = AMD, **options: str) -> Boundary:
+    """What becomes of a create with the nodes of an AMD card, as its plugin passes them."""
+    return at_create(asked(*envs, devices=("/dev/kfd", "/dev/dri/card1")), of=rules(kind, **options), who=who)
+
+
+@pytest.mark.parametrize("own", ["AMD_VISIBLE_DEVICES=all", "AMD_VISIBLE_DEVICES=0", "DOCKER_RESOURCE_GPU=all"])
+def test_the_image_of_a_container_with_an_amd_card_shows_no_other(own: str) -> None:
+    """Its nodes show its card, and the runtime obeys the image unless something later says that there is nothing."""
+    image, pod = with_amd_card("A=1"), with_amd_card(own, "A=1")
+
+    assert (envs(image), words(image)) == (["A=1", NO_AMD], [Word.ALLOCATED])
+    assert (envs(pod), words(pod)) == (["A=1", NO_AMD], [Word.ALLOCATED, Word.STRIPPED])
+    assert paths(image) == paths(pod) == ["/dev/kfd", "/dev/dri/card1"]
+
+
+def test_the_image_of_a_container_with_an_amd_card_counts_where_nothing_is_hidden() -> None:
+    """Without enforce, or in a runtime without the hook, nothing is written; what a pod may keep stays as it came."""
+    all_cards, elsewhere = "AMD_VISIBLE_DEVICES=all", replace(AMD, runtimes=("amd*",))
+
+    for mode in ("off", "report"):
+        assert envs(with_amd_card(hide_unallocated=mode)) == []
+        assert envs(with_amd_card(all_cards, hide_unallocated=mode)) == []
+    assert envs(with_amd_card(kind=elsewhere)) == []
+    assert envs(with_amd_card(kind=elsewhere, who=Requester(namespace="default", runtime="amd"))) == [NO_AMD]
+    assert envs(with_amd_card(kind=replace(AMD, hide_value=""))) == []
+    assert envs(with_amd_card(all_cards, user_override="keep")) == [all_cards]
+    assert envs(with_amd_card(user_override="keep")) == [NO_AMD]

@@ -101,13 +101,13 @@ def test_12_a_class_of_ones_own_without_a_variable() -> None:
 
 
 def test_13_amd_as_its_plugin_gave_it() -> None:
-    """The nodes stay as they were, and no variable is added."""
+    """The nodes stay as they were, and no variable names a card: the only one outweighs what the image says."""
     nodes = ("/dev/kfd", "/dev/dri/card1", "/dev/dri/renderD129")
 
     done = at_create(asked(devices=nodes), given(amd_com__gpu="0000:43:00.0"), of=rules(AMD))
 
     assert tuple(paths(done)) == nodes
-    assert not done.asked.envs
+    assert envs(done) == ["AMD_VISIBLE_DEVICES=void"]
 
 
 def test_13_amd_obeys_two_variables() -> None:
@@ -156,13 +156,14 @@ def test_17_a_variable_beside_cdi() -> None:
 
 @pytest.mark.parametrize("name", ["nvidia.com/gpu=all", "nvidia.com/gpu=7", "k8s.gpu.nvidia.com/claim=uid-gpu-0"])
 def test_17_a_cdi_name_that_tells_no_card(name: str) -> None:
-    """The create stays as it came."""
-    create = asked("NVIDIA_VISIBLE_DEVICES=all", cdi=(name,))
+    """The create stays as it came, but for what the pod itself asks for beside the name."""
+    create = asked(cdi=(name,))
 
     done = at_create(create)
 
     assert done.asked == create
     assert words(done) == [Word.CDI_UNRESOLVED]
+    assert at_create(asked("NVIDIA_VISIBLE_DEVICES=all", cdi=(name,))).asked == create
 
 
 def test_17_a_foreign_cdi_kind() -> None:

@@ -192,6 +192,7 @@ async def test_13_an_amd_card_by_its_nodes(tmp_path: Path) -> None:
 
         assert place(config) == NODE_1
         assert [device.host_path for device in config.devices] == list(nodes)
+        assert [env.value for env in config.envs if env.key == "AMD_VISIBLE_DEVICES"] == [b"void"]
 
 
 @pytest.mark.parametrize("forced", [False, True])
