@@ -38,7 +38,7 @@ _MAX_ERROR_CHARS = 300
     "--config",
     type=PathOption(),
     metavar="FILE|DIR",
-    help="The policy file.  [default: that of the installed unit]",
+    help="The policy file.  [default: that of the daemon and of the unit]",
 )
 @click.option(
     "--runtime-endpoint",
