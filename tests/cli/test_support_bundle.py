@@ -25,6 +25,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.simulate.machines import machine
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
 from tests.control.world import World, owner, sharer
+from tests.disks import fill, small_disk
 from tests.sysfs import write_sysfs
 
 NOT_HERE = {"runtime", "metrics and health over HTTP", "the kubelet's flags and managers"}
@@ -183,6 +184,21 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert "cannot be written (No such file or directory): name another file with --output" in result.output
+
+
+def test_a_place_without_room(tmp_path: Path) -> None:
+    """The file can be made, but not written: it is named, what helps is said, and nothing is left."""
+    with small_disk(tmp_path / "small") as disk:
+        fill(disk)
+        words = [
+            word if word != str(tmp_path / "bundle.tar.gz") else f"{disk}/b.tar.gz" for word in arguments(tmp_path)
+        ]
+        result = CliRunner().invoke(main, words)
+        left = [path.name for path in disk.iterdir()]
+
+    assert (result.exit_code, left) == (1, ["filler"])
+    text = f"Error: {disk}/b.tar.gz cannot be written (No space left on device): name another file with --output"
+    assert text in result.output.replace("\n", " ")
 
 
 def test_standard_output_has_only_the_archive(tmp_path: Path) -> None:
