@@ -193,6 +193,8 @@ def _card_list(stock: "Stock") -> str:
 def _plain(value: object) -> str:
     import json
 
+    if value is None:
+        return "not set"
     return value if isinstance(value, str) and value else json.dumps(value)
 
 

@@ -1,5 +1,6 @@
 """``criproxy check`` of the device plugin: NVIDIA's configuration file, and what is offered to the kubelet."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -63,7 +64,7 @@ def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") 
     plan = _plan(report, place)
     if plan is None:
         return Checked()
-    nvidia = _nvidia_file(plan, place)
+    nvidia = _nvidia_file(report, plan, place)
     if stocks is None or (nvidia and nvidia.config is None):
         return Checked(nvidia=nvidia)
     found = _on_machine(report, plan, nvidia, _inventory(plan, stocks, place.host_root))
@@ -93,7 +94,7 @@ def _plan(report: "Report", place: Place) -> "PluginPlan | None":
     return replace(plan, nvidia_config=named) if plan and named else plan
 
 
-def _nvidia_file(plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
+def _nvidia_file(report: "Report", plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
     if plan.nvidia is None:
         return None
     from criproxy.config.nvidia_file import Node, NvidiaFile, examine
@@ -103,6 +104,9 @@ def _nvidia_file(plan: "PluginPlan", place: Place) -> "NvidiaFile | None":
         if not place.has_machine and not path.exists():
             note = f"{path} does not exist: NVIDIA's file was not checked"
             return NvidiaFile(file=None, reason="", config=None, notes=(note,))
+        if not os.path.lexists(path) and not place.invocation.nvidia_config:
+            text = f"{report.choice.file}: devices.plugin.nvidiaConfig: {path} does not exist"
+            return NvidiaFile(file=None, reason="", config=None, mistakes=(text,))
         plan = replace(plan, nvidia_config=str(path))
     node = Node(explicit=place.invocation.name, hostname=place.hostname, group=place.group)
     found = examine(plan, node, place.invocation.arguments, place.invocation.env)

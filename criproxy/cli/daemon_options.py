@@ -40,7 +40,7 @@ def page_options(command: F) -> F:
 
 
 def _http_option(paths: str) -> Callable[[F], F]:
-    text = f"Serve {paths} on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: off]"
+    text = f"Serve {paths} on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: none]"
     return click.option("--http", metavar="ADDRESS", help=text)
 
 

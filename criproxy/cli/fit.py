@@ -122,14 +122,14 @@ def command(  # noqa: PLR0913 (one for each option)
 
 
 def _cards(control_socket: str, gpu: int | None, devices: dict[str, int]) -> list[Values]:
-    """Return for each resource whether so many cards are free."""
+    """Return for each resource whether the container would get so many."""
     if gpu is None and not devices:
         return []
-    from criproxy.views.free_cards import free_cards, gpu_resource
+    from criproxy.views.free_cards import cards_of_container, gpu_resource
 
     answer = ask(control_socket, "devices")
     wanted = ({gpu_resource(answer): gpu} if gpu is not None else {}) | devices
-    return [free_cards(answer, resource, count) for resource, count in wanted.items()]
+    return cards_of_container(answer, wanted)
 
 
 def _show(values: Values | None, found: list[Values]) -> None:

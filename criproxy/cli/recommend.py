@@ -16,6 +16,7 @@ from criproxy.cli.render.lines import print_lines
 from criproxy.cli.unit_types import WholeNumber
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
+from criproxy.model.bounded import bounded_text
 from criproxy.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
 from criproxy.usage.scaling_signals import (
     DEFAULT_PERCENT,
@@ -171,6 +172,8 @@ def command(  # noqa: PLR0913 (one for each option)
     if output == "json":
         click.echo(json.dumps(_values(result, counts)))
     else:
+        if not own:
+            print_lines(_nobody(namespace, pods))
         for line in _lines(result, counts):
             print_lines(line)
 
@@ -201,6 +204,15 @@ def _samples(file: Path) -> Iterator[Sample]:
         raise CriproxyError(f"{file}: these are not metrics in the Prometheus text format: {error}") from error
     if not is_ours:
         raise CriproxyError(f"{file}: has no metrics of criproxy; save /metrics of criproxy serve in it")
+
+
+def _nobody(namespace: str, pods: str) -> str:
+    """Return that there are no replicas, which may be because of a mistyped name."""
+    options = [f"--namespace {namespace}"] if namespace else []
+    options += [f"--pods {pods}"] if pods != "*" else []
+    return bounded_text(
+        f"Note: no pod with a vGPU matches {' '.join(options)}" if options else "Note: no pod has a vGPU"
+    )
 
 
 def _lines(result: Recommendation, counts: list[VgpuCount]) -> Iterator[str]:

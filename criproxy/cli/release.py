@@ -134,7 +134,7 @@ def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
             text += f"\n{count(stays, 'container')} with a card: criproxy leaves it where it is until it exits."
     if left:
         text += "\n" + (
-            "The daemon keeps trying to release the others."
+            f"The daemon keeps trying to {'place' if undo else 'release'} the others."
             if values["source"] == "daemon"
             else "The others stay pinned until you run this command again, or until criproxy starts."
         )

@@ -39,7 +39,7 @@ _KEPT = {
 @click.option("--dry-run", is_flag=True, help="Show what FILE would do, and change nothing.")
 @click.option(
     *("--try", "time_s"),
-    type=Duration(),
+    type=Duration("30s, 10m or 168h"),
     metavar="DURATION",
     help="Bring FILE into effect for this long, such as 10m; then the former configuration comes back.",
 )

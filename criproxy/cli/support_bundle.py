@@ -38,7 +38,7 @@ _MAX_ERROR_CHARS = 300
     "--config",
     type=PathOption(),
     metavar="FILE|DIR",
-    help="The policy file.  [default: that of the installed unit]",
+    help="The policy file.  [default: that of the daemon and of the unit]",
 )
 @click.option(
     "--runtime-endpoint",
@@ -105,11 +105,16 @@ def _write(place: Path, name: str, at_s: float, settings: "Settings", hiding: "H
     except FileExistsError:
         raise UsageError(f"{place} already exists: name another file with --output") from None
     except OSError as error:
-        raise CriproxyError(f"{place} cannot be written ({error.strerror}): name another file with --output") from error
+        raise _unwritable(place, error) from error
     try:
-        with os.fdopen(descriptor, "wb") as file, leaving_on(signal.SIGTERM):
-            file.write(_collected(name, at_s, settings, hiding, err=False))
-            size_bytes = file.tell()
+        with os.fdopen(descriptor, "wb", buffering=0) as file, leaving_on(signal.SIGTERM):
+            content = memoryview(_collected(name, at_s, settings, hiding, err=False))
+            size_bytes = len(content)
+            try:
+                while content:  # without a buffer, a write may take only a part
+                    content = content[file.write(content) :]
+            except OSError as error:
+                raise _unwritable(place, error) from error
     except BaseException:
         with suppress(OSError):
             place.unlink()
@@ -117,6 +122,10 @@ def _write(place: Path, name: str, at_s: float, settings: "Settings", hiding: "H
     from criproxy.model.amounts import format_bytes
 
     print_lines(f"Wrote {place} ({format_bytes(size_bytes)}). Look through it before you send it.")
+
+
+def _unwritable(place: Path, error: OSError) -> CriproxyError:
+    return CriproxyError(f"{place} cannot be written ({error.strerror}): name another file with --output")
 
 
 def _collected(name: str, at_s: float, settings: "Settings", hiding: "Hiding", *, err: bool) -> bytes:

@@ -16,12 +16,16 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
+    def __init__(self, examples: str = "") -> None:
+        self.examples = (examples,) if examples else ()
+        """For the message about a wrong value, if not all durations are allowed."""
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         """Convert to seconds."""
         from criproxy.model.amounts import parse_seconds
 
         try:
-            return parse_seconds(str(value))
+            return parse_seconds(str(value), *self.examples)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

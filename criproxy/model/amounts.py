@@ -85,16 +85,15 @@ def parse_bytes(text: str) -> int:
     return _scaled(whole, fraction, (1024 if unit.endswith("i") else 1000) ** _POWERS[unit.removesuffix("i")])
 
 
-def parse_seconds(text: str) -> float:
+def parse_seconds(text: str, examples: str = "500ms, 11s, 2m or 168h") -> float:
     """Parse a duration with its unit, such as ``500ms``, ``11s`` and ``1.5h``, to seconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none; the text has *examples* of what may stand there.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        examples = "500ms, 11s, 2m or 168h: a number and a unit (ms, s, m or h)"
-        raise ValueError(f"{text!r} must be a duration such as {examples}")
+        raise ValueError(f"{text!r} must be a duration such as {examples}: a number and a unit (ms, s, m or h)")
     return float(found[1]) * _SECONDS[found[2]]
 
 

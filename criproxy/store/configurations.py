@@ -78,7 +78,8 @@ def read_all(state_dir: Path) -> list[InForceOnce]:
             raise StoreError(f"{text} with --state-dir") from None
         return []
     except OSError as error:
-        raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
+        remedy = "; this needs root" if isinstance(error, PermissionError) else ""
+        raise StoreError(f"{folder} cannot be read: {error.strerror}{remedy}") from error
     return [each for each in found if each]
 
 

@@ -49,6 +49,7 @@ class CardRow:
         return [
             {
                 "action": each.action_word,
+                "quantity": each.excess.quantity.value if each.excess else None,
                 "state": each.containers[self.container.life].value,
                 "since": timestamp(each.since_s),
                 "reason": each.sentence,

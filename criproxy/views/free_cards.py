@@ -4,7 +4,7 @@ Pure functions of an answer of `criproxy devices`.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from criproxy.devices.vgpu_profiles import DOMAIN
@@ -15,6 +15,21 @@ _GPU = "/gpu"
 """The end of the names of resources that `--gpu` means."""
 _MIG = "/mig-"
 """In names of resources that are parts of cards, which only the device plugin can count."""
+
+
+def cards_of_container(devices: Values, wanted: Mapping[str, int]) -> list[Values]:
+    """Return `free_cards` for each resource that one container asks for; of all vGPUs, a container can have one.
+
+    Raises:
+        CriproxyError: as `free_cards`.
+    """
+    found = [free_cards(devices, resource, count) for resource, count in wanted.items()]
+    profiles = wanted.keys() & {each["resource"] for each in devices["vgpus"]}
+    asked = sum(wanted[profile] for profile in profiles)
+    if asked <= 1:
+        return found
+    refused = {"fits": False, "refused": f"a container can have at most one vGPU, and this one asks for {asked}"}
+    return [{**each, **refused} if each["resource"] in profiles else each for each in found]
 
 
 def free_cards(devices: Values, resource: str, wanted: int) -> Values:
@@ -28,7 +43,7 @@ def free_cards(devices: Values, resource: str, wanted: int) -> Values:
     _check_guarded(devices)
     kind = _class_of(devices, resource)
     if unknown := _why_unknown(devices, kind, resource):
-        empty: Values = {"free_by_numa_node": [], "numa_nodes_with_room": []}
+        empty: Values = {"refused": "", "free_by_numa_node": [], "numa_nodes_with_room": []}
         return {"resource": resource, "wanted": wanted, "fits": False, "free": None, "unknown": unknown, **empty}
     by_node = Counter[int | None]()
     for node, free in _free_by_card(kind["cards"], resource):
@@ -41,6 +56,7 @@ def free_cards(devices: Values, resource: str, wanted: int) -> Values:
         "fits": total >= wanted,
         "free": total,
         "unknown": "",
+        "refused": "",
         "free_by_numa_node": [
             {"numa_node": node, "free": free} for node, free in sorted(by_node.items(), key=_unknown_last) if free
         ],

@@ -115,7 +115,7 @@ async def test_use_against_what_was_granted(tmp_path: Path) -> None:
     assert (one["cores_percent"], one["cores_granted_percent"], one["profile"]) == (20.0, 25, "gpu-8g")
     assert one["over_since"] == {"memory": "2023-11-14T22:13:20.000Z"}
     assert (two["pod"], two["memory_mib"], two["over_since"]) == ("two", 0, {})
-    assert one["actions"][0]["action"] == "observe"
+    assert (one["actions"][0]["action"], one["actions"][0]["quantity"]) == ("observe", "memory")
     assert values["history"] == []
 
 

@@ -252,9 +252,9 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  policy              none\n"
         "  onError             shared  (default)\n"
         "  adopt               pin  (default)\n"
-        "  promote             null  (default)\n"
+        "  promote             not set  (default)\n"
         "  apply               new  (default)\n"
-        "  devices             null  (default)\n"
+        "  devices             not set  (default)\n"
         "  reservedCpus        0-1\n"
         '  availableResources  {"cpu": null}  (default)\n'
         '  reservedResources   {"cpu": null}  (default)\n'

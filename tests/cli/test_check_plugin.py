@@ -53,6 +53,15 @@ def test_a_file_that_is_wrong(host: Path) -> None:
     assert "number of replicas must be >= 2" in output
 
 
+def test_a_file_that_does_not_exist(host: Path) -> None:
+    """The policy file names it, so that is where the mistake may be."""
+    file = write(host.parent / "p.yaml", POLICY)
+    result = CliRunner().invoke(main, ["check", "--host-root", str(host), str(file)])
+
+    text = f"{file}: devices.plugin.nvidiaConfig: {host}/etc/nvidia.yaml does not exist\n"
+    assert (result.exit_code, result.output) == (1, text)
+
+
 def test_without_a_machine(host: Path) -> None:
     """The file is judged like the policy file; where it is not there, that is said, and no mistake."""
     status, output = check(host, POLICY, SHARED % 1, "--no-machine")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -15,10 +16,13 @@ from criproxy.cli.client import ask
 from criproxy.cli.render.console import console
 from criproxy.cli.render.fit import render
 from criproxy.errors import UsageError
+from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.wire.sockets import listen
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with
 from tests.cli.test_status import LIMIT_S, NAMED, answering
 from tests.control.world import World, owner, sharer
+from tests.views.test_free_cards import OTHER_VGPU, TWO_PROFILES, VGPU
 
 ASSUMED = "a Guaranteed pod has a memory limit, and none was given: a limit of 100 MiB is assumed"
 TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
@@ -250,6 +254,28 @@ async def test_wrong_cards(tmp_path: Path, arguments: tuple[str, ...], status: i
     assert (result.exit_code, said in result.output) == (status, True)
 
 
+async def test_two_vgpus_never_fit(tmp_path: Path) -> None:
+    """The device plugin and criproxy refuse them, however many are free."""
+
+    async def devices(_: Mapping[str, Any]) -> dict[str, Any]:
+        return TWO_PROFILES
+
+    listener, server = listen(str(tmp_path / "control.sock"), 0o600), ControlServer({"devices": devices})
+    await server.start(listener.sock)
+    try:
+        one, two = [await fit(tmp_path, "--device", f"{VGPU}={count}") for count in (1, 2)]
+        profiles = await fit(tmp_path, "--device", f"{VGPU}=1", "--device", f"{OTHER_VGPU}=1")
+        shown = json.loads((await fit(tmp_path, "--device", f"{VGPU}=2", "--format", "json")).output)
+    finally:
+        await server.stop()
+        listener.close()
+
+    assert (one.exit_code, two.exit_code, profiles.exit_code) == (0, 1, 1)
+    text = "a container can have at most one vGPU, and this one asks for 2"
+    assert two.output.replace("\n", " ").strip() == f"2 {VGPU} do not fit: {text}"
+    assert (shown["fits"], shown["devices"][0]["free"], shown["devices"][0]["refused"]) == (False, 2, text)
+
+
 PLACED = {
     "notices": [],
     "assumed": [],
@@ -277,7 +303,7 @@ def cards(resource: str, free: int | None) -> dict[str, Any]:
         "free": free,
         "unknown": "" if free else "no report",
     }
-    return {**found, "free_by_numa_node": [], "numa_nodes_with_room": []}
+    return {**found, "refused": "", "free_by_numa_node": [], "numa_nodes_with_room": []}
 
 
 @pytest.mark.parametrize(
@@ -303,6 +329,16 @@ def cards(resource: str, free: int | None) -> dict[str, Any]:
                 "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
             ],
             id="unknown",
+        ),
+        pytest.param(
+            PLACED,
+            [{**cards("criproxy.io/half", 2), "fits": False, "refused": "one is enough"}],
+            [
+                "It does not fit: one is enough",
+                "1 criproxy.io/half does not fit: one is enough",
+                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+            ],
+            id="never-so-many",
         ),
         pytest.param(
             PLACED,

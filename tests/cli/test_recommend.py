@@ -62,6 +62,25 @@ def test_text(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param(("-n", "nope"), "Note: no pod with a vGPU matches --namespace nope", id="namespace"),
+        pytest.param(
+            ("-n", "shop", "--pods", "api-*"),
+            "Note: no pod with a vGPU matches --namespace shop --pods api-*",
+            id="pattern",
+        ),
+    ],
+)
+def test_nobody_matches(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    """A name may be mistyped."""
+    result = run("--metrics", recorded(tmp_path), *options)
+
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, said)
+    assert "Note:" not in run("--metrics", recorded(tmp_path), "-n", "shop").stdout
+
+
 def test_no_replicas(tmp_path: Path) -> None:
     """The autoscaler compares no metric then, so the text says where the values are, and wants nothing."""
     result = run("--metrics", recorded(tmp_path, cpu=0.05), "--current", "0", "-t", "cpu=80")

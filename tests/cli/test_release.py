@@ -194,6 +194,21 @@ async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
     assert "The daemon keeps trying to release the others." in result.stdout
 
 
+async def test_what_an_undo_leaves_is_to_be_placed(tmp_path: Path, world: World) -> None:
+    """The daemon goes on with the end of the release, not with the release."""
+    await world.run(owner("first"))
+    async with answering(world, tmp_path):
+        await called(tmp_path)
+        await world.runtime.stop()
+        result = await call(tmp_path, "--undo")
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-2:] == [
+        "The release has ended: 0 containers placed again, 1 left.",
+        "The daemon keeps trying to place the others.",
+    ]
+
+
 async def test_where_neither_store_nor_runtime_knows_who_runs_nobody_is_said_to_be_free(tmp_path: Path) -> None:
     """The state is new, and the runtime's socket another one: exit status 1, and what would help."""
     write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -25,6 +26,7 @@ from criproxy.store.tried import read_tried, write_tried
 from tests.cli.test_hostile_text import is_harmless
 from tests.control.world import owner, sharer
 from tests.daemons import LIMIT_S, Serve
+from tests.denied import WITHOUT_PRIVILEGES, closed
 from tests.test_bad_configuration import node_files
 
 STATIC = 'policy: static\nreservedCpus: "0"\n'
@@ -194,6 +196,7 @@ async def test_who_would_have_no_place(tmp_path: Path) -> None:
         pytest.param(("/x",), "'criproxy reload --try 10m FILE' brings", id="only-a-file-to-try"),
         pytest.param(("--dry-run", "--keep"), "--dry-run and --keep cannot be used together", id="two"),
         pytest.param(("--try", "soon", "/x"), "soon", id="no-time"),
+        pytest.param(("--try", "10", "/x"), "'10' must be a duration such as 30s, 10m or 168h: a", id="no-unit"),
         pytest.param(("--try", "10m", ""), "must not be empty", id="empty"),
     ],
 )
@@ -248,6 +251,16 @@ def test_a_number_that_is_none() -> None:
     result = CliRunner().invoke(main, ["history", "config", "x"])
 
     assert (result.exit_code, "'x' is not a valid whole number" in result.output) == (2, True), result.output
+
+
+def test_history_needs_root(tmp_path: Path) -> None:
+    """A user who may not look into the state directory hears that."""
+    state = closed(tmp_path / "state")
+    command = [*WITHOUT_PRIVILEGES, sys.executable, "-m", "criproxy", "history", "config", "--state-dir", str(state)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"Error: {state}/configurations cannot be read: Permission denied; this needs root\n"
 
 
 def test_history_of_a_node_without_one(tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from click.testing import CliRunner, Result
 
 from criproxy.cli import main
 from criproxy.cli.bundle import parts
+from criproxy.control.settings import Loaded
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.simulate.machines import machine
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
 from tests.control.world import World, owner, sharer
+from tests.disks import fill, small_disk
 from tests.sysfs import write_sysfs
 
 NOT_HERE = {"runtime", "metrics and health over HTTP", "the kubelet's flags and managers"}
@@ -117,6 +119,28 @@ async def test_without_a_daemon_the_state_is_shown(tmp_path: Path, patient: None
     assert "errors.txt has the reasons" in result.stdout
 
 
+@pytest.mark.parametrize("has_unit", [False, True])
+async def test_the_policy_file_is_that_of_the_daemon(tmp_path: Path, patient: None, has_unit: bool) -> None:
+    """Only the daemon knows which file it was started with; that of the unit is in the archive as well."""
+    words, own = arguments(tmp_path), "own/policy.yaml"
+    at = words.index("--config")
+    (tmp_path / "host/own").mkdir()
+    (tmp_path / "host" / own).write_text("policy: none\n")
+    if has_unit:
+        (tmp_path / "host/etc/default").mkdir(parents=True)
+        (tmp_path / "host/etc/default/criproxy").write_text('CRIPROXY_OPTIONS="--config /policy.yaml"\n')
+        (tmp_path / "host/policy.yaml").write_text("policy: static\n")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        world.controller.context.in_force.loaded = Loaded(file=f"/{own}", hash="a0", at_s=0.0)
+        result = await asyncio.to_thread(CliRunner().invoke, main, [*words[:at], *words[at + 2 :]])
+
+    files = unpacked(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert files["policy/policy.yaml"] == "policy: none\n"
+    assert files.get("policy/2-policy.yaml") == ("policy: static\n" if has_unit else None)
+    assert "policy.yaml" not in files["errors.txt"]
+
+
 @contextmanager
 def deaf(path: Path) -> Iterator[None]:
     """A daemon that accepts connections and never answers."""
@@ -160,6 +184,21 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert "cannot be written (No such file or directory): name another file with --output" in result.output
+
+
+def test_a_place_without_room(tmp_path: Path) -> None:
+    """The file can be made, but not written: it is named, what helps is said, and nothing is left."""
+    with small_disk(tmp_path / "small") as disk:
+        fill(disk)
+        words = [
+            word if word != str(tmp_path / "bundle.tar.gz") else f"{disk}/b.tar.gz" for word in arguments(tmp_path)
+        ]
+        result = CliRunner().invoke(main, words)
+        left = [path.name for path in disk.iterdir()]
+
+    assert (result.exit_code, left) == (1, ["filler"])
+    text = f"Error: {disk}/b.tar.gz cannot be written (No space left on device): name another file with --output"
+    assert text in result.output.replace("\n", " ")
 
 
 def test_standard_output_has_only_the_archive(tmp_path: Path) -> None:

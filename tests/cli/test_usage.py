@@ -24,7 +24,14 @@ from tests.control.devices.test_vgpu_checks import pod_with
 
 CARD_ID = "GPU-13f6e2a1-58b4-9d0c-77aa-0c1d2e3f4a5b"
 OVER = {"memory": "2026-11-20T09:27:30.000Z"}
-STOP = {"action": "stop", "state": "stopping", "since": OVER["memory"], "reason": "too much", "ended": False}
+STOP = {
+    "action": "stop",
+    "quantity": "memory",
+    "state": "stopping",
+    "since": OVER["memory"],
+    "reason": "too much",
+    "ended": False,
+}
 
 
 def container(pod: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
@@ -288,3 +295,27 @@ def test_what_is_done_about_a_quota(action: str, state: str, said: str) -> None:
     row = container("train", over_since=OVER, actions=[{**STOP, "action": action, "state": state}])
 
     assert any(line.endswith(f"Z; action: {said}") for line in lines(answer(containers=[row]), 200))
+
+
+def test_each_quota_has_its_own_action() -> None:
+    """A container over both of its quotas has a line for each, with what is done about that one."""
+    since = OVER["memory"]
+    actions = [
+        {**STOP, "quantity": "cores", "action": "observe", "state": "uses"},
+        STOP,
+        {**STOP, "quantity": None, "action": "annotate", "state": "uses"},
+    ]
+    row = container("train", over_since={"memory": since, "cores": since}, actions=actions)
+
+    assert [line for line in lines(answer(containers=[row]), 200) if " quota since " in line] == [
+        "shop/train/main has been over its compute quota since 2026-11-20T09:27:30Z; action: observe (only reported)",
+        "shop/train/main has been over its memory quota since 2026-11-20T09:27:30Z; action: stop (stopping)",
+    ]
+
+
+def test_an_earlier_daemon_does_not_say_which_quota_an_action_is_for() -> None:
+    """Then each line has the actions about all quotas."""
+    earlier = {key: value for key, value in STOP.items() if key != "quantity"}
+    row = container("train", over_since=OVER, actions=[earlier])
+
+    assert any(line.endswith("Z; action: stop (stopping)") for line in lines(answer(containers=[row]), 200))

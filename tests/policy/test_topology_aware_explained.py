@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.engine.events import ContainerResized
+from criproxy.errors import NotEnough
 from criproxy.model.workload import Container, Sizes
 from criproxy.policy.candidates import Candidates
 from tests.policy.shapes import n4c16
@@ -126,6 +127,17 @@ def test_cpus_that_those_who_share_need_are_no_room() -> None:
     assert lacks["the machine"] == "3 CPUs that shared containers can spare"
     assert lacks["socket 0"] == "1 CPU"
     assert candidates.chosen == ""
+
+
+def test_the_machine_lacks_as_many_cpus_as_the_refusal_says() -> None:
+    """Those that must stay shared count, also where there would be too few without them."""
+    busy = World(n4c16(), policy()).come("big", milli=10_000).come("web", milli=1500, qos=B)
+    candidates = shown(busy.node, asking("new", 8000), busy.by)
+    with pytest.raises(NotEnough, match="but only 3 are available"):
+        busy.come("new", milli=8000)
+
+    assert candidates is not None
+    assert {row.name: row.lacks for row in candidates.rows}["the machine"] == "5 CPUs"
 
 
 def test_who_is_left_alone_has_no_candidates() -> None:

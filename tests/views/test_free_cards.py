@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.cli.render.fit import render_cards
 from criproxy.errors import CriproxyError
-from criproxy.views.free_cards import free_cards, gpu_resource
+from criproxy.views.free_cards import cards_of_container, free_cards, gpu_resource
 from tests.cli.test_devices import EIGHT, given, tell
 
 GPU, SHARED, VGPU = "nvidia.com/gpu", "nvidia.com/gpu.shared", "criproxy.io/small"
@@ -79,6 +79,45 @@ def test_free(
 
     assert (found["fits"], found["free"], found["numa_nodes_with_room"]) == (fits, free, room)
     assert {each["numa_node"]: each["free"] for each in found["free_by_numa_node"]} == by_node
+
+
+OTHER_VGPU = "criproxy.io/large"
+TWO_PROFILES = devices(
+    card(0, healthy=True, replicas={VGPU: 2, OTHER_VGPU: 1, GPU: 3}),
+    vgpus=[
+        {"resource": VGPU, "class": "nvidia", "free": 2, "offered": True},
+        {"resource": OTHER_VGPU, "class": "nvidia", "free": 1, "offered": True},
+    ],
+    advertised=[offer(GPU, 3, 0)],
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits", "said"),
+    [
+        pytest.param({VGPU: 1}, [True], f"1 {VGPU} fits: 2 free", id="one"),
+        pytest.param({VGPU: 2}, [False], f"2 {VGPU} do not fit: {{two}}", id="two"),
+        pytest.param({VGPU: 1, OTHER_VGPU: 1}, [False, False], f"1 {VGPU} does not fit: {{two}}", id="profiles"),
+        pytest.param({VGPU: 1, GPU: 2}, [True, True], f"1 {VGPU} fits: 2 free", id="beside-cards"),
+        pytest.param({GPU: 2, VGPU: 2}, [True, False], f"2 {GPU} fit: 3 free", id="cards-beside-two"),
+    ],
+)
+def test_a_container_has_at_most_one_vgpu(wanted: dict[str, int], fits: list[bool], said: str) -> None:
+    """More than one is refused whatever is free, also if they are of two profiles; other cards do not count."""
+    found = cards_of_container(TWO_PROFILES, wanted)
+
+    assert [each["fits"] for each in found] == fits
+    two = "a container can have at most one vGPU, and this one asks for 2"
+    assert render_cards(found[0]).plain.startswith(said.format(two=two))
+
+
+def test_two_vgpus_do_not_fit_whatever_is_unknown() -> None:
+    """That the device plugin does not report changes nothing."""
+    silent = {"state": "not running", "reported": "2026-11-24T03:12:44Z"}
+    (found,) = cards_of_container({**TWO_PROFILES, "device_plugin": silent}, {VGPU: 2})
+
+    assert (found["fits"], found["free"]) == (False, None)
+    assert render_cards(found).plain.startswith(f"2 {VGPU} do not fit: a container can have at most one vGPU")
 
 
 def test_what_is_unknown_is_an_error() -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 from criproxy.cli.bundle.machine import ERROR, Files, why
 from criproxy.cli.bundle.settings import Settings
 from criproxy.cli.bundle.unit_options import VARIABLES, regular_text, unit_option
-from criproxy.errors import CriproxyError
+from criproxy.cli.client import ask
+from criproxy.errors import CriproxyError, reason_of
 
 MAX_LOG_BYTES = 6 << 20
 MAX_METRICS_BYTES = 4 << 20
 LOG_LINES, LOG_TIME = 20_000, "-1h"
 _MOST_FILES = 50
 _HTTP_S = 3.0
+_DAEMON_S = 5.0
 _UNITS = ("criproxy.service", "criproxy.socket", "criproxy-device-plugin.service")
 _PROPERTIES = (
     "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,CPUUsageNSec,"
@@ -27,14 +29,55 @@ _POLICY = "/etc/criproxy/policy.yaml"
 
 def policy_files(settings: Settings) -> Files:
     """The policy file that this node uses, and the environment files of the units."""
-    place = Path(settings.config) if settings.config else settings.path(unit_option(settings, "config") or _POLICY)
-    for path in [_policy_file(place), *map(settings.path, VARIABLES)]:
+    used = list[Path]()
+    for place in _policy_places(settings):
         try:
-            yield f"policy/{path.name}{'' if path.suffix else '.env'}", regular_text(path)
-        except FileNotFoundError:
+            path = _policy_file(place)
+        except CriproxyError as error:
+            yield ERROR, str(error)
+            continue
+        if path not in used:
+            used.append(path)
+            yield from _policy_text(path, f"{len(used)}-" if len(used) > 1 else "")
+    for path in map(settings.path, VARIABLES):
+        try:
+            yield f"policy/{path.name}.env", regular_text(path)
+        except FileNotFoundError:  # the node has no such unit, or it is installed by hand
             continue
         except OSError as error:
-            yield ERROR, f"{path}: {why(error)}"
+            yield ERROR, f"{path}: {reason_of(error)}"
+
+
+def _policy_text(path: Path, prefix: str) -> Files:
+    """Yield a policy file, or why it cannot be read; *prefix*: distinguishes files of the same name."""
+    try:
+        yield f"policy/{prefix}{path.name}{'' if path.suffix else '.yaml'}", regular_text(path)
+    except OSError as error:
+        yield ERROR, f"{path}: {reason_of(error)}"
+
+
+def _policy_places(settings: Settings) -> list[Path]:
+    """Return the policy files or directories to collect: the named one, or that of the daemon and that of the unit.
+
+    They differ while another file is tried, or if the daemon was not started by the unit.
+    """
+    if settings.config:
+        return [Path(settings.config)]
+    in_effect, of_unit = _in_effect(settings), unit_option(settings, "config")
+    places = [settings.path(place) for place in (in_effect, of_unit) if place]
+    default = settings.path(_POLICY)
+    if not places or (not of_unit and os.path.lexists(default)):
+        places.append(default)
+    return places
+
+
+def _in_effect(settings: Settings) -> str:
+    """Return the policy file that the daemon has in effect; empty if it has none, or does not answer."""
+    try:
+        status = ask(settings.control_socket, "status", {}, _DAEMON_S, tells=False)
+        return str(status["configuration"]["file"])
+    except (CriproxyError, LookupError, TypeError):  # the part with its status says why
+        return ""
 
 
 def _policy_file(place: Path) -> Path:

@@ -36,7 +36,7 @@ def first_parts(settings: Settings) -> list[Part]:
         _command("check.txt", 25, "status", "--check", *places),
         _worker("versions", "versions of criproxy, Python, the kernel", 10, settings),
         _worker("runtime", "the runtime's version", 15, settings),
-        _worker("policy", "policy files and options of the units", 10, settings),
+        _worker("policy", "policy files and options of the units", 20, settings),
         _worker("kubelet", "the kubelet's flags and managers", 20, settings),
         _worker("units", "systemd units", 15, settings),
         _worker("disks", "space on the disks", 10, settings),

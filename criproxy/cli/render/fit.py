@@ -23,7 +23,7 @@ def render(values: Values | None, found: Sequence[Values] = ()) -> RenderableTyp
 
     Args:
         values: an answer of the control socket's `fit`; None: nobody asked about CPUs.
-        found: answers of `free_cards`.
+        found: answers of `cards_of_container`.
     """
     cards = [render_cards(each) for each in sorted(found, key=lambda each: bool(each["fits"]))]
     if values is None:
@@ -31,9 +31,11 @@ def render(values: Values | None, found: Sequence[Values] = ()) -> RenderableTyp
     values = bounded(values)
     parts: list[RenderableType] = [*notices_of(values)]
     if values["fits"] and (lacking := [each for each in found if not each["fits"]]):
-        is_known = any(each["free"] is not None for each in lacking)
-        text = "It does not fit: too few cards are free" if is_known else "It is unknown whether it fits"
-        parts += [Text(text, style=TROUBLE), *cards, _answer(values, "Without the cards, it would fit")]
+        parts += [
+            Text(_without_cards(lacking), style=TROUBLE),
+            *cards,
+            _answer(values, "Without the cards, it would fit"),
+        ]
     else:
         parts += [_answer(values), *cards]
     parts += [Text(f"Note: {text}", style=NOTE) for text in values.get("assumed", ())]
@@ -42,6 +44,14 @@ def render(values: Values | None, found: Sequence[Values] = ()) -> RenderableTyp
     if values["choice"]:
         parts += render_choices([values["choice"]])
     return Group(*parts)
+
+
+def _without_cards(lacking: Sequence[Values]) -> str:
+    """Return why a pod that would fit on the CPUs does not get its cards."""
+    if refused := next((each["refused"] for each in lacking if each["refused"]), ""):
+        return f"It does not fit: {refused}"
+    is_known = any(each["free"] is not None for each in lacking)
+    return "It does not fit: too few cards are free" if is_known else "It is unknown whether it fits"
 
 
 def _answer(values: Values, fits: str = "It fits") -> Text:
@@ -68,10 +78,12 @@ def _section(title: str, lines: list[str]) -> list[RenderableType]:
 
 
 def render_cards(values: Values) -> Text:
-    """An answer of `free_cards`."""
+    """One of the answers of `cards_of_container`."""
     values = bounded(values)
     asked = f"{values['wanted']} {values['resource']}"
     fit, do = ("fits", "does") if values["wanted"] == 1 else ("fit", "do")
+    if values["refused"]:
+        return Text(f"{asked} {do} not fit: {values['refused']}", style=TROUBLE)
     if values["free"] is None:
         return Text(f"It is unknown whether {asked} {fit}: {values['unknown']}", style=TROUBLE)
     listed = ", ".join(f"{_where(each['numa_node'])}: {each['free']}" for each in values["free_by_numa_node"])

@@ -116,15 +116,18 @@ def _over(containers: Sequence[Values]) -> Iterator[str]:
     for each in containers:
         for quantity, since in sorted(each["over_since"].items()):
             quota = _QUOTAS.get(quantity, quantity)
-            yield f"{words.title(each)} has been over its {quota} quota since {since[:19]}Z{_done(each)}"
+            yield f"{words.title(each)} has been over its {quota} quota since {since[:19]}Z{_done(each, quantity)}"
 
 
 _QUOTAS = {"cores": "compute"}
 """The names of quotas in texts, if they differ from the name of the quantity."""
 
 
-def _done(each: Values) -> str:
-    actions = [_action(one) for one in each["actions"] if not one["ended"]]
+def _done(each: Values, quantity: str) -> str:
+    """Return what is done about this quota; an earlier daemon does not say for which quota an action is."""
+    actions = [
+        _action(one) for one in each["actions"] if not one["ended"] and one.get("quantity", quantity) == quantity
+    ]
     return f"; action: {', '.join(actions)}" if actions else ""
 
 

@@ -46,9 +46,11 @@ class Scenes:
         """What is known now."""
         if told.status is not None and told.status is not self._status:
             self._take_in(told.status)
+        at_s = time.time()
         return Scene(
             host=self._host,
-            clock=time.strftime("%H:%M:%S"),
+            at_s=at_s,
+            clock=time.strftime("%H:%M:%S", time.localtime(at_s)),
             told=told.status,
             problem=bounded(told.problem),
             rates=self._rates,

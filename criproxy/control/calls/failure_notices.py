@@ -3,7 +3,7 @@
 from criproxy.control.context import Context
 from criproxy.control.node.state import NodeState
 from criproxy.cri.about import about
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, StoreError
 from criproxy.wire.calls import Call
 
 
@@ -12,6 +12,8 @@ def note_failed(
 ) -> None:
     """Remember that our handler of *call* failed; an error here has no consequences.
 
+    Not if the state could not be stored: the notice `store` reports the disk as long as it fails, and criproxy works.
+
     Args:
         context: the context of the handler.
         call: the call; its request names the container or pod.
@@ -19,6 +21,8 @@ def note_failed(
         outcome: how the call continued.
         message: the reply, if only that names the container or pod.
     """
+    if isinstance(error, StoreError):
+        return
     with context.failures.harmless("a failure"):
         of = f" of {title}" if (title := _title(context.state, call, message)) else ""
         why = str(error) if isinstance(error, CriproxyError) else repr(error)

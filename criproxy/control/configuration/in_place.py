@@ -35,6 +35,8 @@ class InPlaceOfFile:
     context: Context
     tried: Tried | None = None
     """None: the policy file is in force."""
+    ended: str = ""
+    """When and how the last try ended, for those who keep it too late; empty: there was none, or it was kept."""
     _disk: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises changes of the file."""
     _late: "asyncio.Future[None] | None" = None
@@ -96,6 +98,9 @@ class InPlaceOfFile:
         """The policy file has come into force: that ends a try."""
         if self.tried is not None and not self.tried.is_kept:
             self.context.counters.tries_ended["file"] += 1
+            same = self.tried.good.configuration == self.context.settings.configuration
+            file = "the policy file, whose content is the same," if same else "the policy file"
+            self.ended = f"the last one was tried until {timestamp(time.time())}; then {file} took effect"
         self.clear()
 
     def settle_soon(self) -> None:

@@ -47,8 +47,6 @@ class TryOut:
     in_place: InPlaceOfFile
     why_not: Callable[[], str] = lambda: ""
     """Returns why nothing can be tried now, as one sentence; empty if it can."""
-    _ended: str = NOTHING
-    """How the last try ended, for those who want to keep it too late."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def resume(self, tried: Tried | None) -> None:
@@ -104,9 +102,9 @@ class TryOut:
         async with self.reload.one:
             tried = self.in_place.tried
             if tried is None or tried.is_kept:
-                raise CriproxyError(self._ended if tried is None else "the configuration in effect is already kept")
+                raise CriproxyError(self._why_not_kept(tried))
             await self.in_place.put(tried.kept())
-            self._ended = NOTHING
+            self.in_place.ended = ""
             self.context.counters.tries_ended["kept"] += 1
             self._news.set()
             loaded = self.context.in_force.loaded
@@ -115,6 +113,13 @@ class TryOut:
                 self.reload.keep(tried.good)
                 self.reload.noted(tried.good, self.context.settings.policy_name, loaded, "kept")
             return self.reload.answer()
+
+    def _why_not_kept(self, kept: Tried | None) -> str:
+        """Return why nothing can be kept; *kept*: what is kept already, perhaps since before the last try."""
+        ended, already = self.in_place.ended, "the configuration in effect is already kept"
+        if not ended:
+            return already if kept else NOTHING
+        return f"{NOTHING}: {ended}" + (f"; {already}, since before that try" if kept else "")
 
     async def _begin(self, new: Configuration, time_s: float) -> Values:
         former, node = self.in_place.tried, self.context.state.node
@@ -161,8 +166,7 @@ class TryOut:
         await self.reload.bring(former, how="back", back=tried.places)
         self.in_place.go_back(tried.former())
         self.context.counters.tries_ended["time"] += 1
-        text = f"the last one was tried until {timestamp(time.time())}, and was not kept"
-        self._ended = f"{NOTHING}: {text}"
+        self.in_place.ended = f"the last one was tried until {timestamp(time.time())}, and was not kept"
         keys = {"file": str(former.source or ""), "hash": former.file_hash}
         self.context.log.warning("the time of the try is over: the former configuration is back", **keys)
         self.reload.file_changed()  # it may have changed before the try without having come into force

@@ -262,7 +262,10 @@ class Persister:
             self.failing_since_s = monotonic()
             self._log.error("state cannot be stored; criproxy continues in memory", error=str(error))
         self._counters.store_failures += 1
-        failed = error if isinstance(error, StoreError) else StoreError(f"the state could not be stored: {error!r}")
+        failed = error
+        if not isinstance(failed, StoreError):  # nothing that a disk does
+            self._tasks.failed("background", "store the state", error)
+            failed = StoreError(f"the state could not be stored: {error!r}")
         self.error = failed
         waiting, self._waiting = self._waiting, []
         for each in waiting:

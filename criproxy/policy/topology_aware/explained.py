@@ -60,6 +60,8 @@ def _lacks_exclusive(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
         return counted(missing, "isolated CPU") if missing > 0 else "CPUs to share"
     if not choosing.division.own_sharable():
         return "CPUs that can be exclusive"
+    beside = request.owned - available(choosing.room, request.shared_milli)
     if (missing := choosing.missing_cpus(pool)) > 0:
-        return counted(missing, "CPU")
-    return lacks_beside_shared(request.owned - available(choosing.room, request.shared_milli))
+        of_all = pool.index == 0  # of the whole machine, what shared containers need is missing as well
+        return counted(max(missing, beside) if of_all else missing, "CPU")
+    return lacks_beside_shared(beside)

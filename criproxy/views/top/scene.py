@@ -16,6 +16,8 @@ class Scene:
     """The node as it is known at one moment."""
 
     host: str = ""
+    at_s: float = 0.0
+    """The time of the scene, in seconds since the epoch: a screen that is frozen keeps it."""
     clock: str = ""
     """The time of day."""
     told: Snapshot | None = None

@@ -7,6 +7,7 @@ import sqlite3
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,27 @@ def installed(tmp_path: Path) -> Settings:
 def test_the_policy_file_is_that_of_the_unit(installed: Settings) -> None:
     """Its options name it."""
     assert dict(policy_files(installed))["policy/mine.yaml"] == "policy: none\n"
+
+
+def test_a_policy_file_that_does_not_exist_is_an_error(installed: Settings) -> None:
+    """The archive lacks it, and says so; so it does for a directory without a file for this node."""
+    mine = Path(installed.host_root, "mine.yaml")
+    mine.unlink()
+    (mine.parent / "policies").mkdir()
+
+    assert ("", f"{mine}: No such file or directory") in list(policy_files(installed))
+    ((_, error), _) = policy_files(replace(installed, config=str(mine.parent / "policies")))
+    assert error.startswith(f"{mine.parent}/policies: has no policy file for this node")
+
+
+def test_without_options_it_is_the_usual_one(tmp_path: Path) -> None:
+    """If that does not exist, it is missing."""
+    settings = Settings(control_socket=f"{tmp_path}/c", state_dir="", host_root=str(tmp_path))
+    assert list(policy_files(settings)) == [("", f"{tmp_path}/etc/criproxy/policy.yaml: No such file or directory")]
+
+    (tmp_path / "etc/criproxy").mkdir(parents=True)
+    (tmp_path / "etc/criproxy/policy.yaml").write_text("policy: none\n")
+    assert list(policy_files(settings)) == [("policy/policy.yaml", "policy: none\n")]
 
 
 def test_metrics_are_read_where_the_unit_serves_them(installed: Settings) -> None:

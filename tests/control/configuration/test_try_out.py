@@ -183,6 +183,44 @@ async def test_keep_after_the_time(node: Node) -> None:
         await node.try_out.keep({})
 
 
+@pytest.mark.parametrize(
+    ("file", "then"),
+    [
+        pytest.param(STATIC, "the policy file took effect", id="asked"),
+        pytest.param(f"{STATIC}onError: refuse\n", "the policy file took effect", id="changed"),
+        pytest.param(MOVES, "the policy file, whose content is the same, took effect", id="as-tried"),
+    ],
+)
+async def test_keep_after_the_policy_file_took_effect(node: Node, file: str, then: str) -> None:
+    """The answer is about the try that ended last, even if an earlier one has run out of time."""
+    await node.tries(MOVES, SHORT_S)
+    await node.is_back()
+    await node.tries(MOVES)
+    began = timestamp(time.time())
+    node.file.write_text(file)
+    await node.reload.command({})
+    await node.is_back()
+
+    with pytest.raises(CriproxyError, match=rf"the last one was tried until (.*); then {then}$") as caught:
+        await node.try_out.keep({})
+
+    assert str(caught.value).startswith("no configuration is being tried: ")
+    until = re.search(r"until (\S+);", str(caught.value))
+    assert until is not None
+    assert until[1] >= began
+
+
+async def test_keep_after_a_try_on_top_of_a_kept_configuration(node: Node) -> None:
+    """The answer does not say that the try was kept: the configuration from before it was."""
+    await node.tries(MOVES)
+    await node.try_out.keep({})
+    await node.tries('policy: static\nreservedCpus: "0-2"\napply: all\n', SHORT_S)
+    await node.world.poll(lambda: node.try_out.in_place.tried is not None and node.try_out.in_place.tried.is_kept)
+
+    with pytest.raises(CriproxyError, match=r"and was not kept; the configuration in effect is already kept, since"):
+        await node.try_out.keep({})
+
+
 async def test_a_reload_ends_it_at_once(node: Node) -> None:
     """Whoever asks for the policy file gets it; containers return to their places."""
     first, web = await two(node)

@@ -4,19 +4,21 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from criproxy.control.settings import OnError, Promote
+from criproxy.control.settings import OnError, Promote, Settings
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.node import Node
 from criproxy.model.record import Record
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
-from tests.control.world import FAST, PATIENT_STORE, World, owner, sharer
+from criproxy.views import status_check as report
+from tests.control.world import FAST, PATIENT_STORE, World, owner, sharer, situation
 from tests.disks import fill, free, remount, small_disk
 from tests.gates import Gate
 
@@ -115,6 +117,28 @@ async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Pat
         await world.start_criproxy()
         assert world.cpus(first) == "1-2"
         assert world.owned() == {1, 2}
+
+
+@pytest.mark.parametrize("settings", [pytest.param(REFUSE, id="refuse"), pytest.param(QUICK, id="share")])
+async def test_a_full_disk_is_no_failure_of_criproxy(tmp_path: Path, disk: Path, settings: Settings) -> None:
+    """The notice about the state on disk says what is wrong, and nothing is left of it when there is space again."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+        first = await world.run(owner("first", 1))
+        fill(disk)
+        for name in ("second", "third"):  # at the second one, it is known already that the disk is full
+            with suppress(RuntimeCallError):
+                await world.run(owner(name, 1))
+        kinds = {notice.kind for notice in situation(world.controller).notices if notice.wrong}
+        assert ("store" in kinds, "failure" in kinds) == (True, False)
+
+        free(disk)
+        await back(world)
+        await world.poll(lambda: not report.problems(situation(world.controller))["problems"])
+
+        failures = world.controller.context.failures
+        assert (failures.recent(), failures.counts["call"]) == ([], 0)
+        assert world.counters.fallbacks.total() == 2
+        assert world.cpus(first) == "1"
 
 
 class SlowDisk(Store):

@@ -181,6 +181,7 @@ async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
     last = decided(keeper, 2)
     assert str(keeper.error) == "disk is full"
     assert log.events() == ["state cannot be stored; criproxy continues in memory"]
+    assert not keeper._failures.recent()  # criproxy works, and `error` tells of the disk
 
     disk.problem = None
     await until(lambda: keeper.error is None)
@@ -404,7 +405,7 @@ async def test_a_disk_that_hangs_at_the_end_holds_up_nobody_for_long() -> None:
 async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is raised while the disk is tried: it is tried again, else nobody would own CPUs any more."""
     disk = Disk()
-    keeper, _ = new(disk)
+    keeper, log = new(disk)
     write, planted = Persister._write, [ValueError("planted")]
 
     async def fails_once(self: Persister) -> None:
@@ -418,6 +419,9 @@ async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.Monk
     await keeper.flush()
     assert "planted" in str(keeper.error)
     await until(lambda: keeper.error is None)
+    (failure,) = keeper._failures.recent()
+    assert (failure.kind, "ValueError('planted')" in failure.text) == ("background", True)
+    assert [keys["exc_info"] is not None for event, keys in log.lines if event == "background work failed"] == [True]
 
     assert disk.reasons == ["reason 1"]
     await keeper.close()

@@ -147,6 +147,7 @@ async def test_what_was_done_is_written(tmp_path: Path) -> None:
         assert container["actions"] == [
             {
                 "action": "annotate",
+                "quantity": None,
                 "state": "uses",
                 "since": "1970-01-01T00:00:05.000Z",
                 "reason": "XID 79; GPU-a",

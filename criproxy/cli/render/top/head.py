@@ -38,7 +38,7 @@ def _title(scene: Scene, width: int) -> Line:
     told = scene.told
     who = f" criproxy top  {scene.host}"
     if told is not None:
-        up = f"  up {words.ago(told.started)}" if told.started and told.source == "daemon" else ""
+        up = f"  up {words.ago(told.started, scene.at_s)}" if told.started and told.source == "daemon" else ""
         who += f"  policy {told.policy}{up}" if told.policy else up
     blank = width - width_of(who) - width_of(scene.clock) - 1
     return filled([(who, BAR), (" " * max(1, min(blank, 200)), BAR), (scene.clock, BAR)], min(width, 1000), BAR)

@@ -17,7 +17,7 @@ SIGNS = (
     ("·", "shared"),
     ("=", "reserved"),
     ("~", "kept for a pod whose containers have ended"),
-    ("- x", "not for pods; offline"),
+    ("- x", "not for pods; has just come online"),
     ("CPU", "CPU time that a container uses; 1.00 is one fully used CPU"),
     ("USE", "the same in percent of its exclusive CPUs or its limit"),
     ("MEMORY", "working set, as the kubelet counts it"),

@@ -1,14 +1,17 @@
 """One frame of `criproxy top`, on screens of all sizes."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.cli.render import words
 from criproxy.cli.render.top.frame import extent, frame, once
 from criproxy.cli.render.top.lines import Line, middle, width_of
 from criproxy.cli.render.top.view import Page, View, pressed
@@ -37,6 +40,7 @@ CARDS = (
     CardRow("ascend", "0000:81:00.0", shares=None),
     CardRow("ascend", "0000:82:00.0", shares=[]),
 )
+START_S = words.seconds("2026-01-01T12:00:00.000Z")
 EVENTS = [Event("2026-01-01T12:00:00.000Z", f"event {number}", number == 3) for number in range(30)]
 
 
@@ -100,6 +104,24 @@ def test_the_usual_screen_shows_everything() -> None:
     assert any(text.startswith("── Devices 1 more line; press 4 to show all ─") for text in shown)
     assert any("event 29" in text for text in shown)
     assert "q quit" in shown[-1]
+
+
+def test_a_scene_has_its_time_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen screen is drawn again and again, and stays the same."""
+    for now_s in (START_S + 100.0, START_S + 200.0):
+        clock = SimpleNamespace(time=lambda now_s=now_s: now_s, strptime=time.strptime)
+        monkeypatch.setattr(words, "time", clock)
+
+        assert "  up 1 min 5 s " in texts(frame(replace(scene(), at_s=START_S + 65.0), View(frozen=True), 80, 24))[0]
+
+
+def test_the_help_fits_on_the_usual_screen_and_explains_the_marks() -> None:
+    """The map has no CPU that is offline: its mark is for one that the daemon does not know to be online yet."""
+    shown = texts(frame(Scene(), View(helping=True), 80, 24))
+
+    (line,) = [text for text in shown if text.startswith("- x ")]
+    assert line.split(maxsplit=2)[2] == "not for pods; has just come online"
+    assert "Press any key to go back." in shown
 
 
 @pytest.mark.parametrize("width", [40, 59, 60, 80, 110, 200])
