@@ -9,17 +9,14 @@ from typing import Any
 import click
 
 from criproxy.cli.daemon_queries import DaemonQueries, places_options
+from criproxy.cli.render.events import BAD, line
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.unit_types import Duration
 from criproxy.errors import CriproxyError
-from criproxy.model.bounded import bounded_text, printable
+from criproxy.model.bounded import bounded_text
 
 PAUSE_S = 1.0
 """Between two looks of `--follow`."""
-BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown", "unhealthy", "quota"})
-"""Kinds of events that somebody who looks for a mistake should see first."""
-MAX_CHARS = 1_000
-"""Of one line."""
 _MORE = (
     "there were more events than fit into one answer; use a shorter time with --since, --namespace for one namespace, "
     "or explain for one container"
@@ -81,14 +78,6 @@ def _show(values: dict[str, Any], output: str, told: tuple[str, ...] = ()) -> tu
         else:
             click.secho(line(event), fg="red" if event["kind"] in BAD else None)
     return wrong
-
-
-def line(event: dict[str, Any]) -> str:
-    """One event on one line; what a terminal would act on in its texts is shown instead."""
-    about = f"{bounded_text(event['container'], 200)}: " if event["container"] else ""
-    said = "; ".join(event["sentences"]).removeprefix(f"{event['container']} ")
-    text = bounded_text(f"{about}{said}", MAX_CHARS)
-    return printable(f"{event['time']}  {event['kind']:<9}  {text}")
 
 
 def _follow(asked: DaemonQueries, values: dict[str, Any], output: str, namespace: str) -> None:

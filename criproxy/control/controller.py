@@ -5,8 +5,8 @@ from functools import cached_property, partial
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.intercepted_calls import Handlers
 from criproxy.control.calls.on_error import CallFallback
-from criproxy.control.calls.quota_replies import Replies
 from criproxy.control.calls.start import Starts
+from criproxy.control.calls.status_replies import Replies
 from criproxy.control.calls.update import Updates
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.containers.cgroups import Cgroups

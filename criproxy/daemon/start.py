@@ -11,7 +11,7 @@ from pathlib import Path
 
 from criproxy.control.configuration.at_start import AtStart, at_start
 from criproxy.control.configuration.in_place import InPlaceOfFile
-from criproxy.control.configuration.last_good import PolicyFileKeeper
+from criproxy.control.configuration.last_good_keeper import PolicyFileKeeper
 from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
 from criproxy.control.configuration.past import PastConfigurations
 from criproxy.control.configuration.reload import Reload, first_of

@@ -21,11 +21,11 @@ from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.label_updater import LabelUpdater
 from criproxy.deviceplugin.lifetime import say_running
-from criproxy.deviceplugin.methods import Methods
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
 from criproxy.deviceplugin.plugin_manager import PluginManager
 from criproxy.deviceplugin.publisher import Publisher
+from criproxy.deviceplugin.quota_methods import Methods
 from criproxy.deviceplugin.reload import Reload, log_notes
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.settings import State

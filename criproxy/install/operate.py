@@ -8,7 +8,6 @@ from typing import TypeVar
 from criproxy.errors import ConfigError, CriproxyError, UsageError
 from criproxy.install import edits, paths
 from criproxy.install.brought import brought
-from criproxy.install.checks import Checks
 from criproxy.install.facts import Brought, Facts, NodeKind
 from criproxy.install.host import CommandFailed, Host
 from criproxy.install.journal import Journal, JournalFile
@@ -18,6 +17,7 @@ from criproxy.install.plan import Plan, Wishes, facts_active, plan, release, run
 from criproxy.install.removal import removal
 from criproxy.install.runner import Runner, undo_title
 from criproxy.install.steps import Remove, Write
+from criproxy.install.verification import Checks
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from criproxy.install import edits, endpoint, paths, problems
+from criproxy.install import edits, endpoint, paths, preflight
 from criproxy.install.facts import Facts
 from criproxy.install.steps import Check, Copy, Made, Remove, Run, Step, Write
 
@@ -48,16 +48,16 @@ def plan(facts: Facts, wishes: Wishes) -> Plan:
         f"node: {facts.kind}, the kubelet runs in {facts.kubelet}",
         f"kubelet's endpoint: {facts.endpoint or 'its default'}",
         f"runtime: unix://{runtime}",
-        *(f"cgroup driver: {driver}" for driver in problems.cgroup_drivers(facts)[:1] if driver),
+        *(f"cgroup driver: {driver}" for driver in preflight.cgroup_drivers(facts)[:1] if driver),
         f"program: {_program(facts)}",
     )
-    against = tuple(problems.problems(facts, runtime))
+    against = tuple(preflight.problems(facts, runtime))
     try:
         steps = tuple(_Steps(facts, wishes, runtime, socket).all())
     except edits.CannotEdit as error:
         against, steps = (*against, str(error)), ()
-    against += tuple(problems.of_links(facts, dict.fromkeys(step.path for step in steps if isinstance(step, Write))))
-    return Plan(about, against, tuple(problems.notes(facts)), steps)
+    against += tuple(preflight.of_links(facts, dict.fromkeys(step.path for step in steps if isinstance(step, Write))))
+    return Plan(about, against, tuple(preflight.notes(facts)), steps)
 
 
 def runtime_of(facts: Facts) -> str:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
-from criproxy.cli.events import line
+from criproxy.cli.render.events import line
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.simulate.machines import machine
 from tests.cli.test_hostile_text import HOSTILE, is_harmless, pod_with

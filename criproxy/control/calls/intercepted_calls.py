@@ -47,7 +47,7 @@ class Handlers:
         self.limits = TimeLimits(self.context)
 
     def table(self) -> Table:
-        """Return the rules of all calls that are held or watched; `quota_replies` has the rules for edited replies."""
+        """Return the rules of all calls that are held or watched; `status_replies` has the rules for edited replies."""
         known, watch = self._known, self._watch
         rules = {
             "RunPodSandbox": watch(api.RunPodSandboxRequest, self.sandbox_run),

@@ -14,7 +14,7 @@ from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
-from criproxy.engine.drift import does_harm, is_foreign
+from criproxy.engine.foreign_change import does_harm, is_foreign
 from criproxy.engine.history import quota_text
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place

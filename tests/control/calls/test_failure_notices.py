@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.calls import quota_replies as replies
+from criproxy.control.calls import status_replies as replies
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.intercepted_calls import Handlers
 from criproxy.control.calls.start import Starts

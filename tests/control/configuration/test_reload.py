@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration.last_good import PolicyFileKeeper
+from criproxy.control.configuration.last_good_keeper import PolicyFileKeeper
 from criproxy.control.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.settings import Adopt, OnError

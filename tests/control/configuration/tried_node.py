@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from criproxy.control.configuration.last_good import PolicyFileKeeper
+from criproxy.control.configuration.last_good_keeper import PolicyFileKeeper
 from criproxy.control.configuration.load import BadFile, Configuration, load_configuration
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.configuration.try_out import TryOut

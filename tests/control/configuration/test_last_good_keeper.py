@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration.last_good import PolicyFileKeeper
+from criproxy.control.configuration.last_good_keeper import PolicyFileKeeper
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
 from criproxy.store.last_good import GoodFile, read_good
@@ -20,7 +20,7 @@ GOOD = GoodFile(text="policy: static\n", source="/etc/criproxy/policy.yaml", con
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real disk may take seconds for a write while other tests use it."""
-    monkeypatch.setattr("criproxy.control.configuration.last_good.CLOSE_S", LIMIT_S)
+    monkeypatch.setattr("criproxy.control.configuration.last_good_keeper.CLOSE_S", LIMIT_S)
 
 
 async def poll(happened: Callable[[], bool]) -> None:
@@ -46,7 +46,7 @@ async def supervised(keeping: PolicyFileKeeper) -> AsyncIterator[Failures]:
 async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody removes the state directory: that is a problem until it is there again, and then the file is, too."""
     for pause in ("CHECK_S", "RETRY_S"):
-        monkeypatch.setattr(f"criproxy.control.configuration.last_good.{pause}", 0.01)
+        monkeypatch.setattr(f"criproxy.control.configuration.last_good_keeper.{pause}", 0.01)
     state = tmp_path / "state"
     state.mkdir()
     keeping = PolicyFileKeeper(state, RecordingLog())

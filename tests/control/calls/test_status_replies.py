@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.control.calls.quota_replies import Replies
+from criproxy.control.calls.status_replies import Replies
 from criproxy.control.context import Context
 from criproxy.control.devices.incidents import Incidents
 from criproxy.control.devices.plugin import DevicePlugin

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from criproxy.deviceplugin.card_offers import Configuration
 from criproxy.deviceplugin.configuration import Loaded
-from criproxy.deviceplugin.methods import Methods
+from criproxy.deviceplugin.quota_methods import Methods
 from criproxy.devices.enforcement import HAMI
 from criproxy.devices.plan import PluginPlan
 from criproxy.devices.published import Advertised, Published
