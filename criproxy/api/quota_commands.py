@@ -15,7 +15,7 @@ from criproxy.api.unknown_words import with_known_action
 from criproxy.control.controller import Controller
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.holdings import NOTHING, Holdings
-from criproxy.engine.excesses import MAY_BE_STOPPED
+from criproxy.engine.vgpu_excesses import MAY_BE_STOPPED
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.bounded import bounded
 from criproxy.model.incident import END_OF_TIME_S, Action, Excess, Incident, Quantity, Use

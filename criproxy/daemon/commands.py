@@ -17,7 +17,7 @@ from criproxy.wire.stats import Stats
 if TYPE_CHECKING:
     from criproxy.api.device_plugin import DevicePluginCommands
     from criproxy.api.page.access import Access
-    from criproxy.api.recordings import Recorder
+    from criproxy.api.recorder import Recorder
     from criproxy.api.situation import Situations
     from criproxy.api.usage import UsageCommands
     from criproxy.model.notices import Notice
@@ -106,8 +106,8 @@ class Commands:
         return await self._usage.commands()[command](arguments)
 
     async def _record(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-        await asyncio.to_thread(import_module, "criproxy.api.recordings")
-        from criproxy.api.recordings import Recorder
+        await asyncio.to_thread(import_module, "criproxy.api.recorder")
+        from criproxy.api.recorder import Recorder
 
         self._recorder = self._recorder or Recorder(self.started.controller)
         return await self._recorder.command(arguments)

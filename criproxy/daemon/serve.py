@@ -203,7 +203,7 @@ class Daemon:
         table = {**table, **HERE}
         if not self._traced:
             return table
-        from criproxy.cri.trace import traced
+        from criproxy.cri.logged_calls import traced
 
         return traced(table, self._traced, log.info)
 
@@ -295,7 +295,7 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     """Return the paths of the calls to trace; raise UsageError for a name that CRI does not have."""
     if not names:
         return frozenset()
-    from criproxy.cri.trace import resolve  # it imports the messages of CRI
+    from criproxy.cri.logged_calls import resolve  # it imports the messages of CRI
 
     return resolve(names)
 

@@ -11,7 +11,7 @@ from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import DesiredEvent, Promoted, ResizeRefused
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.growing import with_room
+from criproxy.engine.memory_room import with_room
 from criproxy.engine.transitions import ignores
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused

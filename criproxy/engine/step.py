@@ -39,9 +39,9 @@ from criproxy.engine.events import (
     WorkloadEvent,
 )
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.growing import with_room
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
+from criproxy.engine.memory_room import with_room
 from criproxy.engine.pod_total import apart_again
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from criproxy.api.recordings import Recorder
+from criproxy.api.recorder import Recorder
 from criproxy.cli import main
 from criproxy.engine.events import ContainerStarted, PodCreated
 from criproxy.errors import UsageError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.recordings import Recorder
+from criproxy.api.recorder import Recorder
 from criproxy.control.calls import failure_notices
 from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import Explanations

@@ -10,7 +10,8 @@ more CPUs, for memory nodes, or for containers without CPUs in common; it contin
 which no blocker is left; and after ``barrier_timeout_s``, the limit of all its waits together, the kubelet gets
 UNAVAILABLE with the blockers' names, and repeats the start.
 
-Which containers block it, and why, is in `reconcile.excess_cpus`.
+Which containers block it, and why, is in `reconcile.excess_cpus`. Another reason to wait belongs in `Starts.hold` and,
+for a start that may continue although `hold` failed, in `Starts.may_skip_barrier`.
 """
 
 import asyncio

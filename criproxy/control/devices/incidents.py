@@ -17,7 +17,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.incident_status import mark
 from criproxy.devices.plan import is_stronger
 from criproxy.engine.events import CardReported
-from criproxy.engine.excesses import amounts, begun, followed, going_on, next_use
+from criproxy.engine.vgpu_excesses import amounts, begun, followed, going_on, next_use
 from criproxy.errors import CriproxyError, StoreError
 from criproxy.model.incident import Action, Incident, Quantity, Use
 from criproxy.model.record import Kind

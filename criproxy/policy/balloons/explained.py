@@ -6,7 +6,7 @@ from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.model.amounts import counted
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.balloons.balloon_choice import Filling, Way
-from criproxy.policy.balloons.cpus import Shape, shape_of
+from criproxy.policy.balloons.balloon_cpus import Shape, shape_of
 from criproxy.policy.balloons.fields import ANNOTATION, DEFAULT
 from criproxy.policy.balloons.kinds import Kind
 from criproxy.policy.balloons.state import Balloon, asked_milli

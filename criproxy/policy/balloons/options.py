@@ -7,8 +7,8 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.policy.balloons.balloon_cpus import shape_of, smallest
 from criproxy.policy.balloons.contradictions import balloon_contradictions
-from criproxy.policy.balloons.cpus import shape_of, smallest
 from criproxy.policy.balloons.fields import BalloonsFields
 from criproxy.policy.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus
 from criproxy.policy.balloons.reading import read

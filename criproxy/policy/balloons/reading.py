@@ -15,7 +15,7 @@ from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.policy.balloons.cpus import shape_of
+from criproxy.policy.balloons.balloon_cpus import shape_of
 from criproxy.policy.balloons.kinds import Catalogue
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, members, state_of
 

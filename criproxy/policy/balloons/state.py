@@ -15,7 +15,7 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
-from criproxy.policy.balloons.cpus import Shape, resized, shape_of, smallest
+from criproxy.policy.balloons.balloon_cpus import Shape, resized, shape_of, smallest
 from criproxy.policy.balloons.fields import RESERVED
 from criproxy.policy.balloons.kinds import Catalogue, Kind
 

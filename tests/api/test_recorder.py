@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api import recordings as recording
-from criproxy.api.recordings import Recorder
+from criproxy.api import recorder as recording
+from criproxy.api.recorder import Recorder
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, PodGone
 from criproxy.engine.step import step
 from criproxy.engine.trace import Traced, parse_header, parse_line

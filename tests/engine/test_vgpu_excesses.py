@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.engine.events import CardReported
-from criproxy.engine.excesses import begun, followed, going_on
 from criproxy.engine.step import step
+from criproxy.engine.vgpu_excesses import begun, followed, going_on
 from criproxy.model.incident import KILL_S, Action, Excess, Incident, Quantity, Use
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from criproxy.cri import api_pb2
-from criproxy.cri.trace import LIMIT_CHARS, resolve, traced
+from criproxy.cri.logged_calls import LIMIT_CHARS, resolve, traced
 from criproxy.errors import StatusCode, UsageError
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Verdict
 
