@@ -1,5 +1,6 @@
 """Releasing all containers while no daemon runs: a controller of its own, on the state directory, without any proxy."""
 
+import os
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,8 @@ from criproxy.store.store import Store
 
 OPEN_S = 5.0
 """How long the disk of the state directory may take to answer."""
+_RUN = "/run"
+"""A file system in memory, on every node."""
 
 
 async def release(
@@ -58,8 +61,10 @@ async def release(
         unknown = f"{unknown}; name the daemon's with --state-dir"
         if undo:
             raise StoreError(unknown)
-    with TemporaryDirectory(prefix="criproxy-") as folder:
-        answer = await _released(Store(Path(folder)), runtime_endpoint, host_root, log, undo=False)
+    in_memory = _RUN if os.access(_RUN, os.W_OK) else None  # the disk that hangs may be that of other directories, too
+    with TemporaryDirectory(prefix="criproxy-", dir=in_memory) as folder:
+        store = Store(Path(folder), may_fail=True)
+        answer = await _released(store, runtime_endpoint, host_root, log, undo=False)
     return answer | {"not_remembered": unknown}
 
 

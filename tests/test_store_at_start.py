@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from criproxy import offline_release
+from criproxy.cli.stored import still_running
 from criproxy.daemon import start
 from criproxy.emulator.runtime import EmbeddedRuntime
 from criproxy.errors import StoreError
@@ -106,6 +107,7 @@ async def test_a_daemon_waits_for_a_release_and_serves_meanwhile(tmp_path: Path)
             while not serve.log.exists() or said not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.01)
             assert await version(serve.socket) == "criproxy-sim"
+            assert still_running(tmp_path / "state").endswith("it is a 'criproxy release'; ask again when it has ended")
             assert not starting.done()
 
             release.close()

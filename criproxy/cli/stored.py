@@ -24,7 +24,7 @@ from criproxy.model.notices import Notice, Refusal, timestamp
 from criproxy.model.record import Kind
 from criproxy.policy.options import options_of
 from criproxy.store.reader import Reader, open_reader
-from criproxy.store.store import LOCK_NAME
+from criproxy.store.store import LOCK_NAME, is_release
 from criproxy.views import devices as inventory
 from criproxy.views import events, who
 from criproxy.views.explain import choose, to_values
@@ -174,9 +174,12 @@ def still_running(state_dir: Path) -> str:
         remedy = ": this needs root" if isinstance(error, PermissionError) else ""
         unknown = f"it is unknown whether a process uses the state directory {state_dir}"
         return f"{unknown} ({reason_of(error)}){remedy}"
-    if holder:
-        return f"process {holder} uses the state directory {state_dir}: it hangs, or listens on another control socket"
-    return ""
+    if not holder:
+        return ""
+    used = f"process {holder} uses the state directory {state_dir}"
+    if is_release(state_dir):
+        return f"{used}: it is a 'criproxy release'; ask again when it has ended"
+    return f"{used}: it hangs, or listens on another control socket"
 
 
 def holding(state_dir: Path) -> int | None:

@@ -98,12 +98,13 @@ async def opened_store(state_dir: Path) -> Store:
     """Open the state directory, and wait for a disk that hangs, or for a `criproxy release` that has it.
 
     Meanwhile, calls that need no decision pass, and the others wait. To begin without the state would be worse: the
-    node may be released, and the history would be overwritten.
+    node may be released, and the history would be overwritten. The service manager is not told to wait longer: other
+    units, such as the kubelet's, may wait for this one.
 
     Raises:
         InUse: another daemon has it.
     """
-    told = ""
+    told, is_first = "", True
     while True:
         opening = asyncio.ensure_future(asyncio.to_thread(Store, state_dir, may_fail=True))
         try:
@@ -111,9 +112,10 @@ async def opened_store(state_dir: Path) -> Store:
                 log.warning("the state directory does not answer; calls that need a decision wait", path=str(state_dir))
             return await opening
         except InUse as error:
-            if not error.by_release:
+            if not (error.by_release or is_first):
                 raise
-            if str(error) != told:
+            is_first = False  # once more: a release may just have taken the lock, and not have written its name yet
+            if error.by_release and str(error) != told:
                 told = str(error)
                 log.warning("calls that need a decision wait", reason=told)
             await asyncio.sleep(RETRY_S)

@@ -1,8 +1,8 @@
 """Removes former directories of vGPUs in the background: a container can leave more in its own than a call may remove.
 
 `vgpu_host` renames them aside when it prepares a new one. Root without capabilities can neither enter nor empty a
-directory that a container's user has closed. It can still rename what contains it, so such a former directory moves to
-`ASIDE`, and its vGPU stays usable.
+directory that a container's user has closed. It can still rename it where it is (to another parent it could not: that
+writes to the directory itself), so such a former directory gets the prefix `ASIDE`, and its vGPU stays usable.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ PIECE_S = 10.0
 RETRY_S = 60.0
 """When what cannot be removed is tried again, if no other directory is to be removed before."""
 ASIDE = ".unremovable"
-"""The directory in that of the vGPUs with former directories of all vGPUs that cannot be removed."""
+"""Before the names of former directories, of all vGPUs, that cannot be removed."""
 MOST_ASIDE = 1024
-"""Limit for former directories in `ASIDE`: beyond it, they remain where they are, and count for their vGPU."""
+"""Limit for such directories: beyond it, they keep their names, and count for their vGPU."""
 _FORMER = re.compile(r"\..+\.[0-9a-f]{32}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -58,14 +58,11 @@ class Sweeper:
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _loop: asyncio.AbstractEventLoop | None = None
     _problems: LogOnce = field(init=False)
+    problem: str = field(default="", init=False)
+    """Why a former directory cannot be removed; empty: all could be removed at the last attempt."""
 
     def __post_init__(self) -> None:
         self._problems = LogOnce(self.log)
-
-    @property
-    def problem(self) -> str:
-        """Why a former directory cannot be removed; empty: all could be removed at the last attempt."""
-        return self._problems.reason
 
     def use(self, folder: Path) -> None:
         """Remove former directories in *folder* from now on."""
@@ -102,6 +99,7 @@ class Sweeper:
             if not piece.more:
                 break
             await asyncio.sleep(PAUSE_S)
+        self.problem = piece.problem
         if piece.problem:
             self._problems.warning("former directories of vGPUs are not removed", piece.problem)
         else:
@@ -128,25 +126,24 @@ def sweep(folder: Path) -> None:
 def _remove_piece(folder: Path) -> _Piece:
     """Remove a piece of each former directory in *folder*: a large one does not hold up the others."""
     more, problem = False, ""
-    for each in (*_former(folder), *_former(folder / ASIDE)):
+    for each in list(_former(folder)):
         try:
             more |= not remove(each, MOST_AT_ONCE)
         except OSError as error:
-            problem = problem or f"{_put_aside(folder, each)}: {error.strerror or error}"
+            place = _put_aside(folder, each)
+            problem = problem or f"{place}: {error.strerror or error}"
     return _Piece(more, problem)
 
 
 def _put_aside(folder: Path, former: Path) -> Path:
-    """Move a directory that cannot be removed to `ASIDE` in *folder*, if there is room; return where it is then."""
-    aside = folder / ASIDE
-    if former.parent == aside:
+    """Rename a directory that cannot be removed, unless there are too many of them; return where it is then."""
+    if former.name.startswith(ASIDE):
+        return former
+    if sum(1 for each in _former(folder) if each.name.startswith(ASIDE)) >= MOST_ASIDE:
         return former
     try:
-        aside.mkdir(mode=0o700, exist_ok=True)
-        if sum(1 for _ in aside.iterdir()) >= MOST_ASIDE:
-            return former
-        return former.rename(aside / former.name)
-    except OSError:  # it remains where it is, and the caller has a reason already
+        return former.rename(folder / f"{ASIDE}{former.name}")
+    except OSError:  # it keeps its name, and the caller has a reason already
         return former
 
 

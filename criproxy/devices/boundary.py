@@ -239,11 +239,16 @@ class _Case:
         return first if value is None else value  # the plugin's variable precedes that of the pod
 
     def _rewritten(self, asked: DeviceRequest, wanted: bytes | None) -> DeviceRequest:
-        """Return *asked* with the visible variable exactly once, or never, and without requests for other cards."""
-        kind, managed = self.kind, self._managed()
-        entries = [env.value for env in managed if env.name == kind.visible_env]
-        fine = not entries if wanted is None else entries == [wanted]
-        gone = {env for env in managed if env.name != kind.visible_env or not fine}
+        """Return *asked* with the visible variable exactly once, or never, and without requests for other cards.
+
+        If it is not to be set, a value that hides all cards stays: without it, that of the image would count.
+        """
+        kind, managed, hiding = self.kind, self._managed(), self.kind.hiding(self.who.runtime)
+        entries = [env for env in managed if env.name == kind.visible_env]
+        if wanted is None:
+            entries = [env for env in entries if env.value != hiding]
+        fine = not entries if wanted is None else [env.value for env in entries] == [wanted]
+        gone = {env for env in managed if env.name != kind.visible_env} | ({*entries} if not fine else set())
         envs = tuple(env for env in asked.envs if env not in gone) if gone else asked.envs
         if not fine and wanted is not None:
             envs = (*envs, EnvVar(kind.visible_env, wanted))

@@ -19,9 +19,9 @@ from criproxy.store.writing import LeftOut
 T = TypeVar("T")
 LOCK_NAME = "lock"
 CLOSE_S = 2.0
+"""How long a disk may take to finish what is queued, at the end."""
 _RELEASE = " release"
 """Behind the process in the lock file."""
-"""How long a disk may take to finish what is queued, at the end."""
 
 
 class InUse(StoreError):
@@ -226,10 +226,18 @@ def _lock(directory: Path, *, for_release: bool) -> int:
     return lock
 
 
+def is_release(directory: Path) -> bool:
+    """Whether the process that has the directory says that it is a `criproxy release`."""
+    try:
+        return _RELEASE in (directory / LOCK_NAME).read_text(errors="replace")
+    except OSError:
+        return False
+
+
 def _in_use(directory: Path, holder: str) -> InUse:
     """Return the error about a directory that another process has, of which the lock file says *holder*."""
-    process, is_release, _ = holder.partition(_RELEASE)
-    if is_release:
+    process, of_release, _ = holder.partition(_RELEASE)
+    if of_release:
         user, advice = f"'criproxy release' (process {process})", "wait until that ends"
         return InUse(f"the state directory {directory} is in use by {user}; {advice}", by_release=True)
     return InUse(

@@ -67,7 +67,7 @@ async def test_it_reports_what_it_cannot_remove(node: tuple[Program, Daemon]) ->
 
     report = await daemon.until_report(lambda each: "unremoved" in each)
 
-    assert report["unremoved"].startswith(f"{vgpus}/{ASIDE}/.GPU-a_gpu-8g_0.")
+    assert report["unremoved"].startswith(f"{vgpus}/{ASIDE}.GPU-a_gpu-8g_0.")
     assert report["unremoved"].endswith(": Not a directory")
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from criproxy.deviceplugin.vgpu_host import MOST_FORMER, VgpuFiles
 from criproxy.deviceplugin.vgpu_sweep import ASIDE, MOST_ASIDE, MOST_AT_ONCE, Sweeper, former_path, remove, sweep
 from tests.control.world import RecordingLog
+from tests.denied import WITHOUT_PRIVILEGES
 
 OWN, SHARED = "/vgpu/GPU-a_gpu-8g_0", "/lock"
 
@@ -77,40 +80,58 @@ def test_a_container_that_still_runs_writes_into_its_own(tmp_path: Path) -> None
     assert not any(own.iterdir())
 
 
-def test_what_cannot_be_removed_holds_up_no_container(tmp_path: Path) -> None:
-    """The sweeper puts it aside with that of other vGPUs, so that it does not count for this one."""
-    own = prepared(tmp_path)
-    for _ in range(2 * MOST_FORMER):
-        former_path(own).touch()  # no folder, and so nothing that is removed
-        sweep(own.parent)
-        assert not any(prepared(tmp_path).iterdir())
+CLOSE = """
+import os, sys
+from pathlib import Path
+from criproxy.deviceplugin.vgpu_host import MOST_FORMER, VgpuFiles
+from criproxy.deviceplugin.vgpu_sweep import sweep
+own, shared, root = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+files = VgpuFiles(root)
+files.prepare(own, shared)
+folder = root / own[1:]
+for _ in range(2 * MOST_FORMER):
+    (folder / "file").touch()
+    folder.chmod(0)
+    sweep(folder.parent)
+    files.prepare(own, shared)
+print(*sorted(each.name.partition(".GPU")[0] for each in folder.parent.iterdir()))
+"""
+"""A container closes the directory that it has; the device plugin is root without capabilities."""
 
-    assert sorted(each.name for each in own.parent.iterdir()) == [ASIDE, own.name]
-    assert len(list((own.parent / ASIDE).iterdir())) == 2 * MOST_FORMER
+
+def test_what_cannot_be_removed_holds_up_no_container(tmp_path: Path) -> None:
+    """The sweeper gives it a name that does not count for this vGPU, although it may not look into it."""
+    tmp_path.chmod(0o755)
+    command = [*WITHOUT_PRIVILEGES, sys.executable, "-c", CLOSE, OWN, SHARED, str(tmp_path)]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    names = done.stdout.split()
+    assert names.count(ASIDE) == 2 * MOST_FORMER - 1  # the last one has just been put out of the way
+    for each in (tmp_path / OWN[1:]).parent.iterdir():
+        each.chmod(0o700)
 
 
 def test_what_is_put_aside_is_removed_once_it_can_be(tmp_path: Path) -> None:
-    """And a removed directory for it is made again."""
+    """It is looked at again."""
     own = prepared(tmp_path)
-    (former := former_path(own)).touch()
+    (former := former_path(own)).touch()  # no folder, and so nothing that is removed
     sweep(own.parent)
-    (own.parent / ASIDE / former.name).unlink()
-    (own.parent / ASIDE / former.name).mkdir()
-    sweep(own.parent)
-    assert not any((own.parent / ASIDE).iterdir())
+    aside = own.parent / f"{ASIDE}{former.name}"
+    aside.unlink()
+    aside.mkdir()
 
-    (own.parent / ASIDE).rmdir()
-    former.touch()
     sweep(own.parent)
-    assert [each.name for each in (own.parent / ASIDE).iterdir()] == [former.name]
+
+    assert [each.name for each in own.parent.iterdir()] == [own.name]
 
 
 def test_too_much_that_cannot_be_removed_counts_for_its_vgpu(tmp_path: Path) -> None:
-    """The place for it has a limit; the error says what to do, and other vGPUs are still usable."""
+    """There is a limit for what is put aside; the error says what to do, and other vGPUs are still usable."""
     own = prepared(tmp_path)
-    (own.parent / ASIDE).mkdir()
-    for number in range(MOST_ASIDE):
-        (own.parent / ASIDE / str(number)).touch()
+    for _ in range(MOST_ASIDE):
+        former_path(own.with_name(f"{ASIDE.removeprefix('.')}.x")).touch()
     for _ in range(1, MOST_FORMER):
         former_path(own).touch()
     assert not any(prepared(tmp_path).iterdir())
@@ -184,4 +205,4 @@ async def test_the_sweeper(tmp_path: Path) -> None:
 
     running.cancel()
     assert log.events() == ["former directories of vGPUs are not removed"]
-    assert sweeper.problem == f"{folder}/{ASIDE}/{former.name}: Not a directory"
+    assert sweeper.problem == f"{folder}/{ASIDE}{former.name}: Not a directory"

@@ -136,6 +136,24 @@ def test_void_beside_a_device_that_tells_no_card(
         assert values(beside((CLAIM,), sets=sets, **options)) == then
 
 
+@pytest.mark.parametrize("cdi", [CLAIM, GPU])
+@pytest.mark.parametrize(
+    ("sets", "options"),
+    [
+        pytest.param(True, {}, id="set"),
+        pytest.param(None, {}, id="no-spec"),
+        pytest.param(False, {"hide_unallocated": "report"}, id="reported"),
+        pytest.param(False, {"hide_unallocated": "off"}, id="off"),
+    ],
+)
+def test_a_pod_that_hides_cards_itself_hides_them(cdi: str, sets: bool | None, options: Mapping[str, Any]) -> None:
+    """Without its variable, that of the image would count, which may be all cards."""
+    done = beside((cdi,), VOID, sets={} if sets is None else {cdi: sets}, **options)
+
+    assert values(done) == [VOID]
+    assert Word.STRIPPED not in words(done)
+
+
 @pytest.mark.parametrize("mode", ["hide", "fail"])
 def test_the_image_shows_nothing_beside_a_device_of_an_unknown_kind(mode: str) -> None:
     """The device brings what is in it itself, so that nobody has to wait for an answer that may never come."""

@@ -51,7 +51,7 @@ def policy_files(settings: Settings) -> Files:
 def _policy_text(path: Path, prefix: str) -> Files:
     """Yield a policy file, or why it cannot be read; *prefix*: distinguishes files of the same name."""
     try:
-        yield f"policy/{prefix}{path.name}{'' if path.suffix else '.yaml'}", regular_text(path)
+        yield f"policy/{prefix}{path.name}{'' if path.suffix in ('.yaml', '.yml') else '.yaml'}", regular_text(path)
     except OSError as error:
         yield ERROR, f"{path}: {reason_of(error)}"
 

@@ -1,8 +1,9 @@
 """Pure: replaces the names of namespaces, pods, containers and the node by pseudonyms, the same in the whole bundle.
 
 Names are learned from the places where the files have them by role, and then replaced wherever they occur as a word or
-as a part of one: the word ``web-config`` contains the name ``web``. Names of one character would occur everywhere; they
-are replaced in their own places and in NAMESPACE/POD/CONTAINER. Names that reveal nothing stay: see `vocabulary`.
+as a part of one: the word ``web-config`` contains the name ``web``. Names that are only digits or one character would
+occur everywhere; they are replaced in their own places and in NAMESPACE/POD/CONTAINER. Names that reveal nothing stay:
+see `vocabulary`.
 """
 
 import re
@@ -199,7 +200,7 @@ class Names:
 
     def _is_name(self, text: str) -> bool:
         """Whether *text* is a name that is replaced wherever it occurs."""
-        return text in self._marks and len(text) > 1
+        return text in self._marks and len(text) > 1 and not text.isdigit()
 
 
 def _number(digits: str) -> int:

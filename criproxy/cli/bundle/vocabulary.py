@@ -1,4 +1,4 @@
-"""Words of criproxy's own output, and numbers: as names of pods or namespaces, they reveal nothing.
+"""Words of criproxy's own output, ranges and amounts: as names of pods or namespaces, they reveal nothing.
 
 A tenant can choose such a name. If it were replaced, it would be replaced throughout the bundle: in the keys of the
 policy file, in the names of metrics and in lists of CPUs.
@@ -10,8 +10,8 @@ from criproxy.devices.builtin import BUILTIN as DEVICE_CLASSES
 from criproxy.policy import BUILTIN as POLICIES
 from criproxy.policy.keys import KEYS
 
-_NUMBER = re.compile(r"[0-9]+(?:-[0-9]+|(?:\.[0-9]+)?(?:m|ms|s|h)?)")
-"""Numbers, ranges of CPUs, and amounts such as 250m."""
+_NUMBER = re.compile(r"[0-9]+(?:-[0-9]+|(?:\.[0-9]+)?(?:m|ms|s|h))")
+"""Ranges of CPUs, and amounts such as 250m. A name of digits may be somebody's number."""
 
 _OPTIONS = """
     actions adopt advertise all allocation allow annotate annotations apply as-is auto balance-balloons checkpoint class
@@ -70,5 +70,5 @@ OWN_WORDS = frozenset(
 
 
 def reveals_nothing(name: str) -> bool:
-    """Whether a name is a word of criproxy's own output, a number, a range or an amount."""
+    """Whether a name is a word of criproxy's own output, a range or an amount."""
     return name in OWN_WORDS or _NUMBER.fullmatch(name) is not None

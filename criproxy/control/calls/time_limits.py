@@ -37,10 +37,6 @@ class SharedTimer:
     _next_s: float = 0.0
     """When the timer is due, if there is one: maybe earlier than necessary, but never later."""
 
-    def __len__(self) -> int:
-        """Return how many limits have begun and not ended."""
-        return len(self._open)
-
     def begin(self, limit_s: float) -> Limit:
         """Cancel the current task in *limit_s* seconds, unless `end` comes before."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

@@ -31,8 +31,8 @@ def names_of(*titles: str) -> Names:
         pytest.param("namespace shop may not", "namespace namespace-1 may not", id="word"),
         pytest.param("web-config and my.web", "pod-1-config and my.pod-1", id="part-of-a-word"),
         pytest.param("website and cobweb", "website and cobweb", id="part-of-a-piece"),
-        pytest.param("default/b/a: b of a", "default/pod-2/container-2: b of a", id="short-names"),
-        pytest.param('pod="b" container="a"', 'pod="pod-2" container="container-2"', id="short-names-in-metrics"),
+        pytest.param("default/7/a: 7 of a", "default/pod-2/container-2: 7 of a", id="short-names"),
+        pytest.param('pod="7" container="a"', 'pod="pod-2" container="container-2"', id="short-names-in-metrics"),
         pytest.param("on worker-7 and worker-7.example.net", "on node and node", id="hostname"),
         pytest.param("CPUs 0-3,8 of pod-1", "CPUs 0-3,8 of pod-1", id="numbers"),
         pytest.param("/sys/fs/cgroup/x", "/sys/fs/cgroup/x", id="path"),
@@ -41,7 +41,7 @@ def names_of(*titles: str) -> Names:
 )
 def test_text(text: str, said: str) -> None:
     """A name has the same pseudonym everywhere, and what is no name stays."""
-    assert names_of("shop/web/main", "default/b/a").replaced(text) == said
+    assert names_of("shop/web/main", "default/7/a").replaced(text) == said
 
 
 def test_a_name_that_looks_like_a_pseudonym_is_replaced_once() -> None:
@@ -79,7 +79,9 @@ def test_json_keeps_its_format() -> None:
 def test_our_own_words_stay_whatever_pods_are_called(text: str) -> None:
     """Such names reveal nothing, and anybody may give them to pods; other names in their titles are replaced."""
     names = names_of("policy/containers/exclusive", "criproxy/topology-aware/nvidia", "0-3/4-7/8-11", "is/with/well")
-    names.learn_json({"containers": ["no/total/failures", "12/250m/0", "kubelet/devices/memory-type", "type/node/up"]})
+    names.learn_json(
+        {"containers": ["no/total/failures", "1-2/250m/3-4", "kubelet/devices/memory-type", "type/node/up"]}
+    )
     names.learn_titles(text)
 
     assert names.replaced(text) == text.replace("main", "container-1")
