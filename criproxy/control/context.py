@@ -14,6 +14,9 @@ from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
 from criproxy.observe.tasks import Tasks
 
+UPDATE_OTHERS = "update others"
+"""The name of the background work that waits until a create is on disk, and then moves other containers for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

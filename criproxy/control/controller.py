@@ -13,7 +13,7 @@ from criproxy.control.containers.cgroups import Cgroups
 from criproxy.control.containers.in_flight import InFlight, unseen_starts
 from criproxy.control.containers.locks import Locks
 from criproxy.control.containers.refused_resizes import RefusedResizes
-from criproxy.control.context import Context
+from criproxy.control.context import UPDATE_OTHERS, Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.devices.incidents import Incidents
 from criproxy.control.devices.plugin import DevicePlugin
@@ -206,7 +206,11 @@ class Controller:
         return self._passed_unseen
 
     async def idle(self) -> None:
-        """Wait until no start or update is in flight, and everything is published and on disk, or the disk fails."""
+        """Wait until no start or update is in flight, and everything is published and on disk, or the disk fails.
+
+        An update that waits until a create is on disk is in flight: it is sent after the reply to that create.
+        """
+        await self.context.tasks.until_ended(UPDATE_OTHERS)
         while self.context.in_flight.sent() or self.reconciler.at_work:
             await self.context.state.changed()
         await self.context.state.flush()

@@ -57,6 +57,11 @@ class Tasks:
         """
         self.spawn(name, self.keep_going(name, loop))
 
+    async def until_ended(self, name: str) -> None:
+        """Wait until no work with that *name* runs."""
+        while running := [task for task in self._running if task.get_name() == name and not task.done()]:
+            await asyncio.wait(running)
+
     def watch_callbacks(self) -> None:
         """Report exceptions of the event loop's callbacks until `stop`; asyncio would only print them."""
         asyncio.get_running_loop().set_exception_handler(self._unhandled)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.context import UPDATE_OTHERS
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.paths import touched_paths
 from criproxy.cri.runtime import RuntimeCallError
@@ -53,6 +54,23 @@ async def test_an_idle_controller_has_everything_on_disk(world: World, tmp_path:
         stored = reader.node(world.controller.node.topology)
     node = world.controller.node
     assert (stored.containers, stored.grants, stored.applied) == (node.containers, node.grants, node.applied)
+
+
+async def test_a_controller_that_is_to_move_others_is_not_idle(world: World) -> None:
+    """They move when the create is on disk, which may be after its reply."""
+    stored = asyncio.Event()
+
+    async def until_stored() -> None:
+        await stored.wait()
+
+    world.controller.context.tasks.spawn(UPDATE_OTHERS, until_stored())
+    idle = asyncio.create_task(world.controller.idle())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not idle.done()
+
+    stored.set()
+    await idle
 
 
 async def test_the_stamp_says_who_it_is_and_what_it_asked(world: World) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 
 from criproxy.control.containers.cgroups import Seen
-from criproxy.control.context import Context
+from criproxy.control.context import UPDATE_OTHERS, Context
 from criproxy.control.reconcile.excess_cpus import ExcessCpus, blockers_of
 from criproxy.control.reconcile.lost_updates import UpdateLost
 from criproxy.cri import rewrite
@@ -315,7 +315,7 @@ class Reconciler:
                     if why := cause(event, node):
                         self._causes |= dict.fromkeys(keys, why)
                 if isinstance(event, ContainerCreating):
-                    self.context.tasks.spawn("update others", self._enqueue_stored(keys))
+                    self.context.tasks.spawn(UPDATE_OTHERS, self._enqueue_stored(keys))
                 else:
                     self.enqueue(keys)
         elif not isinstance(error, CriproxyError):
