@@ -7,7 +7,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from criproxy.control.configuration.at_start import AtStart, at_start
 from criproxy.control.configuration.in_place import InPlaceOfFile
@@ -30,9 +32,12 @@ from criproxy.store.last_good import GoodFile, is_new, read_good
 from criproxy.store.store import InUse, Store
 from criproxy.store.tried import NAME, read_tried
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 log = structlog.get_logger("criproxy.daemon")
 SILENT_S = 2.0
-"""After this time without an answer, the log says that the disk of the state directory hangs."""
+"""After this time without an answer, the log says which files or disk hang."""
 RETRY_S = 0.1
 """Between two attempts to get a state directory that a `criproxy release` has."""
 
@@ -63,12 +68,13 @@ async def start_controller(
     Raises:
         CriproxyError: the machine or the state cannot be read, or the first policy file of a node cannot be used.
     """
-    topology, found = await asyncio.to_thread(_read_machine, options)
+    topology = await _answered("/sys or /proc", discover, options.host_root)
+    found = await _answered("the policy file or the state directory", _read_policy, options, topology)
     store = await opened_store(options.state_dir)
     stack.callback(store.close)
     if store.set_aside is not None:
         log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
-    begun = await asyncio.to_thread(_chosen, options, topology, found, store)
+    begun = await _answered("the state directory", _chosen, options, topology, found, store)
     configuration = begun.configuration
     configuration.log_to(log)
     runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
@@ -106,11 +112,8 @@ async def opened_store(state_dir: Path) -> Store:
     """
     told, is_first = "", True
     while True:
-        opening = asyncio.ensure_future(asyncio.to_thread(Store, state_dir, may_fail=True))
         try:
-            if not (await asyncio.wait([opening], timeout=SILENT_S))[0]:
-                log.warning("the state directory does not answer; calls that need a decision wait", path=str(state_dir))
-            return await opening
+            return await _answered("the state directory", partial(Store, may_fail=True), state_dir)
         except InUse as error:
             if not (error.by_release or is_first):
                 raise
@@ -119,6 +122,14 @@ async def opened_store(state_dir: Path) -> Store:
                 told = str(error)
                 log.warning("calls that need a decision wait", reason=told)
             await asyncio.sleep(RETRY_S)
+
+
+async def _answered(what: str, read: Callable[P, T], *of: P.args, **others: P.kwargs) -> T:
+    """Return what *read* returns in a thread, where it may block; after `SILENT_S`, the log says that *what* hangs."""
+    reading = asyncio.ensure_future(asyncio.to_thread(read, *of, **others))
+    if not (await asyncio.wait([reading], timeout=SILENT_S))[0]:
+        log.warning("calls that need a decision wait", reason=f"{what} does not answer")
+    return await reading
 
 
 async def _with_tries(reload: Reload, options: Options, controller: Controller, begun: AtStart) -> TryOut:
@@ -142,20 +153,19 @@ def _how(begun: AtStart) -> str:
     return "kept" if begun.tried.is_kept else "tried"
 
 
-def _read_machine(options: Options) -> tuple[Topology, Configuration | BadFile]:
-    """Read the machine and the policy file. May block.
+def _read_policy(options: Options, topology: Topology) -> Configuration | BadFile:
+    """Read the policy file. May block.
 
     Raises:
         BadFile: the file cannot be used, and no daemon has run here before.
     """
-    topology, base = discover(options.host_root), Settings(host_root=options.host_root)
     required = read_good(options.state_dir) is not None  # once there was a file, its absence is a mistake
     try:
-        return topology, load_configuration(options.config, topology, base, required=required)
+        return load_configuration(options.config, topology, Settings(host_root=options.host_root), required=required)
     except BadFile as error:
         if is_new(options.state_dir):
             raise
-        return topology, error
+        return error
 
 
 def _chosen(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> AtStart:

@@ -1,4 +1,4 @@
-"""A start while the state directory cannot be had: its disk hangs, or `criproxy release` has it."""
+"""A start while something that it reads hangs, or while `criproxy release` has the state directory."""
 
 import asyncio
 import os
@@ -56,9 +56,39 @@ async def test_a_disk_that_hangs_holds_up_only_the_start(
             disk.set()
             store = await opening
 
-    assert [line["event"] for line in lines] == ["the state directory does not answer; calls that need a decision wait"]
+    assert [(line["event"], line["reason"]) for line in lines] == [
+        ("calls that need a decision wait", "the state directory does not answer")
+    ]
     assert store.missing is None
     store.close()
+
+
+async def test_a_file_of_the_machine_that_hangs_holds_up_only_the_start(tmp_path: Path) -> None:
+    """Calls pass meanwhile, the log says what it waits for, and the start goes on when the file can be read."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    online = tmp_path / "sys/devices/system/cpu/online"
+    content = online.read_text()
+    online.unlink()
+    os.mkfifo(online)
+    async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"):
+        serve = Serve(tmp_path, "--host-root", str(tmp_path))
+        starting = asyncio.create_task(serve.__aenter__())
+        try:
+            said = "/sys or /proc does not answer"
+            while not serve.log.exists() or said not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
+            assert await version(serve.socket) == "criproxy-sim"
+            assert not starting.done()
+
+            fifo = os.open(online, os.O_WRONLY)  # the reader waits for it
+            online.unlink()
+            online.write_text(content)
+            os.write(fifo, content.encode())
+            os.close(fifo)
+
+            await starting
+        finally:
+            await serve.__aexit__(None, None, None)
 
 
 async def test_a_release_on_a_disk_that_hangs_unpins_all_the_same(
