@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from criproxy import __version__
 from criproxy.errors import StatusCode
-from criproxy.wire.calls import Call, Refuse, Rule, Verdict
+from criproxy.wire.calls import Refuse, Rule
 
 if TYPE_CHECKING:
     from criproxy.cri.runtime import RuntimeClient
@@ -17,11 +17,7 @@ PATH = "/criproxy.v1.Criproxy/Here"
 _MARK = "criproxy "
 
 
-async def _here(call: Call, message: bytes) -> Verdict:
-    return Refuse(StatusCode.ALREADY_EXISTS, f"{_MARK}{__version__}")
-
-
-TABLE = {PATH: Rule(hold=_here)}
+TABLE = {PATH: Rule(answer=Refuse(StatusCode.ALREADY_EXISTS, f"{_MARK}{__version__}"))}
 """The rule that every proxy of criproxy has."""
 
 

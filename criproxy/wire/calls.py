@@ -97,6 +97,9 @@ EditHandler = Callable[[Call, bytes], bytes | None]
 class Rule:
     """What is done to the calls of one method. All handlers run on the event loop's thread."""
 
+    answer: Refuse | None = None
+    """Ends the call as soon as its headers come, for methods that no runtime knows: one could say so before a handler
+    of `hold` has decided. The other fields have no effect beside it."""
     hold: HoldHandler | None = None
     done: DoneHandler | None = None
     each: EachHandler | None = None
@@ -105,7 +108,7 @@ class Rule:
     @property
     def way(self) -> str:
         """The label of metrics and logs: the strongest thing done to the call."""
-        if self.hold:
+        if self.hold or self.answer:
             return "hold"
         if self.edit:
             return "edit"

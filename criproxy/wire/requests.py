@@ -9,7 +9,7 @@ from hpack.exceptions import HPACKError
 
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames
-from criproxy.wire.calls import Call, OutcomeKind
+from criproxy.wire.calls import Call, OutcomeKind, Refuse
 from criproxy.wire.frame_forwarding import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress, timeout_s
 from criproxy.wire.state import MAX_HELD_BYTES, Connection, Held, Hold, Stream, Unreadable
@@ -165,10 +165,12 @@ class Requests(FrameLoop):
         state = connection.streams.get(stream)
         if state is None and stream > connection.last_stream:
             connection.last_stream = stream
-            if connection.drained_above is None:
-                self._open(stream, flags, fields)
-            else:
+            if connection.drained_above is not None:
                 self._turn_away(stream, buffer, at, end)
+                return
+            opened = self._open(stream, flags, fields)
+            if opened.touched and opened.entry.rule and opened.entry.rule.answer:
+                self._answer(opened, opened.entry.rule.answer, buffer, at, end)
                 return
         if state is not None and state.hold and flags & frames.END_STREAM:
             self.take(at, end)
@@ -205,7 +207,7 @@ class Requests(FrameLoop):
             fields.append(entry(byte & 0x7F))
         return iter(fields)
 
-    def _open(self, stream: int, flags: int, fields: Iterator[tuple[bytes, bytes]]) -> None:
+    def _open(self, stream: int, flags: int, fields: Iterator[tuple[bytes, bytes]]) -> Stream:
         """A new call: note its method, and what is to be done to it."""
         path = b""
         for name, value in fields:
@@ -229,6 +231,7 @@ class Requests(FrameLoop):
         else:
             entry.calls += 1
             self._apply_rule(state, dict(fields))
+        return state
 
     def _apply_rule(self, state: Stream, header: dict[bytes, bytes]) -> None:
         rule = state.entry.rule
@@ -251,6 +254,14 @@ class Requests(FrameLoop):
             state.reader = MessageReader()
         if rule.edit:
             state.start_edit()
+
+    def _answer(self, state: Stream, answer: Refuse, buffer: bytes, at: int, end: int) -> None:
+        """End a call that is ours: the runtime gets its headers, for the table of its decoder, and a reset."""
+        self.take(at, end)
+        self.out.send_block(state.id, buffer[at:end])
+        state.hold = Hold()
+        state.hold.complete = state.client_done
+        self.connection.refuse(state, answer.code, answer.text)
 
     def _turn_away(self, stream: int, buffer: bytes, at: int, end: int) -> None:
         """A call after our GOAWAY: the kubelet repeats it elsewhere, so the runtime must not do it."""

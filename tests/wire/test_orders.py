@@ -3,12 +3,16 @@
 import time
 from typing import ClassVar
 
+import pytest
+
 from criproxy.errors import StatusCode
 from criproxy.wire import frames
 from criproxy.wire.calls import OutcomeKind, Proceed, Refuse, Rule
 from criproxy.wire.message import encode
 from criproxy.wire.state import Cancelled, Ended, Held
 from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, TABLE, Talk, data, settings
+
+ANSWER = "/test/Answer"
 
 
 def small_windows(talk: Talk, size: int = 0) -> None:
@@ -112,6 +116,15 @@ class TestWaitingStreams:
         assert self.release(talk) == [("DATA", 1), ("HEADERS", 1), ("HEADERS", 3), ("RST_STREAM", 3)]
         talk.check_windows()
 
+    def test_an_answer_at_once_waits_for_the_headers(self) -> None:
+        """The reset of a call that is answered at once comes after its headers, too."""
+        talk = self.blocked()
+        talk.stats.use({**TABLE, ANSWER: TestAnsweredAtOnce.TABLE[ANSWER]})
+        assert talk.client(talk.call(3, ANSWER) + data(3, b"m", end=True)) == []
+
+        assert self.release(talk) == [("DATA", 1), ("HEADERS", 1), ("HEADERS", 3), ("RST_STREAM", 3)]
+        talk.check_windows()
+
 
 def test_window_updates_pass_waiting_data() -> None:
     """A request that waits for the runtime's window does not keep the runtime from replying."""
@@ -134,6 +147,34 @@ def test_reset_while_the_end_of_the_reply_waits() -> None:
 
     assert [(kind, stream) for kind, _, stream, _ in talk.at_client()] == [("HEADERS", 1), ("HEADERS", 3)]
     talk.check_windows()
+
+
+class TestAnsweredAtOnce:
+    """A method that the runtime does not know is answered before the runtime can say so."""
+
+    TABLE: ClassVar = {ANSWER: Rule(answer=Refuse(StatusCode.ALREADY_EXISTS, "criproxy 1"))}
+
+    @pytest.mark.parametrize("end", [False, True])
+    def test_the_answer_does_not_wait_for_the_message(self, end: bool) -> None:
+        """The runtime's own answer comes too late, also if the message comes in another piece, or never."""
+        talk = Talk(self.TABLE)
+        sent = talk.client(talk.call(1, ANSWER, end=end))
+
+        assert [(kind, stream) for kind, _, stream, _ in sent] == [("HEADERS", 1), ("RST_STREAM", 1)]
+        status, *reset = talk.at_client()
+        assert talk.decoded([status], talk.client_decoder)[0]["grpc-status"] == "6"
+        assert status[1] & frames.END_STREAM
+        assert [kind for kind, *_ in reset] == ([] if end else ["RST_STREAM"])
+        assert end or talk.client(data(1, b"m", end=True)) == []
+        assert not talk.splice.connection.streams
+        talk.check_windows()
+
+    def test_a_bypass_forwards_it(self) -> None:
+        """No rule applies then."""
+        talk = Talk(self.TABLE)
+        talk.stats.bypass = True
+
+        assert [kind for kind, *_ in talk.client(talk.call(1, ANSWER) + data(1, b"m"))] == ["HEADERS", "DATA"]
 
 
 class TestRefusedWhileReplying:
