@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from criproxy.wire.calls import Call, Outcome, Rule, Verdict
+from criproxy.errors import StatusCode
+from criproxy.wire.calls import Call, Outcome, Refuse, Rule, Verdict
 from criproxy.wire.splice import Splice
 from criproxy.wire.state import Cancelled, Ended, Event, Held, Replied
 from criproxy.wire.stats import Stats
 from tests.wire.rawpeer import Endpoint, Half, grpc
 
 PASS, WATCH, HOLD, EDIT, EACH, HOLD_EDIT = "/t/Pass", "/t/Watch", "/t/Hold", "/t/Edit", "/t/Each", "/t/HoldEdit"
+ANSWER = "/t/Answer"
 VERSION = "/t/Version"
 GROWN_BYTES = 3_000
 
@@ -45,6 +47,7 @@ TABLE = {
     EDIT: Rule(edit=_edit, done=_ignore),
     EACH: Rule(done=_ignore, each=_ignore),
     HOLD_EDIT: Rule(hold=_never, edit=_edit, done=_ignore),
+    ANSWER: Rule(answer=Refuse(StatusCode.RESOURCE_EXHAUSTED, "answered at once"), done=_ignore),
 }
 
 

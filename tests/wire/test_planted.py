@@ -89,7 +89,7 @@ LIVES = {
     keep_cancelled_window: 9,
     end_first_frame: 17,
     ignore_continuation: 1,
-    drop_late_headers: 99,
+    drop_late_headers: 124,
     let_headers_overtake: 5,
 }
 """The first of the random lives of `test_crowds` in which each mistake shows."""
