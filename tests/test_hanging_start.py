@@ -57,7 +57,7 @@ async def test_a_disk_that_hangs_holds_up_only_the_start(
             store = await opening
 
     assert [(line["event"], line["reason"]) for line in lines] == [
-        ("calls that need a decision wait", "the state directory does not answer")
+        ("calls that need a decision wait", f"the state directory {tmp_path / 'state'} does not answer")
     ]
     assert store.missing is None
     store.close()

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 PATH = "/criproxy.v1.Criproxy/Here"
 _MARK = "criproxy "
 
-
 TABLE = {PATH: Rule(answer=Refuse(StatusCode.ALREADY_EXISTS, f"{_MARK}{__version__}"))}
 """The rule that every proxy of criproxy has."""
 

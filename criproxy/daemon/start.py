@@ -69,12 +69,12 @@ async def start_controller(
         CriproxyError: the machine or the state cannot be read, or the first policy file of a node cannot be used.
     """
     topology = await _answered("/sys or /proc", discover, options.host_root)
-    found = await _answered("the policy file or the state directory", _read_policy, options, topology)
+    found = await _answered(f"the policy file or {options.state_dir}", _read_policy, options, topology)
     store = await opened_store(options.state_dir)
     stack.callback(store.close)
     if store.set_aside is not None:
         log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
-    begun = await _answered("the state directory", _chosen, options, topology, found, store)
+    begun = await _answered(f"the state directory {options.state_dir}", _chosen, options, topology, found, store)
     configuration = begun.configuration
     configuration.log_to(log)
     runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
@@ -113,7 +113,7 @@ async def opened_store(state_dir: Path) -> Store:
     told, is_first = "", True
     while True:
         try:
-            return await _answered("the state directory", partial(Store, may_fail=True), state_dir)
+            return await _answered(f"the state directory {state_dir}", partial(Store, may_fail=True), state_dir)
         except InUse as error:
             if not (error.by_release or is_first):
                 raise

@@ -99,7 +99,7 @@ class Rule:
 
     answer: Refuse | None = None
     """Ends the call as soon as its headers come, for methods that no runtime knows: one could say so before a handler
-    of `hold` has decided. The other fields have no effect beside it."""
+    of `hold` has decided. Of the other fields, only `done` has an effect beside it."""
     hold: HoldHandler | None = None
     done: DoneHandler | None = None
     each: EachHandler | None = None

@@ -208,7 +208,7 @@ class Requests(FrameLoop):
         return iter(fields)
 
     def _open(self, stream: int, flags: int, fields: Iterator[tuple[bytes, bytes]]) -> Stream:
-        """A new call: note its method, and what is to be done to it."""
+        """A new call: note its method, and what is to be done to it; returns it."""
         path = b""
         for name, value in fields:
             if name == b":path":
