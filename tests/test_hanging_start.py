@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,15 @@ from tests.control.world import World, owner
 from tests.daemons import LIMIT_S, Serve
 from tests.gates import Gate
 from tests.sysfs import write_sysfs
-from tests.test_daemon import version
+from tests.test_daemon import small_machine, starting, tell, version
 
 LOG = structlog.get_logger("test")
+
+
+async def logged(serve: Serve, text: str) -> None:
+    """Wait until *text* is in the log of *serve*."""
+    while not serve.log.exists() or text not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
+        await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -65,30 +72,19 @@ async def test_a_disk_that_hangs_holds_up_only_the_start(
 
 async def test_a_file_of_the_machine_that_hangs_holds_up_only_the_start(tmp_path: Path) -> None:
     """Calls pass meanwhile, the log says what it waits for, and the start goes on when the file can be read."""
-    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
-    online = tmp_path / "sys/devices/system/cpu/online"
-    content = online.read_text()
-    online.unlink()
-    os.mkfifo(online)
-    async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"):
-        serve = Serve(tmp_path, "--host-root", str(tmp_path))
-        starting = asyncio.create_task(serve.__aenter__())
-        try:
-            said = "/sys or /proc does not answer"
-            while not serve.log.exists() or said not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
-            assert await version(serve.socket) == "criproxy-sim"
-            assert not starting.done()
+    small_machine(tmp_path)
+    slow = tmp_path / "sys/devices/system/cpu/online"
+    slow.unlink()
+    os.mkfifo(slow)
+    serve = Serve(tmp_path, "--host-root", str(tmp_path))
+    async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve) as ready:
+        await logged(serve, "/sys or /proc does not answer")
+        assert await version(serve.socket) == "criproxy-sim"
+        assert not ready.done()
 
-            fifo = os.open(online, os.O_WRONLY)  # the reader waits for it
-            online.unlink()
-            online.write_text(content)
-            os.write(fifo, content.encode())
-            os.close(fifo)
+        await asyncio.to_thread(tell, slow, "0-3\n")
 
-            await starting
-        finally:
-            await serve.__aexit__(None, None, None)
+        await ready
 
 
 async def test_a_release_on_a_disk_that_hangs_unpins_all_the_same(
@@ -128,24 +124,17 @@ async def test_without_the_state_no_release_is_undone(
 
 async def test_a_daemon_waits_for_a_release_and_serves_meanwhile(tmp_path: Path) -> None:
     """It begins when the release is over, instead of failing again and again without a runtime for the kubelet."""
-    async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"):
-        release = Store(tmp_path / "state", for_release=True)
-        serve = Serve(tmp_path)
-        starting = asyncio.create_task(serve.__aenter__())
-        try:
-            said = f"in use by 'criproxy release' (process {os.getpid()})"
-            while not serve.log.exists() or said not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
+    serve = Serve(tmp_path)
+    with closing(Store(tmp_path / "state", for_release=True)) as release:
+        async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve) as ready:
+            await logged(serve, f"in use by 'criproxy release' (process {os.getpid()})")
             assert await version(serve.socket) == "criproxy-sim"
             assert still_running(tmp_path / "state").endswith("it is a 'criproxy release'; ask again when it has ended")
-            assert not starting.done()
+            assert not ready.done()
 
             release.close()
 
-            await starting
-        finally:
-            release.close()
-            await serve.__aexit__(None, None, None)
+            await ready
 
 
 async def test_another_daemon_is_not_waited_for(tmp_path: Path) -> None:

@@ -8,17 +8,29 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from criproxy.errors import StatusCode
 from criproxy.wire.calls import Outcome, OutcomeKind, Proceed, Refuse, Verdict
 from tests.wire.rawpeer import INITIAL_WINDOW, MAX_FRAME, PING, PRIORITY, TABLE_SIZE, Endpoint, Fields, grpc
-from tests.wire.spliced import ANSWER, EACH, EDIT, HOLD, HOLD_EDIT, PASS, WATCH, Cut, Spliced, Told, grown, whole
+from tests.wire.spliced import (
+    ANSWER,
+    EACH,
+    EDIT,
+    HOLD,
+    HOLD_EDIT,
+    PASS,
+    REFUSED,
+    WATCH,
+    Cut,
+    Spliced,
+    Told,
+    grown,
+    whole,
+)
 
 PATHS = [PASS, WATCH, HOLD, EDIT, EACH, HOLD_EDIT]
 SIZES = [0, 1, 300, 5_000, 20_000, 70_000]
 WINDOWS = [65_535, 0, 1, 100, 20_000, 300_000]
 MAX_CALLS = 6
 UNKNOWN_KIND = 0xBB
-REFUSED = Refuse(StatusCode.RESOURCE_EXHAUSTED, "no room for this")
 
 Step = tuple[str, int, int]
 
@@ -108,7 +120,7 @@ class Life:
         extra: Fields = [("x-long", "v" * 300)] if shape == 7 else []
         body = b"" if shape == 0 else grpc(bytes([48 + b % 3]) * SIZES[b % len(SIZES)])
         stream = self.client.open(path, end=not body, extra=extra)
-        plan = Plan(stream, path, body, trailers=shape == 1 and bool(body), expected=body, refused=path == ANSWER)
+        plan = Plan(stream, path, body, trailers=shape == 1, expected=body, refused=path == ANSWER)
         self.plans.append(plan)
         if body:
             self._queue_body(plan, shape)
@@ -260,8 +272,7 @@ class Life:
         assert plan.expected.startswith(bytes(far.body)), f"{plan}: the runtime got other bytes"
         if plan.refused:
             assert not far.body
-            ends = not plan.request or plan.trailers  # headers are for HPACK's sake, without a message
-            assert (far.reset, far.ended) == (8, ends)
+            assert (far.reset, far.ended) == (8, plan.trailers)  # trailers are for HPACK's sake, without a message
             assert near.reset is not None or near.status == str(int(REFUSED.code))
             return
         if plan.reset != "runtime":  # what there is of a message that is to be edited goes on as it is before a reset

@@ -13,6 +13,7 @@ from tests.wire.rawpeer import Endpoint, Half, grpc
 PASS, WATCH, HOLD, EDIT, EACH, HOLD_EDIT = "/t/Pass", "/t/Watch", "/t/Hold", "/t/Edit", "/t/Each", "/t/HoldEdit"
 ANSWER = "/t/Answer"
 VERSION = "/t/Version"
+REFUSED = Refuse(StatusCode.RESOURCE_EXHAUSTED, "no room for this")
 GROWN_BYTES = 3_000
 
 Cut = Callable[[bytes], Iterable[bytes]]
@@ -47,7 +48,7 @@ TABLE = {
     EDIT: Rule(edit=_edit, done=_ignore),
     EACH: Rule(done=_ignore, each=_ignore),
     HOLD_EDIT: Rule(hold=_never, edit=_edit, done=_ignore),
-    ANSWER: Rule(answer=Refuse(StatusCode.RESOURCE_EXHAUSTED, "answered at once"), done=_ignore),
+    ANSWER: Rule(answer=REFUSED, done=_ignore),
 }
 
 
