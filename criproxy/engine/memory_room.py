@@ -1,7 +1,8 @@
 """Memory for a container that is resized while it runs: more NUMA nodes if it grows, and back if there is room again.
 
-Policies handle growth for the containers that they place. A container that is left alone, or keeps its memory, may still
-be restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, it would be killed because of us.
+Policies handle growth for the containers that they place. A container that is left alone, or keeps its memory, may
+still be restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, it would be killed because of
+us.
 """
 
 from dataclasses import replace
