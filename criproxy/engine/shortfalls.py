@@ -6,7 +6,7 @@ The controller promotes these as soon as there is room, and `status`, its check 
 from dataclasses import dataclass, replace
 
 from criproxy.engine.complete import complete
-from criproxy.engine.pod_total import asks_milli, total_shared_by
+from criproxy.engine.pod_total import asks_milli
 from criproxy.errors import Refused
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
@@ -26,8 +26,6 @@ class Shortfall:
     """How many it has."""
     refusal: str
     """Why the policy would refuse it even on the empty machine; empty if it would not."""
-    pod_cpu_milli: int | None = None
-    """The CPU that all containers of its pod share, if it is less than its own request; else None."""
 
     @property
     def missed(self) -> Missed | None:
@@ -83,9 +81,7 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
         count = whole  # the policy will never grant them
     if count <= len(grant.exclusive):
         return None
-    total = total_shared_by(node, container)
-    less = total if total is not None and total < container.cpu_milli else None
-    return Shortfall(container, count, len(grant.exclusive), refused, less)
+    return Shortfall(container, count, len(grant.exclusive), refused)
 
 
 def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:
