@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit")
 """How things are."""
-USAGE = ("device-usage", "usage")
-"""The watcher's report of the use of cards, and the query of it."""
 DEVICE_PLUGIN = (
     "free-cpus",
     "device-plugin",
@@ -58,15 +56,27 @@ class Commands:
 
     def table(self) -> dict[str, Command]:
         """Return the handlers by command name, for the control socket."""
-        table = {command: partial(self._query, command) for command in QUERIES}
-        table |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
-        table |= {command: partial(self._of_usage, command) for command in USAGE}
+        table = {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
+        table["device-usage"] = partial(self._of_usage, "device-usage")
         switch = self.started.controller.policy_switch
         reload, try_out = self.started.reload, self.started.try_out
         try_out.why_not = self._why_not_try
         changes = {"reload": reload.command, "reload-try": try_out.begin, "reload-keep": try_out.keep}
         changes["reload-dry-run"] = self._rehearse
-        return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **changes, **table}
+        return {
+            "bypass": self.bypass.command,
+            "release": switch.command,
+            "record": self._record,
+            **changes,
+            **table,
+            **self.queries(),
+        }
+
+    def queries(self) -> dict[str, Command]:
+        """Return those of the handlers that change nothing."""
+        return {command: partial(self._query, command) for command in QUERIES} | {
+            "usage": partial(self._of_usage, "usage")
+        }
 
     def _why_not_try(self) -> str:
         return f"{self.bypass.sentence}: nothing could be seen of a try" if self.bypass.on else ""

@@ -36,7 +36,8 @@ class Host:
     """A node.
 
     Args:
-        root: its root directory; if that is not /, programs run in the node's mount namespace (that of process 1).
+        root: its root directory; if that is not /, programs run in the namespaces of the node's process 1, which its
+            /proc shows: this process may have process ids of its own.
     """
 
     root: Path = Path("/")
@@ -145,10 +146,15 @@ class Host:
         Raises:
             CommandFailed: there is no such program, or it did not end within *timeout_s*.
         """
-        inside = () if self.root == Path("/") else ("nsenter", "--target", "1", "--mount", "--")
+        namespaces = self.root / "proc/1/ns"
+        inside = ["nsenter", f"--mount={namespaces}/mnt", f"--pid={namespaces}/pid", "--"]
         try:
             done = subprocess.run(
-                [*inside, *command], capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
+                [*([] if self.root == Path("/") else inside), *command],
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+                stdin=subprocess.DEVNULL,
             )
         except FileNotFoundError as error:
             raise CommandFailed(f"there is no program {error.filename}") from error

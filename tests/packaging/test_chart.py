@@ -107,7 +107,7 @@ def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
 
 @pytest.mark.parametrize("values", VALUES)
 def test_between_rollouts_the_pod_can_only_ask(archive: Path, values: dict[str, Any]) -> None:
-    """Its container sees the socket of the queries where commands look for it, and no process or network of the node."""
+    """Its container sees the socket for queries where commands look for it, and neither processes nor the network."""
     pod = helm.render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]
     assert [name for name in ("hostPID", "hostNetwork", "hostIPC") if pod.get(name)] == []
     (status,) = pod["containers"]
