@@ -36,8 +36,8 @@ class Host:
     """A node.
 
     Args:
-        root: its root directory; if that is not /, programs run in the namespaces of the node's process 1, which its
-            /proc shows: this process may have process ids of its own.
+        root: its root directory; if that is not /, programs run in the mount namespace of the node's process 1,
+            which the node's /proc shows: this process may have a PID namespace of its own.
     """
 
     root: Path = Path("/")
@@ -146,8 +146,7 @@ class Host:
         Raises:
             CommandFailed: there is no such program, or it did not end within *timeout_s*.
         """
-        namespaces = self.root / "proc/1/ns"
-        inside = ["nsenter", f"--mount={namespaces}/mnt", f"--pid={namespaces}/pid", "--"]
+        inside = ["nsenter", f"--mount={self.root}/proc/1/ns/mnt", "--"]
         try:
             done = subprocess.run(
                 [*([] if self.root == Path("/") else inside), *command],

@@ -168,8 +168,8 @@ _KUBELET_FILES = (
 )
 
 _NSENTER = """#!/bin/sh
-[ "$1 $2 $3" = "--mount={root}/proc/1/ns/mnt --pid={root}/proc/1/ns/pid --" ] || exit 1
-shift 3
+[ "$1 $2" = "--mount={root}/proc/1/ns/mnt --" ] || exit 1
+shift 2
 case $1 in /*) program={root}$1; shift; exec "$program" "$@" ;; esac
 exec "$@"
 """

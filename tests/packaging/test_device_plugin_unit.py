@@ -13,7 +13,7 @@ UNIT = "criproxy-device-plugin.service"
 DEFAULTS, NVIDIA = "etc/default/criproxy-device-plugin", "etc/criproxy/nvidia.yaml"
 MARK = "# Written by the Helm chart of criproxy; changes are overwritten.\n"
 SYSTEMCTL = """#!/bin/sh
-inside="--mount=$NODE/proc/1/ns/mnt --pid=$NODE/proc/1/ns/pid -- systemctl "
+inside="--mount=$NODE/proc/1/ns/mnt -- systemctl "
 [ "$*" = "${*#$inside}" ] && exit 1
 echo "${*#$inside}" >>"$ASKED"
 """
