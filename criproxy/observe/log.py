@@ -209,7 +209,7 @@ def _to_json(value: object, **options: Any) -> str:  # noqa: ANN401 (those of js
 
 
 def _printable(text: str) -> str:
-    """Escape what is not shown, but line breaks: JSON leaves bidirectional controls and those above 0x7F as they are."""
+    """Escape what is not shown, except line breaks; JSON leaves bidirectional controls and those above 0x7F alone."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
