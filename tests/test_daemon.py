@@ -460,11 +460,15 @@ async def test_commands_ask_the_running_daemon(tmp_path: Path, runtime: Embedded
 
 
 async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
-    """It lies alone in a directory, which a container may see; commands that change something are not known there."""
+    """Commands that change something are not known there.
+
+    It lies alone in a directory that a container of any user may see; on the node, only root reaches that directory.
+    """
     changes = ("bypass", "release", "reload", "reload-try", "reload-keep", "reload-dry-run", "record")
     async with Serve(tmp_path) as serve:
-        place = serve.control.parent / "read-only" / serve.control.name
-        mode, beside = place.stat().st_mode & 0o777, {path.suffix for path in place.parent.iterdir()}
+        place = serve.control.parent / "read-only/pod" / serve.control.name
+        modes = [path.stat().st_mode & 0o777 for path in (place.parent.parent, place.parent, place)]
+        beside = {path.suffix for path in place.parent.iterdir()}
         found = await asyncio.to_thread(
             CliRunner().invoke, main, ["status", "--format", "json", "--control-socket", str(place)]
         )
@@ -474,7 +478,7 @@ async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path,
     assert json.loads(found.output)["source"] == "daemon", found.output
     assert usage["source"] == "daemon"
     assert {each.partition(" ")[0] for each in refusals} == {"this"}, refusals
-    assert (mode, beside) == (0o600, {".sock", ".lock"})
+    assert (modes, beside) == ([0o700, 0o755, 0o666], {".sock", ".lock"})
 
 
 def refusal(path: str, command: str) -> str:

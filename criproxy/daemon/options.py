@@ -72,13 +72,13 @@ class Endpoints:
 
 
 def read_only(control: str) -> str:
-    """Return the path of the socket that answers only queries: alone in a directory beside the control socket.
+    """Return the path of the socket that answers only queries: alone in a directory, below that of the control socket.
 
     Its name is that of the control socket, so that a container that has this directory in place of the other one finds
     it where commands look for the control socket.
     """
     folder, name = os.path.split(control)
-    return f"{folder}/read-only/{name}"
+    return f"{folder}/read-only/pod/{name}"
 
 
 def _check_distinct(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:

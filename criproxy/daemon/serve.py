@@ -28,7 +28,7 @@ from criproxy.observe.writer import LineWriter
 from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
 from criproxy.wire.early import Early
 from criproxy.wire.server import Proxy
-from criproxy.wire.sockets import Listener, listen
+from criproxy.wire.sockets import Listener, listen, listen_within
 
 if TYPE_CHECKING:
     from criproxy.control.controller import Controller
@@ -112,7 +112,7 @@ class Daemon:
         """Return all listeners: those that systemd passed, and new ones for the others."""
         passed = adopt_sockets(os.environ)
         wanted = {name: (pair[0], 0o660) for name, pair in self._endpoints.pairs.items()}
-        wanted |= {CONTROL: (self._endpoints.control, 0o600), READ_ONLY: (read_only(self._endpoints.control), 0o600)}
+        wanted[CONTROL] = (self._endpoints.control, 0o600)
         if passed.keys() - wanted.keys():
             raise UsageError(
                 "systemd passed a socket for images: --image-listen and --image-endpoint must be given, too"
@@ -122,6 +122,8 @@ class Daemon:
             sock = passed.get(name)
             listeners[name] = listen(path, mode) if sock is None else Listener(sock, sock.getsockname())
             stack.callback(listeners[name].close)
+        listeners[READ_ONLY] = listen_within(read_only(self._endpoints.control))
+        stack.callback(listeners[READ_ONLY].close)
         if self._endpoints.http is not None:
             listeners[HTTP] = self._endpoints.http.listen()
             stack.callback(listeners[HTTP].close)

@@ -36,8 +36,7 @@ class Host:
     """A node.
 
     Args:
-        root: its root directory; if that is not /, programs run in the mount namespace of the node's process 1,
-            which the node's /proc shows: this process may have a PID namespace of its own.
+        root: its root directory; if that is not /, programs run in the node's mount namespace (that of process 1).
     """
 
     root: Path = Path("/")
@@ -146,14 +145,10 @@ class Host:
         Raises:
             CommandFailed: there is no such program, or it did not end within *timeout_s*.
         """
-        inside = ["nsenter", f"--mount={self.root}/proc/1/ns/mnt", "--"]
+        inside = () if self.root == Path("/") else ("nsenter", "--target", "1", "--mount", "--")
         try:
             done = subprocess.run(
-                [*([] if self.root == Path("/") else inside), *command],
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
-                stdin=subprocess.DEVNULL,
+                [*inside, *command], capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
             )
         except FileNotFoundError as error:
             raise CommandFailed(f"there is no program {error.filename}") from error

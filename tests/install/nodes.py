@@ -168,8 +168,8 @@ _KUBELET_FILES = (
 )
 
 _NSENTER = """#!/bin/sh
-[ "$1 $2" = "--mount={root}/proc/1/ns/mnt --" ] || exit 1
-shift 2
+while [ "$1" != -- ]; do shift; done
+shift
 case $1 in /*) program={root}$1; shift; exec "$program" "$@" ;; esac
 exec "$@"
 """

@@ -149,12 +149,11 @@ class Node:
 
     def _of_image(self) -> Way:
         """Make the image's files the root directory of a process that sees the node at /host, as in the chart's pod."""
-        for folder, options in (("host", ("--rbind", "/")), ("dev", ("--bind", "/dev"))):
+        for folder, options in (("host", ("--rbind", "/")), ("proc", ("--bind", "/proc")), ("dev", ("--bind", "/dev"))):
             subprocess.run(("mount", *options, f"{IMAGE_ROOT}/{folder}"), check=True)
         write(Path(f"{IMAGE_ROOT}/etc/page-token"), f"{TOKEN}\n")
-        alone = ("unshare", "--pid", "--net", "--fork", f"--mount-proc={IMAGE_ROOT}/proc")
-        chroot = ("/usr/sbin/chroot", IMAGE_ROOT)
-        program = (*alone, "env", "-i", f"PATH={_PATH}", *chroot, "/opt/criproxy/bin/criproxy")
+        apart = ("unshare", "--net", "env", "-i", f"PATH={_PATH}")
+        program = (*apart, "/usr/sbin/chroot", IMAGE_ROOT, "/opt/criproxy/bin/criproxy")
         return Way(program, "/etc/page-token", "--host-root=/host")
 
     def _make_kubelet(self) -> None:

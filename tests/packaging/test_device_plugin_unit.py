@@ -13,14 +13,10 @@ UNIT = "criproxy-device-plugin.service"
 DEFAULTS, NVIDIA = "etc/default/criproxy-device-plugin", "etc/criproxy/nvidia.yaml"
 MARK = "# Written by the Helm chart of criproxy; changes are overwritten.\n"
 SYSTEMCTL = """#!/bin/sh
-inside="--mount=$NODE/proc/1/ns/mnt -- systemctl "
-[ "$*" = "${*#$inside}" ] && exit 1
-echo "${*#$inside}" >>"$ASKED"
+[ "$*" = "${*#--target 1 --mount -- systemctl }" ] && exit 1
+echo "${*#--target 1 --mount -- systemctl }" >>"$ASKED"
 """
-"""In place of nsenter, with which the script reaches the node: notes what systemctl of the node is asked to do.
-
-The pod has process ids of its own: the node's are those in the node's /proc.
-"""
+"""In place of nsenter, with which the script reaches the node: notes what systemctl of the node is asked to do."""
 
 
 class MadeUpNode:
@@ -40,7 +36,7 @@ class MadeUpNode:
         for name, text in files.items():
             (self.files / name.replace("_", ".")).write_text(text)
         self._asked.write_text("")
-        env = {"NSENTER": str(self._nsenter), "ASKED": str(self._asked), "NODE": str(self.root)}
+        env = {"NSENTER": str(self._nsenter), "ASKED": str(self._asked)}
         command = (self._busybox, "sh", SCRIPT, how, self.root, self.files)
         ended = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
         return self._asked.read_text().splitlines() if ended.returncode == 0 else [ended.stderr]

@@ -216,6 +216,7 @@ async def test_a_further_page_takes_the_place_of_the_oldest(server: Server) -> N
         server.node.change()
         for answer in answers[2:]:
             await until(answer, lambda told: told["parts"].get("status") == 1)
+            answer.close()
 
     assert rest.rpartition(b"event: ")[2].startswith(b"displaced\n")
 
@@ -231,6 +232,7 @@ async def test_who_opens_many_pages_closes_his_own(server: Server) -> None:
         server.node.change()
         for answer in (other, *crowd[1 - MOST_STREAMS :]):
             await until(answer, lambda told: told["parts"].get("status") == 1)
+            answer.close()
 
 
 async def test_the_end_of_the_server_ends_streams(server: Server) -> None:
