@@ -215,7 +215,7 @@ ON_ALL = [
 @pytest.mark.parametrize("values", ON_ALL)
 def test_nobody_restarts_every_kubelet_by_accident(archive: Path, values: dict[str, Any]) -> None:
     """A first installation that is limited to no nodes is refused, with what to set; `allNodes` insists."""
-    with pytest.raises(helm.HelmError, match="every kubelet of the cluster at once.*nodeSelector.*allNodes=true"):
+    with pytest.raises(helm.HelmError, match=r"every kubelet of the cluster at once.*nodeSelector.*allNodes=true"):
         helm.render(archive, values)
     assert "DaemonSet" in helm.render(archive, {**values, "allNodes": True})[0]
 
