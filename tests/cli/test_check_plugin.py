@@ -140,29 +140,35 @@ def test_nvidias_cards_are_compared_as_far_as_files_tell(host: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "sentence"),
+    ("divided", "file", "sentence"),
     [
         pytest.param(
+            [1],
             "flags: {migStrategy: single}\n",
             "all devices on the node must be configured with the same migEnabled value",
             id="one-gpu-divided-and-one-not",
         ),
         pytest.param(
+            [0, 1],
             "flags: {migStrategy: single, mpsRoot: /m}\n" + MPS,
             "sharing using MPS is not supported for MIG devices",
             id="mps",
         ),
         pytest.param(
+            [1],
             "flags: {migStrategy: mixed, mpsRoot: /m}\n" + MPS,
             "using --mig-strategy=mixed is not supported with MPS",
             id="mixed-with-mps",
         ),
     ],
 )
-def test_files_that_the_plugin_refuses_on_a_machine_with_mig(host: Path, file: str, sentence: str) -> None:
+def test_files_that_the_plugin_refuses_on_a_machine_with_mig(
+    host: Path, divided: list[int], file: str, sentence: str
+) -> None:
     """The exit status is 1, and the sentence is that of the plugin, as far as the driver's files show the division."""
     gpus(host, 2)
-    Host(host.parent).mig(t4(1), part(0))
+    for index in divided:
+        Host(host.parent).mig(t4(index), part(0))
 
     status, output = check(host, POLICY, file)
 
