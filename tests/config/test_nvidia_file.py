@@ -101,12 +101,14 @@ TEXT = "'version: v1'"
         ),
         pytest.param(
             f"config: {{map: {{a: {TEXT}, b: {TEXT}}}}}\nmigStrategy: mixed\nresources: {{limits: {{cpu: 1}}}}\n",
-            "these are Helm values: the file of NVIDIA's device plugin is the text of config.map.a or config.map.b alone",
+            "these are Helm values: the file of NVIDIA's device plugin is the text of config.map.a or config.map.b "
+            "alone",
             id="helm-values",
         ),
         pytest.param(
             f"devicePlugin: {{config: {{name: x, data: {{any: {TEXT}}}}}}}\n",
-            "these are Helm values: the file of NVIDIA's device plugin is the text of devicePlugin.config.data.any alone",
+            "these are Helm values: the file of NVIDIA's device plugin is the text of devicePlugin.config.data.any "
+            "alone",
             id="values-of-the-gpu-operator",
         ),
         pytest.param(
