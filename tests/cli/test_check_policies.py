@@ -185,7 +185,7 @@ def test_cpu_classes_in_the_forms_of_nri_plugins(tmp_path: Path, policy: str, cl
     result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
 
     assert result.exit_code == 0, result.output
-    assert "cpuClasses: has no effect: criproxy does not set CPU frequencies" in result.stdout
+    assert "note: cpuClasses has no effect: criproxy does not set CPU frequencies" in result.stdout
 
 
 @pytest.mark.parametrize(
