@@ -289,7 +289,7 @@ def test_whole_cores_of_different_sizes(reserved: str) -> None:
         layout = by.place(Node(topology, containers={"a": one}), one)
         own = layout.grants["a"].cpus
         split = [core.id for core in topology.cores if core.cpus & own and not core.cpus <= own]
-        said = [text for text in layout.reasons if "it shares a core with others" in text]
+        said = [text for text in map(str, layout.reasons) if "it shares a core with others" in text]
 
         assert len(own) == count
         assert (bool(split), bool(said)) == ((count not in sums),) * 2, (count, own, said)
