@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from psutil import pid_exists
 
+from tests.addresses import ports
 from tests.conftest import ROOT
 
 PASSES = "def test_one():\n    pass\n"
@@ -48,9 +50,35 @@ def test_two():
     subprocess.run([sys.executable, '-c', 'import imported'], check=True)
 """
 NEEDS_FACTS = "def test_two(shared_dir):\n    pass\n"
+HANGS_UP = """
+import os
+import signal
+import subprocess
+import sys
+
+def test_two():
+    dies = [sys.executable, '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGHUP)']
+    assert subprocess.run(dies, check=False).returncode == -signal.SIGHUP
+    os.kill(os.getpid(), signal.SIGHUP)
+"""
+LEAVES = """
+import subprocess
+
+def test_two():
+    left = subprocess.Popen(['sleep', '%s'], start_new_session=True)
+    del left
+"""
+ORPHANS = """
+import subprocess
+
+def test_two():
+    subprocess.run(['sh', '-c', 'setsid sleep 1001 >&- 2>&- & echo $! > pid'], check=True)
+"""
 
 
-def run(folder: Path, source: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, source: str, *options: str, before: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run pytest, without plugins, with our conftest on a passing test and on a file of *source*."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     (folder / "test_passes.py").write_text(PASSES)
@@ -58,7 +86,7 @@ def run(folder: Path, source: str, *options: str, **environment: str) -> subproc
     (folder / "pytest.ini").write_text("[pytest]\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CRIPROXY_", "PYTEST_"))}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    command = [sys.executable, "-m", "pytest", *options]
+    command = [*before, sys.executable, "-m", "pytest", *options]
     return subprocess.run(command, cwd=folder, env=kept | environment, capture_output=True, text=True, check=False)
 
 
@@ -133,3 +161,36 @@ def test_missing_facts_are_a_skip_that_says_where_they_are_looked_for(tmp_path: 
 
     assert result.returncode == 0
     assert f"no shared facts at {tmp_path}/nowhere" in result.stdout
+
+
+def test_a_run_that_no_hangup_ends_starts_programs_that_one_ends(tmp_path: Path) -> None:
+    """Under nohup, too, what tests say about signals is about the programs, and the run itself goes on."""
+    result = run(tmp_path, HANGS_UP, before=("nohup",))
+
+    assert "2 passed" in result.stdout, result.stdout
+
+
+@pytest.mark.parametrize("source", [pytest.param(LEAVES % 1001, id="child"), pytest.param(ORPHANS, id="orphan")])
+def test_a_process_that_a_run_leaves_behind_fails_it(tmp_path: Path, source: str) -> None:
+    """It is named, and ended; processes of other runs are not ours."""
+    result = run(tmp_path, source)
+
+    assert result.returncode == 1
+    (pid,) = re.findall(r"process (\d+) is left: sleep 1001", result.stdout)
+    assert not pid_exists(int(pid))
+
+
+def test_a_process_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    """It is none that is left behind."""
+    assert run(tmp_path, LEAVES % 0.3).returncode == 0
+
+
+@pytest.mark.parametrize(("first", "last"), [(32768, 60999), (1024, 65535), (1024, 40000), (15000, 65535)])
+def test_the_ports_of_tests_are_open_to_browsers_and_not_handed_out(first: int, last: int) -> None:
+    """Chromium refuses some, of which 10080 is the highest; those that the kernel gives to others are the last resort."""
+    found = ports(first, last)
+
+    assert found
+    assert min(found) > 10_080
+    assert max(found) < 65_536
+    assert not {*found} & {*range(first, last + 1)} or {*range(10_081, 65_536)} <= {*range(first, last + 1)}
