@@ -94,7 +94,7 @@ def _unknown(value: Value, where: str, keys: _Keys) -> Iterator[UnknownKey]:
 
 
 def _close(key: str, where: str, keys: _Keys) -> str:
-    """Return the known key that may be meant: of the same mapping, or at the top a flag, as in values of a Helm chart."""
+    """Return the known key that may be meant: of the same mapping, or at the top a flag, as in Helm values."""
     for section, flags in (("flags", _FLAGS), ("flags.plugin", _PLUGIN)) if not where else ():
         if key in flags.below:
             return joined(section, key)
