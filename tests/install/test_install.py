@@ -390,10 +390,13 @@ def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind
         (
             'reservedSystemCPUs: "0"\n',
             "policy: static\n",
-            "note: the kubelet reserves CPU 0 (reservedSystemCPUs), but this policy reserves no CPU: "
-            "pods also run on CPU 0",
+            "but this policy reserves no CPU: pods also run on CPU 0",
         ),
-        ("", 'policy: static\nreservedCpus: "0"\n', "but this policy reserves CPU 0: the scheduler sends pods that"),
+        (
+            "",
+            'policy: static\nreservedCpus: "0"\n',
+            "note: the kubelet reserves no CPU (reservedSystemCPUs), but this policy reserves CPU 0: the",
+        ),
         ('reservedSystemCPUs: "0"\n', "policy: none\n", ""),
     ],
 )
