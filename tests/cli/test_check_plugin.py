@@ -54,6 +54,17 @@ def test_a_file_that_is_wrong(host: Path) -> None:
     assert "number of replicas must be >= 2" in output
 
 
+@pytest.mark.parametrize("option", [(), ("--no-machine",)])
+def test_a_config_map_is_not_the_file(host: Path, option: tuple[str, ...]) -> None:
+    """Its text is; NVIDIA's plugin ignores the whole, so the cards would not be shared."""
+    status, output = check(
+        host, POLICY, f"apiVersion: v1\nkind: ConfigMap\ndata: {{any: '{SHARED[:-1] % 2}'}}", *option
+    )
+
+    sentence = "this is a ConfigMap: the file of NVIDIA's device plugin is the text of data.any alone"
+    assert (status, output) == (1, f"{host}/etc/nvidia.yaml: {sentence}\n")
+
+
 def test_a_file_that_does_not_exist(host: Path) -> None:
     """The policy file names it, so that is where the mistake may be."""
     file = write(host.parent / "p.yaml", POLICY)
