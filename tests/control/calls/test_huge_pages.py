@@ -37,9 +37,8 @@ def world_of(host_root: Path, policy: str = "static") -> World:
 async def mems_of(world: World, pod: PodSpec, **limits: int) -> str:
     """The memory nodes that the runtime got for a container with these limits, in pages of each size."""
     config = container_config(pod, pod.containers[0], 8 * GIB)
-    for size in SIZES:  # the kubelet names every size that the machine has
-        limit = SIZES[size] * limits.get(f"of_{size}", 0)
-        config.linux.resources.hugepage_limits.add(page_size=size, limit=limit)
+    for size, size_bytes in SIZES.items():  # the kubelet names every size that the machine has
+        config.linux.resources.hugepage_limits.add(page_size=size, limit=size_bytes * limits.get(f"of_{size}", 0))
     sandbox = await world.kubelet.run_sandbox(pod)
     request = api.CreateContainerRequest(pod_sandbox_id=sandbox, config=config, sandbox_config=sandbox_config(pod))
     reply = await world.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
