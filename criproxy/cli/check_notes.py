@@ -119,7 +119,5 @@ def kubelet_notes(host_root: Path, options: "Options", topology: "Topology") -> 
     except OSError as error:
         yield f"cannot read {reason_of(error, with_path=True)}; so nobody knows which CPUs the kubelet reserves"
         return
-    if not facts.configs and not facts.kubelet:
-        return  # there is no kubelet
     yield from managers(facts)
     yield from differences(facts, options, topology, host_reader(host_root).cgroup)

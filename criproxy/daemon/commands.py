@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from criproxy.daemon.behind import Behind
+from criproxy.daemon.behind import Behind, KubeletCpus
 from criproxy.daemon.start import Started
 from criproxy.observe.bypass import Bypass
 from criproxy.observe.control_socket import Command
@@ -46,6 +46,7 @@ class Commands:
     started: Started
     bypass: Bypass
     behind: Behind
+    kubelet_cpus: KubeletCpus
     stats: Sequence[Stats] = ()
     """What the proxies have counted."""
     started_s: float = field(default_factory=time.time)
@@ -122,6 +123,8 @@ class Commands:
             found.append(Notice("runtime", unreachable))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
+        if other := self.kubelet_cpus.difference:
+            found.append(Notice("kubelet-reserved", other, wrong=False))
         if unwritten := self.started.pod_files.problem:
             found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
         if unkept:

@@ -50,8 +50,8 @@ class Reservation:
 
 
 def reservation(facts: Facts) -> Reservation | None:
-    """Return what the kubelet of a node reserves; None if a file cannot be read, or if the kubelet would refuse it."""
-    if any(facts.unread):
+    """Return what the kubelet of a node reserves; None without a kubelet, or with settings that cannot be read."""
+    if any(facts.unread) or not (facts.kubelet or facts.configs):
         return None
     listed = facts.kubelet_value("reserved-cpus", "reservedSystemCPUs")
     amounts = [facts.kubelet_mapping(flag, key).get("cpu", "0") for flag, key in _AMOUNTS]
