@@ -16,7 +16,12 @@ PODS = "sys/fs/cgroup/kubepods.slice"
 Files = Iterator[tuple[str, str]]
 """Path under the host root, and content."""
 
-BANDWIDTH_MBPS = {MemoryKind.DRAM: 200_000, MemoryKind.HBM: 800_000, MemoryKind.PMEM: 30_000, MemoryKind.DEVICE: 400_000}
+BANDWIDTH_MBPS = {
+    MemoryKind.DRAM: 200_000,
+    MemoryKind.HBM: 800_000,
+    MemoryKind.PMEM: 30_000,
+    MemoryKind.DEVICE: 400_000,
+}
 
 
 def write_sysfs(host_root: Path, topology: Topology) -> None:
