@@ -30,6 +30,8 @@ from tests.test_bad_configuration import BAD, GOOD, node_files
 ALERTS = Path(__file__).parents[1] / "docs/monitoring/alerts.yaml"
 POLL_S = 0.1
 """How often the kubelet asks for the runtime's status, and what this test waits for."""
+PAGE_S = 5.0
+"""How long a page may show something else."""
 HOURS = 2
 """How long a situation lasts for Prometheus: longer than any alert waits."""
 
@@ -114,18 +116,24 @@ class Node:
         ready = await self._get("/readyz")
         _, metrics = await self._get("/metrics")
         kinds = {each["kind"]: each["text"] for each in checked["found"]}
-        return Seen(status, kinds, ready, metrics, await self._banner())
+        return Seen(status, kinds, ready, metrics, await self._banner(checked["problems"]))
 
     async def _get(self, path: str) -> tuple[int, str]:
         async with self.session.get(path) as answer:
             return answer.status, await answer.text()
 
-    async def _banner(self) -> list[str]:
-        async with self.session.get("/api/stream") as answer:
-            async for line in answer.content:
-                if line.startswith(b"data:"):
-                    return list(json.loads(line.removeprefix(b"data:"))["status"]["problems"])
-        raise AssertionError("the page got nothing")
+    async def _banner(self, wanted: list[str]) -> list[str]:
+        """What the page gets: at once what another page had moments ago, and then what is there now."""
+        shown: list[str] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PAGE_S), self.session.get("/api/stream") as answer:
+                async for line in answer.content:
+                    if line.startswith(b"data:"):
+                        parts = json.loads(line.removeprefix(b"data:"))["parts"]
+                        shown = parts.get("status", {"problems": shown})["problems"]
+                        if shown == wanted:
+                            break
+        return shown
 
     async def until(self, kinds: Callable[[Seen], bool]) -> Seen:
         """What everybody says as soon as it is as wanted."""
@@ -157,6 +165,10 @@ class Row:
     """Kinds of problems that come with it."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """Metrics that say it in addition to ``criproxy_problems``."""
+
+    def shows(self, seen: Seen) -> bool:
+        """Whether there is this problem and no other one."""
+        return {self.kind} <= seen.checked.keys() <= {self.kind} | self.also
 
 
 async def nothing(_node: Node) -> None:
@@ -293,11 +305,11 @@ async def test_everybody_says_the_same(tmp_path: Path, node: Node) -> None:
     well = Seen(0, {}, (200, ""), "", [])
     for name, row in TABLE.items():
         await row.begin(node)
-        seen = found[name] = await node.until(lambda seen, row=row: row.kind in seen.checked)  # type: ignore[misc]
+        seen = found[name] = await node.until(row.shows)
         print(f"{name}: {seen.checked}")
 
         assert (seen.status, row.text in seen.checked.get(row.kind, "(nothing)")) == (1, True), (name, seen.checked)
-        assert {row.kind} <= seen.checked.keys() <= {row.kind} | row.also, name
+        assert row.shows(seen), (name, seen.checked)
         assert seen.banner == [*seen.checked.values()], name
         assert_metrics(name, row, seen)
 
