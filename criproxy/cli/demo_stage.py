@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -29,6 +28,7 @@ from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.topology import Topology
+from criproxy.observe.tether import python, tethered
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Stage:
     async def run_command(self, *arguments: str, width: int) -> tuple[int, str]:
         """Run a command that asks the daemon; return its exit status, and its output for *width* columns."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "criproxy", *arguments, "--control-socket", self._control),
+            *tethered(python("criproxy", *arguments, "--control-socket", self._control)),
             env={**os.environ, "COLUMNS": str(width)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

@@ -17,9 +17,15 @@ _UNITS = {
     NodeKind.PLAIN: ("kubelet.service",),
 }
 _OF_KUBEADM = "/var/lib/kubelet/kubeadm-flags.env"
-_RIVAL = re.compile(r"cri-resmgr|nri-resource-policy-.*|nri-resmgr-.*")
+_RIVAL = re.compile(
+    r"cri-resmgr|nri-resource-policy-.*|nri-resmgr-.*|koordlet|koord-runtime-proxy|katalyst-agent|dracpu"
+    r"|cpusetter|cpu-pooler"  # the last two are CPU-Pooler's
+)
 _RIVAL_PLUGIN = re.compile(r"\d\d-.*(topology-aware|balloons|resource-policy).*")
-_CRI_RM = "/run/cri-resmgr/cri-resmgr.sock"
+_RIVAL_SOCKETS = {
+    "CRI Resource Manager": "/run/cri-resmgr/cri-resmgr.sock",
+    "Koordinator's runtime proxy": "/run/koord-runtimeproxy/runtimeproxy.sock",
+}
 
 
 def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "") -> Facts:
@@ -174,8 +180,9 @@ def _rivals(host: Host, endpoint_now: str) -> Iterator[str]:
     for path in host.entries("/opt/nri/plugins"):
         if _RIVAL_PLUGIN.fullmatch(path.rpartition("/")[2]):
             yield f"the runtime starts the NRI plugin {path}: {remove}"
-    if host.path(_CRI_RM).is_socket() or "cri-resmgr" in endpoint_now:
-        yield f"CRI Resource Manager has the socket {_CRI_RM}: {remove}, and undo its change of the kubelet's endpoint"
+    for name, socket in _RIVAL_SOCKETS.items():
+        if host.path(socket).is_socket() or Path(socket).parent.name in endpoint_now:
+            yield f"{name} has the socket {socket}: {remove}, and undo its change of the kubelet's endpoint"
 
 
 def _programs(host: Host) -> Iterator[str]:

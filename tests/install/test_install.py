@@ -404,6 +404,17 @@ OBSTACLES = [
         "nri-resource-policy-balloons runs",
         id="nri-plugin",
     ),
+    *(
+        pytest.param("kubeadm", "/proc/77/cmdline", f"/{name}\0-v=4\0", f"{name} runs on this node", id=name)
+        for name in ("koordlet", "koord-runtime-proxy", "katalyst-agent", "dracpu", "cpusetter", "cpu-pooler")
+    ),
+    pytest.param(
+        "kubeadm",
+        "/etc/default/kubelet",
+        "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=unix:///var/run/koord-runtimeproxy/runtimeproxy.sock\n",
+        "Koordinator's runtime proxy has the socket /run/koord-runtimeproxy/runtimeproxy.sock",
+        id="koordinator",
+    ),
     pytest.param(
         "plain",
         "/opt/nri/plugins/90-topology-aware",

@@ -254,7 +254,7 @@ class BalloonsFields(Options):
     """Containers that criproxy does not place."""
     idle_cpu_class: str = Field("", alias="idleCPUClass")
     """No effect: criproxy does not set CPU frequencies."""
-    cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
+    cpu_classes: dict[str, Any] | tuple[dict[str, Any], ...] = Field(default=(), alias="cpuClasses")
     """No effect: criproxy does not set CPU frequencies."""
     turbo_domain: str = ""
     """No effect: criproxy does not set CPU frequencies."""
