@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from criproxy.engine.invariants import violations
+from criproxy.engine.release import is_released_by_request
 from criproxy.engine.reserved import owners_of
 from criproxy.engine.shortfalls import Shortfall, shortfalls, unplaced
 from criproxy.model.amounts import counted
@@ -81,8 +82,10 @@ def problems(situation: Situation) -> Values:
 def notices_of_node(situation: Situation) -> Iterator[Notice]:
     """Yield the notices that follow from the node."""
     node = situation.node
-    if node.released:
+    if is_released_by_request(node) and situation.policy != "none":
         yield Notice("released", f"the node is released, so no container is placed: {node.released}")
+    elif node.released:
+        yield Notice("released", f"the node is released, so no container is placed: {node.released}", wrong=False)
     for text in situation.lacking():
         yield Notice("machine", text)
     yield from _over_quota(situation)

@@ -275,7 +275,7 @@ def test_a_list_that_is_not_kept_up_to_date_says_so(node: Node, follows: bool, e
 
 
 def test_a_released_node_says_so() -> None:
-    """The reason of the release is told, and that it was wanted."""
+    """The reason of the release is told, and it is a problem: nobody is where it should be."""
     (notice,) = summary(situation(EMPTY.replace(released="by root at noon")))["notices"]
 
     assert (notice["kind"], notice["wrong"]) == ("released", True)
