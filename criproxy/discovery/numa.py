@@ -1,11 +1,12 @@
-"""NUMA nodes: their CPUs, the size and kind of their memory, and the distances between them."""
+"""NUMA nodes: their CPUs, the size and kind of their memory, their huge pages, and the distances between them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from criproxy.discovery.files import entries, numbered, read_ids, read_mask, read_number, read_text
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.topology import MemoryKind, NumaNode
 
 NODES = "sys/devices/system/node"
@@ -88,3 +89,16 @@ def read_distances(host_root: Path, nodes: Sequence[NumaNode]) -> tuple[tuple[in
 def _row(path: Path) -> tuple[int, ...]:
     words = (read_text(path) or "").split()
     return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
+
+
+def read_huge_pages(host_root: Path, nodes: Iterable[int]) -> tuple[HugePages, ...]:
+    """Return the huge pages of each size in *nodes*, as they are now; a node without these files has none."""
+    return tuple(each for node in nodes for each in _huge_pages(host_root / NODES / f"node{node}/hugepages", node))
+
+
+def _huge_pages(folder: Path, node: int) -> Iterator[HugePages]:
+    for name in entries(folder):
+        size_kib = name.removeprefix("hugepages-").removesuffix("kB")
+        if size_kib.isdigit():
+            total, free = (read_number(folder / name / f"{what}_hugepages") or 0 for what in ("nr", "free"))
+            yield HugePages(node, int(size_kib) * 1024, total, free)

@@ -10,6 +10,7 @@ from criproxy.discovery import discover
 from criproxy.discovery.hardware import inspect
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.topology import Topology
 from criproxy.simulate.archives import unpack
 from criproxy.simulate.machines import machine
@@ -56,6 +57,11 @@ def of_host(path: Path) -> Topology:
         UsageError: there is no machine in it.
     """
     return _read(path, discover)
+
+
+def pages_of_host(path: Path) -> tuple[HugePages, ...]:
+    """The huge pages of the machine of *path*; raises UsageError as `of_host`."""
+    return _read(path, lambda root: inspect(root).hugepages)
 
 
 def cards_of_host(path: Path) -> list[CpuSet]:
