@@ -7,6 +7,7 @@
 #   CRIPROXY_NO_APT=1 .ci/setup.sh     never install Debian packages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+umask 022 # what it installs is for all users, whatever the umask of the caller is
 
 readonly LOCK=.ci/requirements.lock PIP_LOCK=.ci/pip.lock
 

@@ -156,6 +156,7 @@ def container(request: api.CreateContainerRequest, reservation: str, capacity_by
         cpu_quota=asked.cpu_quota,
         memory_limit_bytes=asked.memory_limit_bytes,
         memory_request_bytes=asked.memory_request_bytes,
+        huge_pages=sizes.huge_pages(resources),
         reservation=reservation,
     )
 

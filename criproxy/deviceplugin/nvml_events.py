@@ -15,8 +15,9 @@ from typing import Any
 from criproxy.discovery.nvml import text_of
 from criproxy.model.plain import to_plain
 from criproxy.nvidia.xids import EVENT_MASK, WAIT_MS, XID_CRITICAL, Event
+from criproxy.observe.tether import python
 
-COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.deviceplugin.nvml_events")
+COMMAND: tuple[str, ...] = python("criproxy.deviceplugin.nvml_events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,9 @@ from criproxy.discovery.places import PCI, Place
 from criproxy.model.plain import from_plain
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
+from criproxy.observe.tether import python, tethered
 
-COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.deviceplugin.nvml_report")
+COMMAND: tuple[str, ...] = python("criproxy.deviceplugin.nvml_report")
 TIMEOUT_S = 15.0
 """An unused GPU is initialised first, which takes seconds for each one without the persistence daemon."""
 KILL_S = 1.0
@@ -62,7 +62,7 @@ class NvmlProgram:
         self._hanging_process = None
         try:
             process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                tethered(self._command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         except OSError as error:
             return NvmlReport(problem=f"{self._command[0]} cannot be run: {error.strerror}")

@@ -32,11 +32,6 @@ def without_effect(config: PluginConfig, set_keys: Collection[str]) -> Iterator[
 
 
 def _mps_notes(shared: SharedResources) -> Iterator[str]:
-    if not shared.fail_requests_greater_than_one:
-        yield (
-            "sharing.mps.failRequestsGreaterThanOne: false has no effect: with MPS, a container gets at most one "
-            "replica"
-        )
     for each in shared.resources:
         if each.replicas > MAX_CLIENTS:
             yield f"sharing.mps: {each.name} has {each.replicas} replicas, but GPUs serve at most {MAX_CLIENTS} clients"
