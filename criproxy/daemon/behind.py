@@ -45,11 +45,12 @@ class Behind:
             await asyncio.sleep(FIRST_PAUSE_S if found is None else PAUSE_S)
 
     async def unreachable(self) -> str:
-        """Return which socket behind the daemon does not answer, unless the controller checks it itself; else empty.
+        """Return which socket behind the daemon does not answer, unless the controller has said so already; else empty.
 
-        With the policy none the controller does not call the runtime, and it never calls a separate image service.
+        The controller asks only now and then, with the policy none never, and never a separate image service.
         """
-        asked = (MAIN,) if self.controller.policy_switch.active else ()
+        controller = self.controller
+        asked = (MAIN,) if controller.policy_switch.active and (controller.resync.error or not controller.ready) else ()
         return await probe(self.endpoints, asked) or ""
 
     def _report(self, found: str) -> None:

@@ -179,9 +179,10 @@ class Daemon:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
         from criproxy.daemon.behind import Behind
         from criproxy.daemon.commands import NOTICES, Commands
+        from criproxy.daemon.problems import Problems
 
         behind = Behind(self._endpoints, started.controller)
-        commands = Commands(started, self._bypass, behind, [proxy.stats for proxy in self._proxies])
+        commands = Commands(Problems(started, self._bypass, behind, [proxy.stats for proxy in self._proxies]))
         server = ControlServer(commands.table(), NOTICES)
         await server.start(listeners[CONTROL].sock)
         stack.push_async_callback(server.stop)

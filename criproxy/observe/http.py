@@ -39,6 +39,8 @@ class Sources:
     """Accept header → the metrics and their content type."""
     healthy: Health
     ready: Health
+    refresh: Callable[[], Awaitable[object]] | None = None
+    """What the metrics wait for: it updates what they show."""
 
 
 class HttpServer:
@@ -75,6 +77,8 @@ class HttpServer:
             await in_full(self._runner.cleanup(), LAST_S + PART_S)
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        if self._sources.refresh is not None:
+            await self._sources.refresh()
         body, content_type = self._rendered(request.headers.get("Accept", ""))
         return _last(web.Response(body=body, headers={"Content-Type": content_type}))
 
