@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -95,18 +95,32 @@ class Daemon:
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)
             early = await self._start_proxies(listeners)
-            started = await self._start_controller(stack, early)
-            stack.push_async_callback(self._drain)
-            stack.callback(self._bypass.close)
-            self._connect(started.controller, early)
-            await self._start_beside(stack, listeners, started)
-            await _tune_allocator()
-            gc.enable()
-            gc.freeze()
-            gc.set_threshold(CYCLES_AFTER)
-            await self._stop.wait()
-            self._notifier.stopping()
+            started = await self._unless_stopped(self._start_controller(stack, early))
+            if started is not None:
+                stack.push_async_callback(self._drain)
+                stack.callback(self._bypass.close)
+                self._connect(started.controller, early)
+                await self._start_beside(stack, listeners, started)
+                await _tune_allocator()
+                gc.enable()
+                gc.freeze()
+                gc.set_threshold(CYCLES_AFTER)
+                await self._stop.wait()
+                self._notifier.stopping()
         log.info("stopped")
+
+    async def _unless_stopped(self, starting: "Coroutine[None, None, Started]") -> "Started | None":
+        """Return what *starting* returns; None if the daemon is stopped before: a start may wait for a disk."""
+        start, stop = asyncio.ensure_future(starting), asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if start.done():
+            return start.result()
+        self._notifier.stopping()
+        start.cancel()
+        with suppress(asyncio.CancelledError):
+            await start
+        return None
 
     def _listen(self, stack: AsyncExitStack) -> dict[str, Listener]:
         """Return all listeners: those that systemd passed, and new ones for the others."""
@@ -151,7 +165,8 @@ class Daemon:
             arguments = (self._options, self._endpoints, self._notifier, self._status_text)
             self._started = await start_controller(stack, *arguments)
         except BaseException as error:
-            early.fail(f"criproxy cannot serve: {error}")
+            is_stopped = isinstance(error, asyncio.CancelledError)
+            early.fail("criproxy is stopping" if is_stopped else f"criproxy cannot serve: {error}")
             await self._drain()
             raise
         return self._started
