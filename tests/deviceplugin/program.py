@@ -36,7 +36,7 @@ class Program:
     Args:
         folder: for all files.
         arguments: of the command line.
-        driver: what NVML says: in processes that replace functions of pynvml, or by a made-up library in those of users.
+        driver: what NVML says, below pynvml as tests replace it, or by a library below the real pynvml.
         environ: variables.
     """
 

@@ -21,8 +21,9 @@ MIG_PROFILE = ", profiles: [{name: small, class: nvidia, memory: 4Gi, enforce: [
 MISMATCH = "RM has detected an NVML/RM version mismatch."
 HAS_MISMATCH = "fail 18"
 FALLEN_OFF, A_PROGRAMS = 79, 31
-LOST = "NVML: GPU is lost"
-A_RESET = 1
+A_RESET, RESET = 1, "NVML: the driver asks for a reset of the GPU"
+FIRST, SECOND = "GPU-491287c9-bc95-b926-a488-9503064e72a0", "GPU-491287ca-bc95-b926-a488-9503064e72a1"
+"""The cards of p100.txt."""
 
 Nvml = Callable[[str], FakeNvml]
 
@@ -131,6 +132,7 @@ async def test_a_first_answer_that_takes_long(folder: Path, fake_nvml: Nvml) -> 
         assert offered(program) == {}
         nvml.hold(held=False)
         await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        await program.until_said("the resource is registered", times=len(DIVIDED))
         assert await ask(folder, "/readyz") == (200, "ok\n")
 
 
@@ -166,11 +168,10 @@ async def test_a_card_that_is_lost_stays_unhealthy_after_its_hold_down(folder: P
         await nvml.until_watched(2)
         nvml.say("lost 1")
         nvml.xid(1, FALLEN_OFF)
-        await program.until(lambda: any(LOST in str(line) for line in program.lines))
         await program.kubelet.until_capacity(GPU, 2, healthy=1)
-        await program.until_said("NVML cannot describe GPU 1")  # a process that asks it anew says so, too
+        await program.until_said("NVML cannot describe GPU 1: GPU is lost")
 
-        assert program.kubelet.unhealthy(GPU) == {"GPU-491287ca-bc95-b926-a488-9503064e72a1"}
+        assert program.kubelet.unhealthy(GPU) == {SECOND}
         assert program.said("a card is healthy again") == 0
         nvml.say()
         await program.kubelet.until_capacity(GPU, 2)
@@ -187,13 +188,14 @@ async def test_a_card_that_is_lost_without_an_error(folder: Path, fake_nvml: Nvm
         nvml.say("lost 0")
 
         await program.kubelet.until_capacity(GPU, 2, healthy=1)
-        assert program.kubelet.unhealthy(GPU) == {"GPU-491287c9-bc95-b926-a488-9503064e72a0"}
+        assert program.kubelet.unhealthy(GPU) == {FIRST}
 
 
 async def test_the_end_of_a_hold_down_needs_an_answer_of_nvml(folder: Path, fake_nvml: Nvml) -> None:
     """A card is not healthy again while NVML fails, or while the driver wants a reset of the card."""
     nvml = fake_nvml("p100")
     async with Program(folder, driver=nvml) as program:
+        server = await (daemon := Daemon(program.control)).start()
         await start(program)
         await program.kubelet.until_capacity(GPU, 2)
         await nvml.until_watched(2)
@@ -202,14 +204,16 @@ async def test_the_end_of_a_hold_down_needs_an_answer_of_nvml(folder: Path, fake
         await program.kubelet.until_capacity(GPU, 2, healthy=1)
         await program.until_said(MISMATCH)  # the answer to the question at the end of the hold-down
 
-        assert program.kubelet.healthy(GPU) == {"GPU-491287ca-bc95-b926-a488-9503064e72a1"}
+        assert program.kubelet.healthy(GPU) == {SECOND}
         nvml.recovery(0, A_RESET)
         nvml.say()
         program.signal(SIGHUP)
-        await program.until_said("NVML cannot describe GPU 0: the driver asks for a reset of the GPU")
-        assert program.kubelet.healthy(GPU) == {"GPU-491287ca-bc95-b926-a488-9503064e72a1"}
+        await daemon.until_report(lambda report: any(RESET in card.get("reason", "") for card in report["cards"]))
+        assert program.kubelet.healthy(GPU) == {SECOND}
         nvml.recovery(0, 0)
         await program.kubelet.until_capacity(GPU, 2)
+        assert [incident["card"] for incident in await daemon.until_incidents(2)] == [FIRST, FIRST]
+        await server.stop()
 
 
 async def test_a_gpu_whose_division_nvml_does_not_tell_is_not_offered_whole(folder: Path, fake_nvml: Nvml) -> None:
