@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator import leftovers
 from criproxy.emulator.containerd import IMAGE, ContainerdError, PrivateContainerd, available, left_task
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.e2e
 POD = PodSpec("pod", (ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 << 20),))
@@ -153,6 +156,39 @@ async def test_nothing_is_left_behind(containerd: PrivateContainerd, dead: bool)
 
     assert traces(containerd, sandbox_id, container_id, outside, ids) == []
     assert [path for path in shims if path and path.exists()] == []
+
+
+RUNS_A_POD = """
+import asyncio, sys
+from tests.emulator.test_containerd import run_pod
+from criproxy.emulator.containerd import PrivateContainerd
+containerd = PrivateContainerd()
+containerd.start()
+_, container_id = asyncio.run(run_pod(containerd))
+print(containerd.directory, containerd.pid, container_id, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_is_left_behind_by_a_process_that_is_killed() -> None:
+    """Its containerd ends, with all pods."""
+    reason = available()
+    if reason:
+        pytest.skip(reason)
+    command = [sys.executable, "-c", RUNS_A_POD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout
+        directory, pid, container_id = process.stdout.readline().split()
+        process.kill()
+    group = f"{POD.cgroup_parent(f'/{Path(directory).name}')}/{container_id}"
+    until_s = time.monotonic() + 60.0
+    while Path(directory).exists() and time.monotonic() < until_s:
+        time.sleep(0.05)  # nothing tells
+
+    assert not Path(directory).exists()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not [path for path in Path("/sys/fs/cgroup").glob(f"*{group}")]
+    assert directory not in Path("/proc/self/mountinfo").read_text()
 
 
 async def _without_parent(client: RuntimeClient, pod: PodSpec) -> tuple[str, str]:
