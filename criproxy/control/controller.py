@@ -102,7 +102,8 @@ class Controller:
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
-        creates = Creates(context, self.reconciler, self.outcomes, self.devices, inheritance, self.updates.on_create)
+        parts = (self.reconciler, self.outcomes, self.devices, inheritance, self.hotplug, self.updates.on_create)
+        creates = Creates(context, *parts)
         starts = Starts(context, self.reconciler, self.outcomes, self.resync)
         self.handlers = Handlers(
             context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
@@ -150,7 +151,7 @@ class Controller:
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)
         # The store has the node of the last run: CPUs may be gone since then.
-        context.state.submit(TopologyChanged(context.state.node.topology))
+        context.state.submit(TopologyChanged(self.hotplug.at_start()))
         context.tasks.forever("resync", self.resync.run)
         context.runtime.on_unavailable = self.resync.soon
         self.hotplug.start()

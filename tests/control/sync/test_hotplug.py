@@ -10,7 +10,8 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.cgroup import deciding_files
-from criproxy.emulator.kubelet import CgroupDriver, PodSpec, container_config, sandbox_config
+from criproxy.emulator.cgroups import CgroupDriver
+from criproxy.emulator.kubelet import PodSpec, container_config, sandbox_config
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.simulate.machines import machine
 from tests.control import world as worlds
