@@ -94,8 +94,7 @@ class Controller:
         self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
-        self.hotplug = Hotplug(context)  # after the machine was discovered, so that no later change is missed
-        self.devices = DeviceGuard(context)
+        self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
         users, passes_all = self.devices.users, lambda: self.passes_all
         self.incidents = Incidents(context, users, self.device_plugin, self._edits_changed, passes_all)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
