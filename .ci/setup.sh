@@ -7,6 +7,7 @@
 #   CRIPROXY_NO_APT=1 .ci/setup.sh     never install Debian packages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+umask 022 # what it installs is for all users, whatever the umask of the caller is
 
 readonly LOCK=.ci/requirements.lock PIP_LOCK=.ci/pip.lock
 
@@ -31,6 +32,8 @@ lacks_venv_module() {
     if is_new_enough "$DISTRIBUTION"; then ! makes_venvs "$DISTRIBUTION"; else ! find_python >/dev/null; fi
 }
 
+has_compiler() { printf '#include <stdio.h>\n' | gcc -E -xc - >/dev/null 2>&1; }
+
 missing_packages() {
     command -v containerd >/dev/null && command -v ctr >/dev/null || echo containerd
     command -v runc >/dev/null || echo runc
@@ -39,6 +42,7 @@ missing_packages() {
     has_browser || echo chromium-headless-shell # for tests/page
     command -v systemd-analyze >/dev/null || echo systemd
     command -v umoci >/dev/null || echo umoci
+    has_compiler || printf '%s\n' gcc libc6-dev # for the made-up NVML of tests/deviceplugin
     ! is_x86_64 || command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     ! lacks_venv_module || echo python3-venv
 }

@@ -1,14 +1,15 @@
-"""What every test may use, and the rule of CI that a skipped test is a failed run."""
+"""What every test may use, and the rules of a run: no test is skipped in CI, and no process is left."""
 
 import asyncio
 import os
 import signal
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -18,14 +19,21 @@ from tests.rigs.jitter import Jitter
 
 ROOT = Path(__file__).resolve().parent.parent
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; children would ignore it, too
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # which Python ignores, but children do not
+    if signal.getsignal(number) is signal.SIG_IGN:  # under nohup, or in a shell's background; children would, too
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else lambda *_: None)
 os.environ.pop("COLUMNS", None)  # how wide the terminal is in which they run is no part of what tests claim
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of hundreds of processes would compile all that it imports
 sys.dont_write_bytecode = False
 os.umask(0o022)  # policy files that tests write must not be writable by a group
 
+_RUN = "CRIPROXY_TEST_RUN"
+os.environ[_RUN] = f"{os.getpid()} since {psutil.Process().create_time()}"  # in the environment of all that it starts
+_END_S = 5.0
+"""How long processes may take to end that tests have killed, or whose parents have ended."""
+
 _left_out: list[str] = []
+_left_running: list[str] = []
 
 
 @pytest.fixture(scope="session")
@@ -115,15 +123,52 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     _left_out.extend(f"deselected {item.nodeid}" for item in items)
 
 
+def _running() -> list[psutil.Process]:
+    """Processes of this run, wherever they are now: those that have its variable, and children without it."""
+    found = {*psutil.Process().children(recursive=True), *filter(_is_ours, psutil.process_iter())}
+    return [each for each in found - {psutil.Process()} if not _is_over_or_tracker(each)]
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    try:
+        return process.environ().get(_RUN) == os.environ[_RUN]
+    except psutil.Error:
+        return False  # it has ended, or is another user's
+
+
+def _is_over_or_tracker(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE or "resource_tracker" in " ".join(process.cmdline())
+    except psutil.Error:
+        return True
+
+
+def _end_processes() -> None:
+    """End what runs after the last test, and note it."""
+    _, left = psutil.wait_procs(_running(), timeout=_END_S)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            _left_running.append(f"process {process.pid} is left: {' '.join(process.cmdline())}")
+            process.kill()
+    psutil.wait_procs(left, timeout=_END_S)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that left tests out where CRIPROXY_NO_SKIP is set."""
+    """Fail a run that left processes running, or tests out where CRIPROXY_NO_SKIP is set."""
+    _end_processes()
+    if _left_running and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if os.environ.get("CRIPROXY_NO_SKIP") and _left_out and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was left out, and that CI does not accept it."""
+    """Say what still ran, and what was left out, and that CI does not accept it."""
+    if _left_running:
+        terminalreporter.section("processes that tests started still ran, the run fails", red=True)
+        for line in _left_running:
+            terminalreporter.line(line)
     if os.environ.get("CRIPROXY_NO_SKIP") and _left_out:
         terminalreporter.section(f"CRIPROXY_NO_SKIP is set: {len(_left_out)} not run, the run fails", red=True)
         for line in _left_out:

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from psutil import pid_exists
 
+from tests.addresses import ports
 from tests.conftest import ROOT
 
 PASSES = "def test_one():\n    pass\n"
@@ -48,9 +50,31 @@ def test_two():
     subprocess.run([sys.executable, '-c', 'import imported'], check=True)
 """
 NEEDS_FACTS = "def test_two(shared_dir):\n    pass\n"
+HANGS_UP = """
+import os
+import signal
+import subprocess
+import sys
+
+def test_two():
+    dies = [sys.executable, '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGHUP)']
+    assert subprocess.run(dies, check=False).returncode == -signal.SIGHUP
+    os.kill(os.getpid(), signal.SIGHUP)
+"""
+LEAVES = """
+import subprocess
+
+def test_two():
+    left = subprocess.Popen(['sleep', '1001'], start_new_session=True)
+    del left
+    subprocess.run(['sh', '-c', 'setsid sleep 1002 >&- 2>&- &'], check=True)
+    subprocess.run(['sh', '-c', 'setsid sleep 0.3 >&- 2>&- &'], check=True)
+"""
 
 
-def run(folder: Path, source: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, source: str, *options: str, before: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run pytest, without plugins, with our conftest on a passing test and on a file of *source*."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     (folder / "test_passes.py").write_text(PASSES)
@@ -58,7 +82,7 @@ def run(folder: Path, source: str, *options: str, **environment: str) -> subproc
     (folder / "pytest.ini").write_text("[pytest]\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CRIPROXY_", "PYTEST_"))}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    command = [sys.executable, "-m", "pytest", *options]
+    command = [*before, sys.executable, "-m", "pytest", *options]
     return subprocess.run(command, cwd=folder, env=kept | environment, capture_output=True, text=True, check=False)
 
 
@@ -133,3 +157,31 @@ def test_missing_facts_are_a_skip_that_says_where_they_are_looked_for(tmp_path: 
 
     assert result.returncode == 0
     assert f"no shared facts at {tmp_path}/nowhere" in result.stdout
+
+
+def test_a_run_that_no_hangup_ends_starts_programs_that_one_ends(tmp_path: Path) -> None:
+    """Under nohup, too, what tests say about signals is about the programs, and the run itself goes on."""
+    result = run(tmp_path, HANGS_UP, before=("nohup",))
+
+    assert "2 passed" in result.stdout, result.stdout
+
+
+def test_processes_that_a_run_leaves_behind_fail_it(tmp_path: Path) -> None:
+    """A child and an orphan are named, and ended; what is about to end is waited for."""
+    result = run(tmp_path, LEAVES)
+
+    assert result.returncode == 1
+    left = re.findall(r"process (\d+) is left: sleep (\d+)", result.stdout)
+    assert sorted(seconds for _, seconds in left) == ["1001", "1002"]
+    assert not any(pid_exists(int(pid)) for pid, _ in left)
+
+
+@pytest.mark.parametrize(("first", "last"), [(32768, 60999), (1024, 65535), (1024, 40000), (15000, 65535)])
+def test_the_ports_of_tests_are_open_to_browsers_and_not_handed_out(first: int, last: int) -> None:
+    """Chromium refuses some up to 10080; those that the kernel gives to other programs are the last resort."""
+    found = ports(first, last)
+
+    assert found
+    assert min(found) > 10_080
+    assert max(found) < 65_536
+    assert not {*found} & {*range(first, last + 1)} or {*range(10_081, 65_536)} <= {*range(first, last + 1)}

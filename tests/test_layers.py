@@ -240,3 +240,10 @@ def test_a_planted_chain_is_found(tmp_path: Path, code: str, found: str) -> None
     )
 
     assert chains(tmp_path) == ([f"user.py:6: {found}"] if found else [])
+
+
+def test_one_part_starts_python() -> None:
+    """It keeps the modules of the current directory away, and lets the process end with ours."""
+    naming = [path for path in sources("") if "sys.executable" in path.read_text()]
+
+    assert [path.name for path in naming] == ["tether.py"]

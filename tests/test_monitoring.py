@@ -103,7 +103,12 @@ def registry(controller: Controller) -> Metrics:
         entry.calls = 1
         entry.held.add(0.001)
     return Metrics(
-        [stats], Heartbeat(lambda: None), gauges, KNOWN_METHODS, lambda: measure(controller), lambda: SIGNALS
+        [stats],
+        Heartbeat(lambda: None),
+        gauges,
+        KNOWN_METHODS,
+        lambda: measure(controller, last_call_s=1.0),
+        lambda: SIGNALS,
     )
 
 

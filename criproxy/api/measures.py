@@ -14,13 +14,17 @@ from criproxy.observe.failures import KINDS
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import undersized
+from criproxy.views.status_check import WELL, Found
 
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
     from criproxy.observe.controller_metrics import ControllerValues
 
 
-def measure(controller: Controller) -> "ControllerValues":
-    """Return the values of all metrics in `observe.controller_metrics`."""
+def measure(controller: Controller, found: Found = WELL, last_call_s: float | None = None) -> "ControllerValues":
+    """Return the values of all metrics in `observe.controller_metrics`.
+
+    *found* is what is wrong, and *last_call_s* when a client called, in seconds since the epoch; None: it never did.
+    """
     from criproxy.observe.controller_metrics import ControllerValues
 
     loaded, trial = controller.context.in_force.loaded, controller.context.in_force.trial
@@ -53,7 +57,10 @@ def measure(controller: Controller) -> "ControllerValues":
         over_quota=Counter((each.device_class, each.excess.quantity.value) for each in open_incidents if each.excess),
         config_problem=context.in_force.problem is not None,
         released=bool(node.released),
-        ready=controller.ready,
+        ready=found.not_ready is None,
+        problems=found.counts(),
+        runtime_up=found.runtime_answers,
+        kubelet_last_call_s=last_call_s,
         policy_file=(context.settings.policy_name, loaded.file, loaded.hash),
         config_loaded_s=loaded.at_s,
         try_remaining_s=trial.left_s if trial else 0.0,

@@ -141,7 +141,10 @@ def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None
     def of(*classes: "Advertised") -> Configuration:
         return Configuration(plan=replace(plan, advertised=classes), nvidia=config)
 
+    is_unknown = len(known) < len(plan.advertised) and bool(found.gpus)
     own = next((_contradiction(of(each), found) for each in known if each.is_nvidia), "")
+    if is_unknown:
+        own = _contradiction_without_nvml(config, found)
     others = [_contradiction(of(each), found) for each in known if not each.is_nvidia]
     if not own and not any(others):
         others = [_contradiction(of(*known), found)]  # two classes with one resource
@@ -150,6 +153,8 @@ def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None
     served = build_resources(of(*known), found)
     lines = [f"    {name}: {_ids(list(resource.devices))}" for name, resource in served.resources.items()]
     notes = [f"  note: {text}" for text in served.warnings]
+    if is_unknown:
+        notes.append("  note: only NVML knows the MIG devices, so NVIDIA's resources are not listed")
     return Checked(
         nvidia=nvidia,
         offered=[*(["  the device plugin offers:", *lines] if lines else []), *notes],
@@ -161,6 +166,20 @@ def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
     """Whether files show all of NVIDIA's cards: only NVML knows how GPUs are divided."""
     is_divided = any(gpu.mig_enabled for gpu in found.gpus)
     return bool(found.gpus) and (config.flags.mig_strategy == "none" or not is_divided)
+
+
+def _contradiction_without_nvml(config: "PluginConfig", found: "Inventory") -> str:
+    """Why the plugin would refuse a file on a machine with MIG, as far as the driver's files show it; else empty."""
+    from criproxy.nvidia.mps import ON_MIG
+    from criproxy.nvidia.resources import ResourceError, check_all_divided
+
+    if config.flags.mig_strategy != "single":
+        return ""
+    try:
+        check_all_divided(found.gpus)
+    except ResourceError as error:
+        return str(error)
+    return ON_MIG if config.sharing.strategy == "mps" else ""
 
 
 def _contradiction(config: "Configuration", found: "Inventory") -> str:

@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
 from criproxy.nvidia.flags import PLUGIN
+from criproxy.observe.tether import python, tethered
 
 READY_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0
@@ -36,7 +36,7 @@ async def start(directory: Path, command: str, *arguments: str) -> asyncio.subpr
         notify.bind(str(path))
         notify.setblocking(False)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "criproxy", command, *arguments),
+            *tethered(python("criproxy", command, *arguments)),
             env={**_environ(), "NOTIFY_SOCKET": str(path)},
             stdout=log,
             stderr=log,

@@ -8,6 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from criproxy.model.cpuset import CpuSet
+    from criproxy.model.huge_pages import HugePages
     from criproxy.model.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -50,3 +51,10 @@ def cards_chosen(machine: str | None, host_root: Path | None) -> "Sequence[CpuSe
     from criproxy.simulate.hosts import cards_of_host
 
     return cards_of_host(host_root) if host_root else ()
+
+
+def pages_chosen(machine: str | None, host_root: Path | None) -> "tuple[HugePages, ...]":
+    """Return the huge pages of the selected machine; a shape has none."""
+    from criproxy.simulate.hosts import pages_of_host
+
+    return pages_of_host(host_root) if host_root else ()

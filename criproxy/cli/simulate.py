@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from criproxy.cli.machines import EXISTING, cards_chosen, chosen_machine, machine_options
+from criproxy.cli.machines import EXISTING, cards_chosen, chosen_machine, machine_options, pages_chosen
 from criproxy.cli.path_type import PathOption
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.unit_types import WholeNumber
 from criproxy.model.bounded import printable
 
 if TYPE_CHECKING:
+    from criproxy.model.huge_pages import HugePages
     from criproxy.model.topology import Topology
     from criproxy.simulate.scenario.runner import Instead, Result
     from criproxy.simulate.scenario.vectors import Contents, Vector
@@ -111,7 +112,8 @@ def command(  # noqa: PLR0913 (one for each option)
     _refuse(len(policies) > 1, "several policies are compared with --load; a scenario FILE takes one")
     if file is None:
         raise click.UsageError("Missing argument 'FILE', or --load.", ctx)
-    results, status = _cases(file, ids, policies, topology, output, verbose=verbose, explain=explain)
+    instead = _instead(policies, topology, pages_chosen(**machine))
+    results, status = _cases(file, ids, instead, output, verbose=verbose, explain=explain)
     if svg:
         from criproxy.cli.simulate_pictures import write
 
@@ -129,18 +131,16 @@ def _refuse(wrong: bool, text: str) -> None:
 def _cases(
     file: Path,
     ids: tuple[str, ...],
-    policies: tuple[Path, ...],
-    topology: "Topology | None",
+    instead: "Instead",
     output: str,
     *,
     verbose: bool,
     explain: bool,
 ) -> "tuple[list[Result], int]":
     """Run and print cases; return their results, and the exit status."""
-    from criproxy.simulate.scenario.runner import Instead, runs
+    from criproxy.simulate.scenario.runner import runs
     from criproxy.simulate.scenario.vectors import examine
 
-    instead = _by(policies[0], topology) if policies else Instead(topology)
     contents = examine(file, ids)
     for mistake in contents.all_mistakes:
         print_lines(mistake.located(file), err=True)
@@ -152,20 +152,23 @@ def _cases(
     return results, 2 if contents.all_mistakes else int(any(result.failure for result in results))
 
 
-def _by(policy: Path, topology: "Topology | None") -> "Instead":
-    """Replace the policy of all cases by that of a file."""
+def _instead(policies: tuple[Path, ...], topology: "Topology | None", huge_pages: "tuple[HugePages, ...]") -> "Instead":
+    """Replace the machine and the policy of all cases by those that the options select."""
     import os
 
     from criproxy.config.load import load
     from criproxy.errors import ConfigError, UsageError
     from criproxy.simulate.scenario.runner import Instead
 
-    host = os.uname().nodename
+    if not policies:
+        return Instead(topology, huge_pages=huge_pages)
+    policy, host = policies[0], os.uname().nodename
     try:
         settings = load(policy, host)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    return Instead(topology, lambda _, __, machine: load(policy, host, topology=machine), (settings.options.rules,))
+    rules = (settings.options.rules,)
+    return Instead(topology, lambda _, __, machine: load(policy, host, topology=machine), huge_pages, rules)
 
 
 def _results(cases: "list[tuple[Vector, str]]", instead: "Instead") -> "list[Result]":

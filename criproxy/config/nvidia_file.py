@@ -1,18 +1,22 @@
 """NVIDIA's configuration file on this node: which of several holds, and what is wrong with it."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from criproxy.config.choice import GROUP_FILE, read_group
 from criproxy.config.files import read_text
+from criproxy.config.predecessors import instead_of_nvidia_file
 from criproxy.devices.plan import PluginPlan
 from criproxy.devices.sharing import MAX_REPLICAS
 from criproxy.errors import ConfigError
 from criproxy.nvidia.command_line import set_values
 from criproxy.nvidia.config_error import PluginConfigError
+from criproxy.nvidia.decode import json_text
 from criproxy.nvidia.flags import VARIABLES, Program
 from criproxy.nvidia.likely_mistakes import likely_mistakes, without_cards
 from criproxy.nvidia.load import load
@@ -21,6 +25,7 @@ from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResource
 from criproxy.nvidia.selection import Choice, choose, config_names
 from criproxy.nvidia.syntax import read_file
 from criproxy.nvidia.unknown_keys import unknown_keys
+from criproxy.nvidia.yaml_like_go import read_yaml
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -107,6 +112,8 @@ def examine(
     if found.mistakes or (file and text is None):
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=found.mistakes)
     prefix = f"{file}: " if file else ""
+    if wrong := instead_of_nvidia_file(_data(text)):
+        return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{wrong}",))
     config_of = partial(_config, text, plan, program=program, has_nvml=has_nvml)
     try:
         config = config_of(args, env or {})
@@ -118,6 +125,14 @@ def examine(
     notes = tuple(f"{prefix}{note}" for note in (*notes, *_name_note(plan, node, file)))
     is_empty = text is not None and not text.strip()
     return NvidiaFile(file=file, reason=reason, config=config, notes=notes, is_empty=is_empty)
+
+
+def _data(text: str | None) -> Any:  # noqa: ANN401 (YAML)
+    """The first document of the file; None if there is none, or if it is invalid."""
+    try:
+        return json.loads(json_text(read_yaml(text or "")))
+    except PluginConfigError:
+        return None
 
 
 def _config(

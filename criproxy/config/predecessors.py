@@ -1,5 +1,6 @@
-"""CRI-RM and nri-plugins: how their configurations are recognised, and what is said about them."""
+"""Files of other programs, and objects and values that contain a file: how they are known, what is right instead."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,17 +28,110 @@ _OPTIONS = {
     "resource-manager": ("CRI-RM", _CRIRM),
 }
 """Option beside those of the policy, which policy files do not have → the programs that have it, and the page."""
+_NRI_OPTIONS = frozenset(("availableResources", "balloonTypes", "pinCPU", "pinMemory", "reservedResources"))
+"""Some of those in the values of every chart of nri-plugins."""
+_HEEDED = frozenset(("flags", "imex", "sharing", "version"))
+"""Keys of NVIDIA's file in small letters, beside ``resources``, which values of Helm charts have, too."""
+_IS_NVIDIA = re.compile(r"(?m)^version:\s*[\"']?v1\b")
+_NVIDIA_FILE = "a file of NVIDIA's device plugin"
+_NAME_NVIDIA_FILE = "name that file with devices.plugin.nvidiaConfig"
+_OUR_VALUES = "these are values of criproxy's Helm chart"
+_NO_TEXTS = "this is a ConfigMap without texts"
+_NAMED = 3
 
 
 def recognised(data: Mapping[str, Any]) -> str:
-    """Return a sentence about a whole configuration of another program; empty if it is none."""
-    kind, metadata = data.get("kind"), data.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    """Return a sentence about a whole file that is no policy file, but known; empty if it is not known."""
+    kind = data.get("kind")
     if kind in _KINDS or str(data.get("apiVersion")).startswith("config.nri/"):
         return _sentence("nri-plugins", _NRI)
-    if isinstance(data.get("policy"), Mapping) or (kind == "ConfigMap" and str(name).startswith("cri-resmgr-config")):
+    if kind == "ConfigMap":
+        return _of_config_map(data)
+    if data.get("version") == "v1" and "policy" not in data:
+        return f"this is {_NVIDIA_FILE}: {_NAME_NVIDIA_FILE}"
+    return _other_object(data, "a policy file") or _of_values(data)
+
+
+def instead_of_nvidia_file(data: Any) -> str:  # noqa: ANN401 (YAML)
+    """Return a sentence about a whole file of which NVIDIA's plugin would heed nothing; empty if it is not known."""
+    if not isinstance(data, Mapping) or any(key.lower() in _HEEDED for key in data) or _lists_resources(data):
+        return ""
+    if data.get("kind") == "ConfigMap":
+        texts = _texts("data", data.get("data"))
+        return f"this is a ConfigMap: the {_NVIDIA_FILE[2:]} is the text of {texts} alone" if texts else _NO_TEXTS
+    if _inside(data, "devicePlugin", "nvidiaConfig"):
+        return f"{_OUR_VALUES}: the {_NVIDIA_FILE[2:]} is the content of 'devicePlugin.nvidiaConfig'"
+    if texts := _nvidia_values(data):
+        return f"these are Helm values: the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
+    is_policy = isinstance(data.get("policy"), str)
+    return "this is a policy file of criproxy" if is_policy else _other_object(data, _NVIDIA_FILE)
+
+
+def _lists_resources(data: Mapping[str, Any]) -> bool:
+    resources = data.get("resources")
+    return isinstance(resources, Mapping) and not resources.keys().isdisjoint(("gpus", "mig"))
+
+
+def _of_config_map(data: Mapping[str, Any]) -> str:
+    contents = data.get("data")
+    contents = contents if isinstance(contents, Mapping) else {}
+    name = str(_inside(data, "metadata", "name"))
+    if name.startswith("nri-resource-policy") or "nri-resource-policy.cfg" in contents:
+        return _sentence("nri-plugins", _NRI)
+    is_policy = re.search(r"(?m)^\s*Active:", str(contents.get("policy")))
+    if (
+        name.startswith("cri-resmgr-config")
+        or is_policy
+        or any(_OPTIONS.get(key, ("",))[0] == "CRI-RM" for key in contents)
+    ):
         return _sentence("CRI-RM", _CRIRM)
+    texts = _texts("data", contents)
+    if any(_IS_NVIDIA.search(str(text)) for text in contents.values()):
+        return f"this is a ConfigMap: the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
+    return f"this is a ConfigMap: the policy file is the text of {texts} alone" if texts else _NO_TEXTS
+
+
+def _of_values(data: Mapping[str, Any]) -> str:
+    """Return a sentence about the values of a Helm chart, or about a configuration of CRI-RM, which has groups, too."""
+    policy, config = data.get("policy"), data.get("config")
+    if isinstance(policy, Mapping) and isinstance(policy.get("policy"), str):
+        return f"{_OUR_VALUES}: the policy file is the content of 'policy'"
+    if isinstance(policy, Mapping):
+        return _sentence("CRI-RM", _CRIRM)
+    if texts := _nvidia_values(data):
+        return f"these are Helm values: the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
+    if isinstance(config, Mapping) and (_NRI_OPTIONS & config.keys() or "nri" in data):
+        return (
+            "these are Helm values of nri-plugins: the policy file is the content of 'config' with the name of its "
+            f"policy; {_NRI} explains how to translate it"
+        )
     return ""
+
+
+def _nvidia_values(data: Mapping[str, Any]) -> str:
+    """Return the texts with NVIDIA's files in the values of the charts of its device plugin and of its GPU operator."""
+    found = _texts("config.map", _inside(data, "config", "map"))
+    return found or _texts("devicePlugin.config.data", _inside(data, "devicePlugin", "config", "data"))
+
+
+def _other_object(data: Mapping[str, Any], what: str) -> str:
+    kind = data.get("kind")
+    is_object = isinstance(kind, str) and isinstance(data.get("apiVersion"), str)
+    return f"this is an object of Kubernetes ({kind}), not {what}" if is_object else ""
+
+
+def _inside(data: Any, *path: str) -> Any:  # noqa: ANN401 (YAML)
+    for key in path:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def _texts(where: str, contents: Any) -> str:  # noqa: ANN401 (YAML)
+    """Return the keys of the texts in *contents*, as people write them; empty if there is none."""
+    names = [f"{where}.{key}" for key, text in contents.items() if isinstance(text, str)] if contents else []
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} or another key"
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _sentence(program: str, page: str) -> str:

@@ -35,6 +35,8 @@ def asked(
         _memory(resources, container, capacity_bytes),
         _class(resources, container, cgroup_parent),
     ]
+    pages = ((format_bytes(each.limit_bytes), format_bytes(each.size_bytes)) for each in container.huge_pages)
+    sentences += [f"{limit} in huge pages of {size}" for limit, size in pages]
     if resources.cpuset_cpus:
         sentences.append(f"the kubelet sent CPUs {resources.cpuset_cpus}, which criproxy does not use")
     return Asked(tuple(sentences), _facts(resources, cgroup_parent=cgroup_parent, node_memory_bytes=capacity_bytes))

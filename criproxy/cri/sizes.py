@@ -3,10 +3,12 @@
 Values that a field cannot express stay unchanged.
 """
 
+import re
 from dataclasses import replace
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.stamp import Stamp
+from criproxy.model.huge_pages import HugePageRequest
 from criproxy.model.resources import (
     MAX_MACHINE_MILLI,
     MAX_SHARES,
@@ -35,6 +37,16 @@ def pod_total(resources: api.LinuxContainerResources) -> int:
         return total
     limit = quota_to_milli(resources.cpu_quota, resources.cpu_period) or 0
     return max(total, min(limit, MAX_MACHINE_MILLI))
+
+
+_PAGES = re.compile(r"([0-9]{1,6})([KMG])i?B")
+_SHIFTS = {"K": 10, "M": 20, "G": 30}
+
+
+def huge_pages(resources: api.LinuxContainerResources) -> tuple[HugePageRequest, ...]:
+    """Return the huge pages that a container may use; the kubelet names every size of the machine, most with 0."""
+    limits = ((_PAGES.fullmatch(each.page_size), each.limit) for each in resources.hugepage_limits if each.limit > 0)
+    return tuple(HugePageRequest(int(size[1]) << _SHIFTS[size[2]], limit) for size, limit in limits if size)
 
 
 def sizes_created(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from criproxy.devices.cards import Stock, Stocks, ids_text, visible_value
+from criproxy.devices.cards import Card, Stock, Stocks, ids_text, visible_value
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.device_request import DeviceNode, DeviceRequest, EnvVar, Requester
 from criproxy.devices.device_rules import DeviceRules
@@ -278,7 +278,14 @@ class _Case:
         """Whether a mount at *container_path* requests no more than is allocated."""
         name = self.kind.asked_by_mount(container_path)
         beside = self.kind.beside_mounts if self.given.given is Given.CARDS else ()
-        return name is None or name in self.given.ids or name in beside
+        if name is None or name in self.given.ids or name in beside:
+            return True
+        card = self.stock.card(self.kind, name)  # a plugin may name cards by index
+        return card is not None and card in self._given_cards
+
+    @property
+    def _given_cards(self) -> set[Card | None]:
+        return {self.stock.card(self.kind, each) for each in self.given.ids}
 
     def _tampered(self, asked: DeviceRequest, wanted: bytes | None) -> list[str]:
         """Return the names of entries that request other cards; these are the pod's own, not those of plugins."""
@@ -296,8 +303,7 @@ class _Case:
             return True
         words = value.decode(errors="replace").split(",")
         cards = [self.stock.card(self.kind, word) for word in words]
-        given = {self.stock.card(self.kind, each) for each in self.given.ids}
-        return None not in cards and given == set(cards)
+        return None not in cards and self._given_cards == set(cards)
 
     def _with_nodes(self, asked: DeviceRequest) -> Boundary:
         """Return *asked* with the device nodes of the allocated cards."""

@@ -107,6 +107,8 @@ class QuotaPlan:
     """How long a container may exceed its quota."""
     samples: int = 3
     """The number of consecutive readings that must show the container over its quota."""
+    over_time_percent: int = 20
+    """For how much of the time a container may exceed its quota, in pieces that are within the grace period."""
     margin_mib: int = 512
     """The memory that a container may use beyond its quota, because the driver needs some for each process."""
     cores_margin_percent: int = 10
@@ -114,6 +116,11 @@ class QuotaPlan:
     stop_timeout_s: float = 10.0
     actions: QuotaActions = QuotaActions()
     by_class: Mapping[str, QuotaActions] = field(default_factory=dict)
+
+    @property
+    def tolerated_s(self) -> float:
+        """How long a container may exceed its quota beyond that share: what it may exceed it in one piece."""
+        return max(self.grace_s + self.period_s, self.samples * self.period_s)
 
     def action(self, kind: str, quantity: Literal["memory", "cores"]) -> OverQuota:
         """Return the action against a container with a card of the class *kind*."""

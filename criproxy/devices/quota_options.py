@@ -20,7 +20,7 @@ MAX_MARGIN_MIB = 1 << 20
 
 Samples = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 MarginMib = Annotated[int, Field(ge=0, le=MAX_MARGIN_MIB)]
-MarginPercent = Annotated[int, Field(ge=0, le=100)]
+Percent = Annotated[int, Field(ge=0, le=100)]
 
 
 class QuotaActionOptions(BaseModel):
@@ -69,9 +69,12 @@ class QuotaOptions(BaseModel):
     """How long a container may exceed its quota before criproxy acts."""
     samples: Samples = 3
     """How many consecutive readings must show the container over its quota before criproxy acts."""
+    over_time_percent: Percent = 20
+    """For how much of the time a container may exceed its quota again and again, each time for less than `grace`. With
+    100, there is no limit."""
     margin_mib: MarginMib = 512
     """How many MiB of memory a container may use beyond its quota. The driver's own memory also counts as use."""
-    cores_margin_percent: MarginPercent = 10
+    cores_margin_percent: Percent = 10
     """How much compute a container may use beyond its quota, in percent of the card."""
     stop_timeout: Duration = "10s"
     """How long a container has to exit after criproxy stops it, before the runtime kills it."""
@@ -86,6 +89,7 @@ class QuotaOptions(BaseModel):
             period_s=seconds(self.period),
             grace_s=seconds(self.grace),
             samples=self.samples,
+            over_time_percent=self.over_time_percent,
             margin_mib=self.margin_mib,
             cores_margin_percent=self.cores_margin_percent,
             stop_timeout_s=seconds(self.stop_timeout),

@@ -6,9 +6,9 @@ from pathlib import Path
 from criproxy.discovery.cpus import CPUS, read_present
 from criproxy.discovery.files import entries, read_ids, read_mask, read_number, read_text
 from criproxy.discovery.machine import discover
-from criproxy.discovery.numa import NODES
+from criproxy.discovery.numa import NODES, read_huge_pages
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.hardware import Frequency, Hardware, HugePages, PciDevice
+from criproxy.model.hardware import Frequency, Hardware, PciDevice
 from criproxy.model.topology import Topology
 
 NODE_STATES = ("online", "possible", "has_cpu", "has_memory", "has_normal_memory", "has_generic_initiator")
@@ -30,7 +30,7 @@ def inspect(host_root: Path = Path("/")) -> Hardware:
         nohz_full_cpus=read_ids(host_root / CPUS / "nohz_full") or frozenset(),
         node_states={name: nodes for name, nodes in states.items() if nodes is not None},
         frequencies=_frequencies(host_root, topology),
-        hugepages=tuple(_hugepages(host_root, topology)),
+        hugepages=read_huge_pages(host_root, (node.id for node in topology.nodes)),
         pci=tuple(_pci_devices(host_root, topology)),
     )
 
@@ -48,16 +48,6 @@ def _frequencies(host_root: Path, topology: Topology) -> tuple[Frequency, ...]:
             cpus_of[known] = cpus_of.get(known, frozenset()) | core.cpus
     found = (Frequency(cpus, *known) for known, cpus in cpus_of.items())
     return tuple(sorted(found, key=lambda frequency: min(frequency.cpus)))
-
-
-def _hugepages(host_root: Path, topology: Topology) -> Iterator[HugePages]:
-    for node in topology.nodes:
-        folder = host_root / NODES / f"node{node.id}/hugepages"
-        for name in entries(folder):
-            size_kib = name.removeprefix("hugepages-").removesuffix("kB")
-            if size_kib.isdigit():
-                total, free = (read_number(folder / name / f"{what}_hugepages") or 0 for what in ("nr", "free"))
-                yield HugePages(node.id, int(size_kib) * 1024, total, free)
 
 
 def _pci_devices(host_root: Path, topology: Topology) -> Iterator[PciDevice]:

@@ -1,14 +1,18 @@
-"""Memory for a container that is resized while it runs: more NUMA nodes if it grows, and back if there is room again.
+"""What holds of a container's memory under every policy.
 
-Policies handle growth for the containers that they place. A container that is left alone, or keeps its memory, may
-still be restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, it would be killed because of
-us.
+A container gets huge pages only from the NUMA nodes that it may use. And it may be resized while it runs: policies
+handle growth for the containers that they place. A container that is left alone, or keeps its memory, may still be
+restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, it would be killed because of us. If it
+shrinks, memory returns to the nodes where it was before.
 """
 
 from dataclasses import replace
 
+from criproxy.alloc.huge_pages import are_missing, with_huge_pages
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import format_bytes
+from criproxy.model.cpuset import CpuSet, interned, numbered
+from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.policy.api import Policy
@@ -40,5 +44,29 @@ def _grown(seen: Node, layout: Layout, key: str, *, pessimistic: bool) -> Layout
     more = place_memory(seen, layout.grants, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
     if more[key].mems == new.mems:
         return layout
-    text = f"{container.title} has grown: memory from NUMA nodes {format_cpuset(more[key].mems)}"
+    text = f"{container.title} has grown: memory from {numbered('NUMA node', more[key].mems)}"
     return replace(layout, grants=more, reasons=(*layout.reasons, text))
+
+
+def with_pages(node: Node, layout: Layout, key: str) -> Layout:
+    """Return the *layout* of a policy with the NUMA nodes of the huge pages that the new container *key* asks for.
+
+    A container whose memory the policy leaves alone may use the pages of every node.
+    """
+    container, grant = node.containers[key], layout.grants.get(key)
+    if not container.huge_pages or grant is None or not grant.mems:
+        return layout
+    others = node.replace(grants=layout.grants)
+    mems = with_huge_pages(others, container, grant.mems)
+    sizes = f"huge pages of {' and '.join(format_bytes(each.size_bytes) for each in container.huge_pages)}"
+    short = ", too few" if are_missing(others, container, mems) else ""
+    if mems == grant.mems:
+        have = {each.node for asked in container.huge_pages for each in asked.there if each.total}
+        text = f"its {sizes} come from {numbered('NUMA node', mems & have or mems)}{short}"
+        return replace(layout, reasons=(*layout.reasons, text))
+    home = grant.home_mems and grant.home_mems | (mems - grant.mems)
+    changed = with_entries(
+        entries_of(node.grants, layout.grants), {key: replace(grant, mems=interned(mems), home_mems=home)}
+    )
+    text = f"memory also from {numbered('NUMA node', mems - grant.mems)}: {sizes} that it asks for are there{short}"
+    return replace(layout, grants=changed, reasons=(*layout.reasons, text))

@@ -41,7 +41,7 @@ from criproxy.engine.events import (
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
-from criproxy.engine.memory_room import with_room
+from criproxy.engine.memory_room import with_pages, with_room
 from criproxy.engine.pod_total import apart_again, counted, recounted
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
@@ -207,7 +207,7 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     known, container = _with_new(node, beside, new, policy)
     why = last_blocked(node, _older(beside, new))
     view = elsewhere(known, container, why, policy)
-    layout = policy.place(view or known, container)
+    layout = with_pages(known, policy.place(view or known, container), container.key)
     grants, applied = entries_of(known.grants, layout.grants), known.applied
     grant = grants.get(container.key)
     if grant:  # the create message contains it, so the runtime applies it

@@ -188,9 +188,10 @@ class Host:
 
 
 def _make_parents(place: Path) -> None:
-    """Make the directories above *place* that do not exist; `Path.mkdir` would give the outer ones another mode."""
+    """Make the directories above *place* that do not exist, for all to read, whatever the umask is."""
     for parent in reversed([each for each in place.parents if not each.exists()]):
-        parent.mkdir(mode=0o755)
+        parent.mkdir()
+        parent.chmod(0o755)
 
 
 def _temporary(place: Path) -> Path:

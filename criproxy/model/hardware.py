@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.topology import Topology
 
 
@@ -18,16 +19,6 @@ class Frequency:
     base_khz: int
     min_khz: int
     max_khz: int
-
-
-@dataclass(frozen=True, slots=True)
-class HugePages:
-    """The huge pages of one size in one NUMA node."""
-
-    node: int
-    size_bytes: int
-    total: int
-    free: int
 
 
 @dataclass(frozen=True, slots=True)

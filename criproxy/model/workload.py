@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.huge_pages import HugePageRequest
 from criproxy.model.resources import MAX_MACHINE_MILLI, MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
 
 SHORT_ID = 12
@@ -146,6 +147,8 @@ class Container:
     """The reservation id, which its stamp contains; empty for a container that was started without criproxy."""
     hints: tuple[CpuSet, ...] = ()
     """The NUMA nodes next to each device that it should be close to."""
+    huge_pages: tuple[HugePageRequest, ...] = ()
+    """Those that its create asks for. Not stored: after a restart, its pages are among those that are not free."""
     warm: bool = False
     """Whether its cold start is over: its memory may be of all kinds."""
     stays: bool = False

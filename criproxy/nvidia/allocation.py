@@ -62,7 +62,7 @@ class Allocator:
         plain = not strategies <= _CDI_STRATEGIES  # also false if the file names no strategy
         return Response(
             envs=self._mps_envs() | _extra_envs(flags) | self._visible(words, strategies),
-            mounts=self._mps_mounts() + self._id_mounts(words, strategies),
+            mounts=self._mps_mounts() + self._id_mounts(chosen, strategies),
             devices=self._nodes(chosen) if plain and flags.plugin.pass_device_specs else (),
             annotations=self._annotations(names) if "cdi-annotations" in strategies else {},
             cdi_devices=names if "cdi-cri" in strategies else (),
@@ -76,9 +76,9 @@ class Allocator:
 
     @property
     def _only_one(self) -> bool:
-        """Whether a container can get at most one replica; with MPS, NVIDIA's plugin ignores the file's setting."""
+        """Whether a container can get at most one replica."""
         shared = self.config.sharing.shared
-        return shared is not None and (self._mps or shared.fail_requests_greater_than_one)
+        return shared is not None and shared.fail_requests_greater_than_one
 
     def _invalid(self, text: str) -> InvalidRequest:
         return InvalidRequest(f'invalid allocation request for "{self.resource}": invalid request: {text}')
@@ -111,9 +111,12 @@ class Allocator:
             envs[VISIBLE] = MOUNTED_DEVICES
         return envs
 
-    def _id_mounts(self, words: Sequence[str], strategies: frozenset[str]) -> tuple[Mount, ...]:
+    def _id_mounts(self, chosen: Sequence[Offered], strategies: frozenset[str]) -> tuple[Mount, ...]:
+        """Return a mount for each card. A MIG device has its UUID: the proxy cannot tell whose an index ``0:1`` is."""
         if "volume-mounts" not in strategies:
             return ()
+        by_index = self.config.flags.plugin.device_id_strategy == "index"
+        words = unique(each.index if by_index and not mps.is_mig(each) else each.card for each in chosen)
         names = *words, *(join("imex", channel) for channel in self.host.imex_channels)
         return tuple(Mount(join(MOUNTED_DEVICES, name), "/dev/null") for name in names)
 

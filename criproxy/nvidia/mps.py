@@ -22,7 +22,7 @@ MAX_CLIENTS_BEFORE = 16
 """Per GPU of an older architecture."""
 _MORE_CLIENTS_SINCE = (7, 5)
 """The first compute capability that serves more clients."""
-_ON_MIG = "sharing using MPS is not supported for MIG devices"
+ON_MIG = "sharing using MPS is not supported for MIG devices"
 
 
 class MpsError(ValueError):
@@ -66,7 +66,7 @@ def check(offered: Iterable[Offered], config: PluginConfig) -> None:
         MpsError: One of its cards is a MIG device.
     """
     if config.sharing.strategy == "mps" and any(map(is_mig, offered)):
-        raise MpsError(_ON_MIG)
+        raise MpsError(ON_MIG)
 
 
 def is_mig(offered: Offered) -> bool:

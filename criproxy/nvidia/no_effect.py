@@ -18,8 +18,8 @@ def without_effect(config: PluginConfig, set_keys: Collection[str]) -> Iterator[
     """
     if "flags.failOnInitError" in set_keys and config.flags.fail_on_init_error:
         yield (
-            "flags.failOnInitError: true does not make criproxy exit: it keeps running while NVML does not work, and "
-            "reports this in its log and in criproxy_device_plugin_inventory_problem"
+            "flags.failOnInitError: true does not make criproxy exit while NVML does not work: it keeps running, and "
+            "until NVML has answered, it offers no NVIDIA card"
         )
     yield from (f"{key} has no effect: criproxy writes no CDI specification" for key in _FOR_CDI if key in set_keys)
     if any(strategy.startswith("cdi-") for strategy in config.flags.plugin.device_list_strategy):
@@ -32,11 +32,6 @@ def without_effect(config: PluginConfig, set_keys: Collection[str]) -> Iterator[
 
 
 def _mps_notes(shared: SharedResources) -> Iterator[str]:
-    if not shared.fail_requests_greater_than_one:
-        yield (
-            "sharing.mps.failRequestsGreaterThanOne: false has no effect: with MPS, a container gets at most one "
-            "replica"
-        )
     for each in shared.resources:
         if each.replicas > MAX_CLIENTS:
             yield f"sharing.mps: {each.name} has {each.replicas} replicas, but GPUs serve at most {MAX_CLIENTS} clients"

@@ -10,15 +10,14 @@ _FAMILIES = {
     3: "kepler",
     5: "maxwell",
     6: "pascal",
-    8: "ampere",
     9: "hopper",
     10: "blackwell",
     12: "blackwell",
     13: "rubin",
 }
-"""By the major number of the compute capability; 7 stands for two architectures."""
-_TURING_SINCE = 5
-"""The first minor number of 7.x that is Turing."""
+"""By the major number of the compute capability."""
+_SPLIT = {7: (5, "volta", "turing"), 8: (9, "ampere", "ada-lovelace")}
+"""Major numbers of two architectures: the first minor number of the second one, and both."""
 _UNDEFINED = "undefined"
 
 
@@ -44,6 +43,7 @@ def profile_word(profile: str) -> str:
 def family(compute_capability: tuple[int, int]) -> str:
     """Return the architecture of a compute capability, for example ``turing`` for 7.5."""
     major, minor = compute_capability
-    if major == 7:
-        return "turing" if minor >= _TURING_SINCE else "volta"
+    if major in _SPLIT:
+        since, older, newer = _SPLIT[major]
+        return newer if minor >= since else older
     return _FAMILIES.get(major, _UNDEFINED)

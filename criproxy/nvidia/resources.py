@@ -90,11 +90,24 @@ def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, plat
         ]
         if strategy == "single":
             _check_single(counted)
-            if found and parts:
-                text = "all devices on the node must be configured with the same migEnabled value"
-                raise ResourceError(f"{_FROM_RESOURCES}: {text}")
+            check_all_divided(counted, parts=bool(parts))
         found += parts
     return _by_resource(found)
+
+
+def check_all_divided(gpus: Iterable[Gpu], *, parts: bool = True) -> None:
+    """Check that with the strategy ``single``, all GPUs have MIG if any MIG device is offered.
+
+    Args:
+        gpus: Whether they have MIG is enough to know.
+        parts: Whether any MIG device is offered.
+
+    Raises:
+        ResourceError: Only some of them have.
+    """
+    if parts and len({gpu.mig_enabled for gpu in counted_gpus(gpus)}) > 1:
+        text = "all devices on the node must be configured with the same migEnabled value"
+        raise ResourceError(f"{_FROM_RESOURCES}: {text}")
 
 
 def _by_resource(found: Iterable[tuple[str, Offered]]) -> Offers:

@@ -86,9 +86,17 @@ def _unknown(value: Value, where: str, keys: _Keys) -> Iterator[UnknownKey]:
     for key, item in value.data.items():
         name = by_name.get(key.lower() if keys.any_case else key)
         if name is None:
-            close = get_close_matches(key, keys.below, n=1)
-            yield UnknownKey(item.line, joined(where, key), close[0] if close else "")
+            yield UnknownKey(item.line, joined(where, key), _close(key, where, keys))
             continue
         below = keys.below[name]
         if below is not None:
             yield from _unknown(item, joined(where, name), below)
+
+
+def _close(key: str, where: str, keys: _Keys) -> str:
+    """Return the known key that may be meant: of the same mapping, or at the top a flag, as in Helm values."""
+    for section, flags in (("flags", _FLAGS), ("flags.plugin", _PLUGIN)) if not where else ():
+        if key in flags.below:
+            return joined(section, key)
+    close = get_close_matches(key, keys.below, n=1)
+    return close[0] if close else ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from criproxy.observe.descendants import kill, processes, started_by
+from criproxy.observe.tether import tethered
 
 LONGEST_LINE_BYTES = 65_536
 KILL_S = 1.0
@@ -54,7 +55,10 @@ class _Protocol(SubprocessStreamProtocol):
 
 
 class Child:
-    """One program at a time, in a separate session; its descendants end with it, see `descendants.adopt`."""
+    """One program at a time, in a separate session; it ends with this process, and its descendants with it.
+
+    For its descendants see `descendants.adopt`.
+    """
 
     def __init__(self) -> None:
         self._transport: asyncio.SubprocessTransport | None = None
@@ -87,7 +91,7 @@ class Child:
         try:
             self._transport, self._protocol = await asyncio.get_running_loop().subprocess_exec(
                 partial(_Protocol, longest_bytes),
-                *command,
+                *tethered(command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

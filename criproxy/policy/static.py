@@ -15,6 +15,7 @@ from criproxy.alloc.cpus import Taste, surroundings, take_cpus
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.alloc.near import take_beside
 from criproxy.alloc.resize import resize_cpus
+from criproxy.alloc.threads import whole_cores
 from criproxy.errors import NotEnough
 from criproxy.model.amounts import counted, only_are
 from criproxy.model.cpuset import CpuSet, interned, numbered
@@ -198,6 +199,8 @@ class StaticPolicy:
             cpus = take_beside(topology, source, count, hints, taste)
         else:
             cpus = resize_cpus(topology, kept, source, count, taste)
+        if self.options.full_pcpus_only and not why:
+            cpus = whole_cores(topology, whole, cpus) or cpus
         if strict and not own and not topology.nodes_of(cpus) <= nodes_of(hints):
             raise NotEnough(_strictly(node, wishes.container, count, free))
         return _Taken(cpus, source, [f"it shares a core with others: {why}"] if why else [])
@@ -207,10 +210,14 @@ class StaticPolicy:
         if not self.options.full_pcpus_only:
             return free, ""
         whole = free.difference(*(core.cpus for core in topology.cores if not core.cpus <= free))
-        threads = max((len(core.cpus) for core in topology.cores), default=1)
-        if count % threads:
-            return free, f"cores have {threads} threads"
-        return (whole, "") if len(whole) >= count else (free, f"only {len(whole)} CPUs of free cores are left")
+        sizes = {len(core.cpus) for core in topology.cores}
+        if len(sizes) == 1 and count % max(sizes):
+            return free, f"cores have {max(sizes)} threads"
+        if len(whole) < count:
+            return free, f"only {len(whole)} CPUs of free cores are left"
+        if whole_cores(topology, whole, frozenset(sorted(whole)[:count])) is None:
+            return free, f"no whole free cores have exactly {count} CPUs"
+        return whole, ""
 
     def _why_shared(self, container: Container) -> str:
         if container.qos.value not in self.options.exclusive_for:

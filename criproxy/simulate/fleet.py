@@ -11,6 +11,7 @@ from pathlib import Path
 
 from criproxy.config.load import load as load_policy
 from criproxy.model.topology import Topology
+from criproxy.observe.tether import end_with, safe_path
 from criproxy.simulate.load import Spec
 from criproxy.simulate.load_cards import Cards
 from criproxy.simulate.load_made import make
@@ -55,9 +56,11 @@ class NodeOutcomes:
 def played(fleet: Fleet, nodes: int) -> "Iterator[list[Future[NodeOutcomes]]]":
     """The nodes of *fleet* under way, in their order, in as many processes as there are CPUs to run on."""
     workers = min(nodes, len(os.sched_getaffinity(0)))
-    pool = ProcessPoolExecutor(workers, get_context("spawn"))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),))
     try:
-        yield [pool.submit(partial(fleet.play_node, index)) for index in range(nodes)]
+        with safe_path():
+            begun = [pool.submit(partial(fleet.play_node, index)) for index in range(nodes)]
+        yield begun
     finally:
         pool.shutdown(cancel_futures=True)
 

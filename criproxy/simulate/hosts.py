@@ -10,6 +10,7 @@ from criproxy.discovery import discover
 from criproxy.discovery.hardware import inspect
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.topology import Topology
 from criproxy.simulate.archives import unpack
 from criproxy.simulate.machines import machine
@@ -23,7 +24,7 @@ ACCELERATORS = ("0x0302", "0x0b40", "0x1200")
 """Classes of PCI functions: 3D controllers, coprocessors, processing accelerators."""
 _VGA, _OF_GPUS = "0x0300", ("0x10de", "0x1002")
 """Some GPUs are for screens, too; those of other vendors are for screens only."""
-_PARTS = ("sys/devices/", "sys/bus/pci/devices/", "sys/fs/cgroup/", "proc/")
+_PARTS = ("sys/devices/", "sys/bus/pci/devices/", "sys/bus/dax/devices/", "sys/fs/cgroup/", "proc/")
 """What of a host is read; the rest of an archive stays there."""
 
 
@@ -56,6 +57,11 @@ def of_host(path: Path) -> Topology:
         UsageError: there is no machine in it.
     """
     return _read(path, discover)
+
+
+def pages_of_host(path: Path) -> tuple[HugePages, ...]:
+    """The huge pages of the machine of *path*; raises UsageError as `of_host`."""
+    return _read(path, lambda root: inspect(root).hugepages)
 
 
 def cards_of_host(path: Path) -> list[CpuSet]:

@@ -1,12 +1,17 @@
 """Finds the containers that are over the quotas of their vGPUs: a pure fold over readings.
 
 A container is over its quota when it has exceeded quota and margin in a number of consecutive readings, for longer than
-the grace period. That is one incident, until a reading shows the container within its quota (without the margin, so
-that a container that stays just above its quota does not cause one incident after the other). The incident is found
-again only if a stronger action is due, as with another plan.
+the grace period, or again and again, for more than a share of the time. That is one incident, until a reading shows the
+container within its quota (without the margin, so that a container that stays just above its quota does not cause one
+incident after the other). The incident is found again only if a stronger action is due, as with another plan.
 
-Uncertainty never counts against a container: incomplete readings do not count, and after a pause in the readings, or
-with another plan, the counts of all containers start anew. Nor does uncertainty end an incident: a process that exits
+The share is kept as in a leaky bucket: the time over the quota flows in, the share of all time flows out, and the
+bucket holds the time for which a container may exceed its quota without a break. Each reading stands for the time since
+the previous one, but for at most one period. After an incident the bucket is empty: criproxy has acted on its contents.
+
+Uncertainty never counts against a container: incomplete readings do not count, and after a pause in the readings, the
+consecutive readings are counted anew, while the bucket stays as it was. With another plan, everything is counted anew.
+Nor does uncertainty end an incident: a process that exits
 before its container is found may have belonged to any container on its card.
 
 Here the device plugin decides; whether the daemon really stops a container is decided in `control.devices.incidents`.
@@ -45,10 +50,16 @@ class _Series(NamedTuple):
     """The action of the incident's last verdict."""
     sampled_s: float | None = None
     """The time of the last sample, if it is known."""
+    excess: float = 0.0
+    """The time over the quota that exceeds the tolerated share of all time, in seconds times 100."""
 
     def restarted(self) -> "_Series":
         """Return the series without its readings: only an incident remains."""
         return _Series(is_incident=self.is_incident, action=self.action, sampled_s=self.sampled_s)
+
+    def paused(self) -> "_Series":
+        """Return the series after a pause: without its readings, but with what they amounted to."""
+        return self.restarted()._replace(excess=self.excess)
 
 
 _NEW = _Series()
@@ -109,7 +120,7 @@ class Judgement:
             key = limit.key
             before = self._series.get(key, _NEW)
             if before.last_s is not None and at_s - before.last_s > pause_s:
-                before = before.restarted()
+                before = before.paused()
             use = used.get(key[:2])
             used_now = _used(key, use)
             if lost:
@@ -143,13 +154,28 @@ class Judgement:
         recent = (*before.recent, used)[-kept:]
         value = sum(recent) / len(recent)
         is_read = len(recent) == kept
-        if not is_read or value <= allowed + self._margin(key):
+        is_over = is_read and value > allowed + self._margin(key)
+        counts = is_over or (is_read and before.excess)
+        excess = self._excess(before, at_s, is_over=is_over) if counts else before.excess
+        if not is_over:
             is_incident = before.is_incident and (not is_read or value > allowed)
-            return _Series(recent, None, 0, is_incident, at_s, before.action, sampled_s)
+            left = 0.0 if before.is_incident and not is_incident else excess
+            return _Series(recent, None, 0, is_incident, at_s, before.action, sampled_s, left)
         over_since_s = at_s if before.over_since_s is None else before.over_since_s
         readings_over = before.readings_over + 1
-        now = _Series(recent, over_since_s, readings_over, before.is_incident, at_s, before.action, sampled_s)
-        return now if now.is_incident else now._replace(is_incident=self._is_long(now))
+        now = _Series(recent, over_since_s, readings_over, before.is_incident, at_s, before.action, sampled_s, excess)
+        return now if now.is_incident else now._replace(is_incident=self._is_long(now) or self._is_often(now))
+
+    def _excess(self, before: _Series, at_s: float, *, is_over: bool) -> float:
+        """Return what is in the bucket after one more reading."""
+        if before.last_s is None:
+            return before.excess
+        stands_for_s = min(at_s - before.last_s, self.plan.period_s)
+        return max(before.excess + stands_for_s * (100 * is_over - self.plan.over_time_percent), 0.0)
+
+    def _is_often(self, series: _Series) -> bool:
+        """Whether the quota has been exceeded for more than the tolerated share of the time."""
+        return series.excess > 100 * self.plan.tolerated_s
 
     def _is_long(self, series: _Series) -> bool:
         """Whether the quota has been exceeded for longer than the grace period."""
@@ -163,7 +189,7 @@ class Judgement:
         if not before.is_incident:
             return True
         is_stronger = STRENGTHS.index(action) > STRENGTHS.index(now.action)
-        return is_stronger and now.readings_over > before.readings_over and self._is_long(now)
+        return is_stronger and now.readings_over > before.readings_over and (self._is_long(now) or self._is_often(now))
 
     def _action(self, limit: Limit) -> OverQuota:
         return "observe" if limit.is_only_observed else self.plan.action(self.kind, limit.key.quantity)
@@ -188,6 +214,7 @@ class Judgement:
             over_since_s=now.over_since_s or 0.0,
             action=now.action,
             largest=_largest(limit.key, use),
+            repeated=not self._is_long(now),
         )
 
 

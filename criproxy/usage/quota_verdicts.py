@@ -31,6 +31,8 @@ class Over:
     action: OverQuota
     largest: Process | None = None
     """The process of the container that uses the most."""
+    repeated: bool = False
+    """Whether it was over the quota again and again, rather than for long without a break."""
 
 
 @dataclass(frozen=True, slots=True)

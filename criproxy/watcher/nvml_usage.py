@@ -11,9 +11,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from criproxy.observe.tether import python
 from criproxy.watcher.nvml_cards import NvmlCards
 
-COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.watcher.nvml_usage")
+COMMAND: tuple[str, ...] = python("criproxy.watcher.nvml_usage")
 SCAN_S = 30.0
 """The interval at which cards are listed anew: GPUs get lost, and MIG devices come and go."""
 _NANOSECONDS_PER_MICROSECOND = 1000

@@ -72,7 +72,8 @@ class QuotaIncidents:
 
     def over(self, over: Over) -> None:
         """Report a container that is over its quota."""
-        self.log.warning("a container is over its quota", **_log_keys(over))
+        event = "a container is over its quota again and again" if over.repeated else "a container is over its quota"
+        self.log.warning(event, **_log_keys(over))
         target = over.largest if over.action == KILL else None
         self._add(over.key, _Pending(_arguments(over, self.stop_timeout_s), target))
 

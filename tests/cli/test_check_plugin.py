@@ -14,6 +14,7 @@ from tests.deviceplugin.hosts import Host, part, t4
 from tests.sysfs import write_sysfs
 
 POLICY = "policy: none\ndevices: {classes: [nvidia], plugin: {nvidiaConfig: /etc/nvidia.yaml}}\n"
+MPS = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
 SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}\n"
 
 
@@ -51,6 +52,17 @@ def test_a_file_that_is_wrong(host: Path) -> None:
     assert status == 1
     assert output.startswith(f"{host}/etc/nvidia.yaml: line 1: sharing.timeSlicing.resources[0].replicas: ")
     assert "number of replicas must be >= 2" in output
+
+
+@pytest.mark.parametrize("option", [(), ("--no-machine",)])
+def test_a_config_map_is_not_the_file(host: Path, option: tuple[str, ...]) -> None:
+    """Its text is; NVIDIA's plugin ignores the whole, so the cards would not be shared."""
+    status, output = check(
+        host, POLICY, f"apiVersion: v1\nkind: ConfigMap\ndata: {{any: '{SHARED[:-1] % 2}'}}", *option
+    )
+
+    sentence = "this is a ConfigMap: the file of NVIDIA's device plugin is the text of data.any alone"
+    assert (status, output) == (1, f"{host}/etc/nvidia.yaml: {sentence}\n")
 
 
 def test_a_file_that_does_not_exist(host: Path) -> None:
@@ -136,6 +148,57 @@ def test_nvidias_cards_are_compared_as_far_as_files_tell(host: Path) -> None:
     Host(host.parent).mig(t4(1), part(0))
     status, output = check(host, POLICY, "flags: {migStrategy: mixed}\n" + DEVICES % "[5]")
     assert (status, "the device plugin offers" in output) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("divided", "file", "sentence"),
+    [
+        pytest.param(
+            [1],
+            "flags: {migStrategy: single}\n",
+            "all devices on the node must be configured with the same migEnabled value",
+            id="one-gpu-divided-and-one-not",
+        ),
+        pytest.param(
+            [0, 1],
+            "flags: {migStrategy: single, mpsRoot: /m}\n" + MPS,
+            "sharing using MPS is not supported for MIG devices",
+            id="mps",
+        ),
+        pytest.param(
+            [1],
+            "flags: {migStrategy: mixed, mpsRoot: /m}\n" + MPS,
+            "using --mig-strategy=mixed is not supported with MPS",
+            id="mixed-with-mps",
+        ),
+    ],
+)
+def test_files_that_the_plugin_refuses_on_a_machine_with_mig(
+    host: Path, divided: list[int], file: str, sentence: str
+) -> None:
+    """The exit status is 1, and the sentence is that of the plugin, as far as the driver's files show the division."""
+    gpus(host, 2)
+    for index in divided:
+        Host(host.parent).mig(t4(index), part(0))
+
+    status, output = check(host, POLICY, file)
+
+    assert status == 1, output
+    assert output.startswith(f"{host}/etc/nvidia.yaml: ")
+    assert sentence in output
+
+
+@pytest.mark.parametrize("strategy", ["single", "mixed"])
+def test_what_only_nvml_knows_is_said(host: Path, strategy: str) -> None:
+    """Without NVML, check does not show what a machine with MIG offers, and says so."""
+    gpus(host, 1)
+    Host(host.parent).mig(t4(0), part(0))
+
+    status, output = check(host, POLICY, f"flags: {{migStrategy: {strategy}}}\n")
+
+    assert status == 0, output
+    assert "nvidia.com/gpu" not in output.partition("devices of this machine")[2]
+    assert "note: only NVML knows the MIG devices" in output
 
 
 PROFILES = "policy: none\ndevices: {classes: [nvidia], plugin: {profiles: [%s]}}\n"
@@ -249,9 +312,6 @@ def test_vgpus_of_cards_whose_memory_nobody_knows(host: Path) -> None:
     status, output = check(host, policy % "[{name: g, class: ali, memory: 1Gi}]", "")
 
     assert (status, "memory" in output) == (1, True)
-
-
-MPS = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
 
 
 @pytest.mark.parametrize(

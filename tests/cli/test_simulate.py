@@ -278,3 +278,29 @@ def test_memory_comes_back_after_a_resize_down(tmp_path: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "2 ok, 0 FAILED" in result.output
+
+
+def test_huge_pages_of_a_copied_host(tmp_path: Path) -> None:
+    """With --host-root, the machine has the huge pages of the copy, and none that the file says of its own machine."""
+    root = tmp_path / "host"
+    write_sysfs(root, machine(nodes=2, cores=2, threads=1))
+    folder = root / "sys/devices/system/node/node1/hugepages/hugepages-2048kB"
+    folder.mkdir(parents=True)
+    for name in ("nr_hugepages", "free_hugepages"):
+        (folder / name).write_text("8\n")
+    file = tmp_path / "cases.yaml"
+    file.write_text(
+        "vectors:\n"
+        "  - id: dpdk\n"
+        "    topology: {threads: none, nodes: {0: {cpus: 0-1, mem: 1G}}}\n"
+        "    hugepages: {0: {2Mi: 8}}\n"
+        "    policy: static\n"
+        "    config: {reservedCpus: '0'}\n"
+        "    steps:\n"
+        "      - create: {pod: p, qos: guaranteed, cpu: 1, hugepages: {2Mi: 4Mi}}\n"
+        "      - expect: [{c: pc0, mems: 0-1}]\n"
+    )
+
+    result = simulate(file, "--host-root", root)
+
+    assert result.exit_code == 0, result.output

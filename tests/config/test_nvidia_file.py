@@ -88,6 +88,59 @@ def test_mistakes_have_nvidias_words(tmp_path: Path) -> None:
     assert "unknown version: v2" in str(file.error)
 
 
+TEXT = "'version: v1'"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param(
+            f"apiVersion: v1\nkind: ConfigMap\ndata: {{any: {TEXT}}}\n",
+            "this is a ConfigMap: the file of NVIDIA's device plugin is the text of data.any alone",
+            id="config-map",
+        ),
+        pytest.param(
+            f"config: {{map: {{a: {TEXT}, b: {TEXT}}}}}\nmigStrategy: mixed\nresources: {{limits: {{cpu: 1}}}}\n",
+            "these are Helm values: the file of NVIDIA's device plugin is the text of config.map.a or config.map.b "
+            "alone",
+            id="helm-values",
+        ),
+        pytest.param(
+            f"devicePlugin: {{config: {{name: x, data: {{any: {TEXT}}}}}}}\n",
+            "these are Helm values: the file of NVIDIA's device plugin is the text of devicePlugin.config.data.any "
+            "alone",
+            id="values-of-the-gpu-operator",
+        ),
+        pytest.param(
+            "devicePlugin: {nvidiaConfig: {version: v1}}\n",
+            "these are values of criproxy's Helm chart: the file of NVIDIA's device plugin is the content of "
+            "'devicePlugin.nvidiaConfig'",
+            id="our-values",
+        ),
+        pytest.param(
+            "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nspec: {}\n",
+            "this is an object of Kubernetes (ClusterPolicy), not a file of NVIDIA's device plugin",
+            id="another-object",
+        ),
+        pytest.param("policy: static\n", "this is a policy file of criproxy", id="policy-file"),
+    ],
+)
+def test_a_whole_object_is_not_the_file(tmp_path: Path, text: str, sentence: str) -> None:
+    """NVIDIA's plugin would ignore all of it, and share nothing: the one sentence says what to take out of it."""
+    file = found(path := write(tmp_path / "n.yaml", text))
+
+    assert (file.config, file.mistakes) == (None, (f"{path}: {sentence}",))
+
+
+@pytest.mark.parametrize("key", ["version: v1", "Flags: {}", "sharing: {}", "imex: {}", "resources: {gpus: []}"])
+def test_a_file_that_nvidias_plugin_heeds_is_taken(tmp_path: Path, key: str) -> None:
+    """Whatever else it has."""
+    file = found(write(tmp_path / "n.yaml", f"kind: ConfigMap\napiVersion: v1\ndata: {{a: b}}\n{key}\n"))
+
+    assert file.config is not None
+    assert len(file.notes) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "mode", "mistake"),
     [

@@ -26,10 +26,14 @@ def _text(quota: str, profiles: str = PROFILES) -> bytes:
         pytest.param("", QuotaPlan(), id="nothing-said"),
         pytest.param("quota: {}", QuotaPlan(), id="defaults"),
         pytest.param(
-            "quota: {period: 500ms, grace: 1m, samples: 5, marginMib: 0, coresMarginPercent: 20, stopTimeout: 0s}",
-            QuotaPlan(period_s=0.5, grace_s=60.0, samples=5, margin_mib=0, cores_margin_percent=20, stop_timeout_s=0.0),
+            "quota: {period: 500ms, grace: 1m, samples: 5, overTimePercent: 30, marginMib: 0, coresMarginPercent: 20}",
+            QuotaPlan(
+                period_s=0.5, grace_s=60.0, samples=5, over_time_percent=30, margin_mib=0, cores_margin_percent=20
+            ),
             id="all-numbers",
         ),
+        pytest.param("quota: {stopTimeout: 0s}", QuotaPlan(stop_timeout_s=0.0), id="no-time-to-exit"),
+        pytest.param("quota: {overTimePercent: 100}", QuotaPlan(over_time_percent=100), id="any-share-of-the-time"),
         pytest.param(
             "quota: {actions: {memory: kill-process}, classes: [{class: ali-npu, actions: {cores: annotate}}]}",
             QuotaPlan(
@@ -77,6 +81,9 @@ _QUANTITIES: tuple[Quantity, ...] = ("memory", "cores")
         pytest.param("{grace: 2h}", "quota.grace", "must be at most 1h", id="long-grace"),
         pytest.param("{stopTimeout: 61m}", "quota.stopTimeout", "must be at most 1h", id="long-stop"),
         pytest.param("{samples: 0}", "quota.samples", "greater than or equal to 1", id="no-sample"),
+        pytest.param(
+            "{overTimePercent: 101}", "quota.overTimePercent", "less than or equal to 100", id="more-than-all"
+        ),
         pytest.param("{marginMib: -1}", "quota.marginMib", "greater than or equal to 0", id="negative-margin"),
         pytest.param("{coresMarginPercent: 101}", "quota.coresMarginPercent", "less than or equal to 100", id="margin"),
         pytest.param("{actions: {memory: freeze}}", "quota.actions.memory", "'observe'", id="unknown-action"),

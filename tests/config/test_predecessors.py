@@ -39,6 +39,12 @@ def test_the_examples_of_the_pages(tmp_path: Path) -> None:
         pytest.param("kind: ConfigMap\nmetadata: {name: other}\n", "", id="other-config-map"),
         pytest.param("kind: [a]\nmetadata: [b]\napiVersion: {c: d}\n", "", id="anything"),
         pytest.param("policy: static\nkind: x\n", "", id="a-policy-file-with-a-mistake"),
+        pytest.param("kind: ConfigMap\ndata: {policy: 'Active: static'}\n", CRIRM, id="config-map-of-any-name"),
+        pytest.param("kind: ConfigMap\ndata: {logger: 'Debug: a'}\n", CRIRM, id="config-map-without-policy"),
+        pytest.param(
+            "kind: ConfigMap\nmetadata: {name: nri-resource-policy-config.node.a}\n", NRI, id="nri-config-map"
+        ),
+        pytest.param("kind: ConfigMap\ndata: {nri-resource-policy.cfg: ''}\n", NRI, id="nri-config-map-of-any-name"),
     ],
 )
 def test_what_is_recognised(tmp_path: Path, text: str, sentence: str) -> None:
@@ -58,3 +64,57 @@ def test_options_that_have_no_place_in_a_policy_file(tmp_path: Path) -> None:
         "3:1: unknown option 'logger'; it is one of CRI-RM, see docs/migrate-from-crirm.md",
         "4:1: unknown option 'log'; it is one of nri-plugins, see docs/migrate-from-nri-plugins.md",
     ]
+
+
+NVIDIA = "name that file with devices.plugin.nvidiaConfig"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param(
+            "config: {pinCPU: true}\nnri: {runtime: {patchConfig: true}}\n",
+            "these are Helm values of nri-plugins: the policy file is the content of 'config' with the name of its "
+            "policy; docs/migrate-from-nri-plugins.md explains how to translate it",
+            id="nri-values",
+        ),
+        pytest.param(
+            "policy: {policy: static}\nnodeSelector: {a: b}\n",
+            "these are values of criproxy's Helm chart: the policy file is the content of 'policy'",
+            id="our-values",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\ndata: {policy.yaml: 'policy: static'}\n",
+            "this is a ConfigMap: the policy file is the text of data.policy.yaml alone",
+            id="our-config-map",
+        ),
+        pytest.param(
+            "kind: ConfigMap\ndata: {a: '', b: '', c: '', d: '', e: 3}\n",
+            "this is a ConfigMap: the policy file is the text of data.a, data.b, data.c or another key alone",
+            id="many-texts",
+        ),
+        pytest.param("kind: ConfigMap\n", "this is a ConfigMap without texts", id="no-text"),
+        pytest.param(
+            'kind: ConfigMap\ndata: {any: "version: v1\\nflags: {}"}\n',
+            f"this is a ConfigMap: the text of data.any alone is a file of NVIDIA's device plugin; {NVIDIA}",
+            id="nvidia-config-map",
+        ),
+        pytest.param(
+            "version: v1\nsharing: {}\n", f"this is a file of NVIDIA's device plugin: {NVIDIA}", id="nvidia-file"
+        ),
+        pytest.param(
+            "config: {map: {default: 'version: v1'}}\n",
+            "these are Helm values: the text of config.map.default alone is a file of NVIDIA's device plugin; "
+            f"{NVIDIA}",
+            id="nvidia-values",
+        ),
+        pytest.param(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",
+            "this is an object of Kubernetes (KubeletConfiguration), not a policy file",
+            id="another-object",
+        ),
+    ],
+)
+def test_what_is_right_instead_of_a_whole_file(tmp_path: Path, text: str, sentence: str) -> None:
+    """Users have policies inside objects and values; what to take out of them is said first."""
+    assert told(tmp_path, text)[0] == f" {sentence}"

@@ -79,6 +79,18 @@ def test_cards_that_a_plugin_names_by_mounts() -> None:
     assert [mount.container_path for mount in done.asked.mounts] == [f"{VOLUMES}/GPU-b"]
 
 
+def test_mounts_that_name_cards_by_index() -> None:
+    """With deviceListStrategy=volume-mounts and deviceIDStrategy=index, a mount has the card's index as its name."""
+    create = asked(f"NVIDIA_VISIBLE_DEVICES={VOLUMES}", mounts=(f"{VOLUMES}/1",))
+    more = asked(f"NVIDIA_VISIBLE_DEVICES={VOLUMES}", mounts=(f"{VOLUMES}/1", f"{VOLUMES}/0", f"{VOLUMES}/1:0"))
+
+    for done in (at_create(create, GPU_B), at_create(more, GPU_B)):
+        assert envs(done) == [f"NVIDIA_VISIBLE_DEVICES={VOLUMES}"]
+        assert [mount.container_path for mount in done.asked.mounts] == [f"{VOLUMES}/1"]
+    assert words(at_create(create, GPU_B)) == [Word.ALLOCATED, Word.NODES_ADDED]
+    assert not at_create(create, NOTHING).asked.mounts
+
+
 def test_a_plugin_that_counts_cards_is_no_override() -> None:
     """NVIDIA's plugin with deviceIDStrategy=index says the same in other words; what is written is one of them."""
     done = at_create(asked("NVIDIA_VISIBLE_DEVICES=1"), GPU_B)

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from criproxy.discovery.hardware import inspect
-from criproxy.model.hardware import Frequency, HugePages, PciDevice
+from criproxy.model.hardware import Frequency, PciDevice
+from criproxy.model.huge_pages import HugePages
 from tests.discovery.tree import TWO_NODES, plant
 
 CPU = "sys/devices/system/cpu"

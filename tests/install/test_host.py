@@ -1,6 +1,7 @@
 """The files of a node below another root directory."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,13 +41,22 @@ def test_a_file_keeps_its_attributes(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
 
 
-def test_new_directories(tmp_path: Path) -> None:
-    """They are made with the file, and removed if they are empty."""
+@pytest.fixture(params=[0o022, 0o077])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What an administrator's shell may have."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def test_new_directories(umask: None, tmp_path: Path) -> None:
+    """They are made with the file, open to readers whatever the umask is, and removed if they are empty."""
     host = Host(tmp_path)
     folders = host.missing_folders("/a/b/c")
     host.write("/a/b/c", b"", Node(uid=os.geteuid(), gid=os.getegid()))
 
     assert folders == ["/a", "/a/b"]
+    assert [(tmp_path / folder).stat().st_mode & 0o777 for folder in ("a", "a/b")] == [0o755, 0o755]
     host.remove_folders(folders)
     assert (tmp_path / "a/b/c").exists()
     host.remove("/a/b/c")

@@ -178,7 +178,7 @@ def test_mig_devices_are_not_served_with_mps() -> None:
             id="two-replicas",
         ),
         pytest.param(
-            config(SHARED, mps=True),
+            config(SHARED, mps=True, fail=True),
             ["GPU-0::0", "GPU-1::1"],
             "maximum request size for shared resources is 1; found 2",
             id="two-replicas-with-mps",
@@ -192,6 +192,25 @@ def test_invalid_requests(file: PluginConfig, ids: list[str], expected: str) -> 
         allocator(file).allocate([[], ids])
 
     assert str(error.value) == f'invalid allocation request for "nvidia.com/gpu": invalid request: {expected}'
+
+
+def test_a_file_that_allows_several_replicas_counts_with_mps_too() -> None:
+    """Without the setting, MPS allows one replica; ``failRequestsGreaterThanOne: false`` allows more."""
+    (response,) = allocator(config(SHARED, mps=True, fail=False)).allocate([["GPU-0::0", "GPU-1::1"]])
+
+    assert response.envs[VISIBLE] == "GPU-0,GPU-1"
+
+
+def test_mounts_name_mig_devices_by_uuid() -> None:
+    """Nobody but NVML knows an index such as ``0:1``, so criproxy could not tell whose device the mount is."""
+    flags = passing("volume-mounts", index=True)
+    file = replace(config(strategy="mixed"), flags=replace(flags, mig_strategy="mixed"))
+    offered = offers([a100(0, "1g.5gb", "1g.5gb")], file, minors=minors())["nvidia.com/mig-1g.5gb"]
+    (response,) = Allocator(resource="nvidia.com/mig-1g.5gb", offered=offered, config=file, new_uuid=str).allocate(
+        [list(offered)[:1]]
+    )
+
+    assert [each.container_path for each in response.mounts] == [f"{DIRECTORY}/{next(iter(offered))}"]
 
 
 def test_two_whole_cards_are_never_too_many() -> None:

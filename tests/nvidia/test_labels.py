@@ -232,16 +232,23 @@ def test_time() -> None:
     ("capability", "expected"),
     [
         *(
-            pytest.param((major, 0), name, id=name)
-            for major, name in [(1, "tesla"), (5, "maxwell"), (8, "ampere"), (12, "blackwell"), (13, "rubin")]
+            pytest.param((major, 0), name, id=f"{name}-{major}")
+            for major, name in [
+                *((1, "tesla"), (2, "fermi"), (3, "kepler"), (5, "maxwell"), (6, "pascal"), (8, "ampere")),
+                *((9, "hopper"), (10, "blackwell"), (12, "blackwell"), (13, "rubin")),
+            ]
         ),
+        pytest.param((7, 0), "volta", id="oldest-volta"),
+        pytest.param((8, 8), "ampere", id="youngest-ampere"),
+        pytest.param((8, 9), "ada-lovelace", id="ada-lovelace"),
+        pytest.param((4, 0), "undefined", id="never-built"),
         pytest.param((7, 4), "volta", id="volta"),
         pytest.param((7, 5), "turing", id="turing"),
         pytest.param((11, 0), "undefined", id="undefined"),
     ],
 )
 def test_families(capability: tuple[int, int], expected: str) -> None:
-    """The major number tells the family, but for 7."""
+    """The major number decides, except that 7 and 8 each stand for two architectures."""
     assert family(capability) == expected
 
 

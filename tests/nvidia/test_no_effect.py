@@ -42,12 +42,7 @@ def notes(text: str = "version: v1", *args: str) -> list[str]:
             id="cdi-names",
         ),
         pytest.param(MPS % ("", 16), [], [], id="mps"),
-        pytest.param(
-            MPS % ("failRequestsGreaterThanOne: false, ", 2),
-            [],
-            ["sharing.mps.failRequestsGreaterThanOne: false has no effect"],
-            id="several-replicas-of-mps",
-        ),
+        pytest.param(MPS % ("failRequestsGreaterThanOne: false, ", 2), [], [], id="several-replicas-of-mps"),
         pytest.param(
             MPS % ("", 17), [], ["sharing.mps: nvidia.com/gpu has 17 replicas, but GPUs below"], id="old-gpus"
         ),

@@ -20,6 +20,7 @@ sharing:
 """
 
 REPLICAS = "; did you mean 'replicas'?"
+FLAG = "; did you mean 'flags.plugin.passDeviceSpecs'?"
 
 
 def test_what_nvidia_drops_is_dropped() -> None:
@@ -80,6 +81,14 @@ def test_what_is_dropped_can_be_told(text: str, ignored: list[str]) -> None:
                 "line 3: NVIDIA's plugin does not know 'zzz' and ignores it",
             ],
             id="wrong-section",
+        ),
+        pytest.param(
+            "migStrategy: mixed\npassDeviceSpecs: true",
+            [
+                "line 1: NVIDIA's plugin does not know 'migStrategy' and ignores it; did you mean 'flags.migStrategy'?",
+                "line 2: NVIDIA's plugin does not know 'passDeviceSpecs' and ignores it" + FLAG,
+            ],
+            id="as in values of its Helm chart",
         ),
         pytest.param("- 1", [], id="not-even-a-mapping"),
     ],

@@ -69,13 +69,21 @@ def lint(chart: Path, values: dict[str, Any]) -> list[str]:
     return [each["error"] for each in found["messages"] if each["severity"] > 1]
 
 
-def render(chart: Path, values: dict[str, Any], name: str = "criproxy") -> tuple[dict[str, dict[str, Any]], str]:
-    """Kind → each resource that `helm install` would make, and what it would print.
+def render(
+    chart: Path, values: dict[str, Any], name: str = "criproxy", before: dict[str, Any] | None = None
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """Kind → each resource that Helm would make, and what it would print.
+
+    Args:
+        chart: the archive.
+        values: those that a user gives.
+        name: of the release.
+        before: the DaemonSet that the cluster has, for `helm upgrade`; None: `helm install`.
 
     Raises:
         HelmError: Helm refuses the values, or a template fails.
     """
-    found = _ask({"do": "render", "chart": str(chart), "values": values, "name": name})
+    found = _ask({"do": "render", "chart": str(chart), "values": values, "name": name, "before": before})
     notes = "".join(text for path, text in found.items() if path.endswith("NOTES.txt"))
     texts = [text for path, text in found.items() if path.endswith(".yaml")]
     return {each["kind"]: each for text in texts for each in yaml.safe_load_all(text) if each}, notes

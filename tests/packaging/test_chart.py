@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from criproxy import __version__
 from criproxy.cli import main
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.daemon.options import read_only
 from packager import chart
 from packager.source import ROOT
 from tests.packaging import helm
@@ -66,6 +68,11 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return chart.build(tmp_path_factory.mktemp("chart"))
 
 
+def render(archive: Path, values: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return what a first `helm install` on all nodes would make and print."""
+    return helm.render(archive, {"allNodes": True, **values})
+
+
 def containers(resources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return all containers of the DaemonSet by their names, in the order in which they run."""
     pod = resources["DaemonSet"]["spec"]["template"]["spec"]
@@ -80,7 +87,7 @@ def test_helm_finds_nothing_wrong(archive: Path) -> None:
 @pytest.mark.parametrize("values", VALUES)
 def test_kubernetes_takes_what_the_chart_makes(archive: Path, values: dict[str, Any]) -> None:
     """A ConfigMap, a ServiceAccount and a DaemonSet of the API's own schema, in which nothing else may stand."""
-    resources, _ = helm.render(archive, values)
+    resources, _ = render(archive, values)
     assert set(resources) == {"ConfigMap", "DaemonSet", "ServiceAccount"}
     for resource, version in product(resources.values(), VERSIONS):
         kubernetes_validate.validate(resource, version, strict=True)
@@ -88,7 +95,7 @@ def test_kubernetes_takes_what_the_chart_makes(archive: Path, values: dict[str, 
 
 def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
     """By the command that people use; the pod's own container only shows the state, and has no rights."""
-    found = containers(helm.render(archive, {})[0])
+    found = containers(render(archive, {})[0])
     assert list(found) == ["install", "device-plugin", "status"]
     assert found["install"]["args"] == [
         "install",
@@ -100,13 +107,31 @@ def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
     assert found["device-plugin"]["command"] == ["criproxy-device-plugin-unit", "off", "/host", "/files"]
     assert found["status"]["args"] == ["status", "--watch", "--interval=60"]
     assert found["status"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert {mount["mountPath"] for mount in found["status"]["volumeMounts"]} == {"/run/criproxy"}
     assert {each["image"] for each in found.values()} == {f"localhost/criproxy:{__version__}"}
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_between_rollouts_the_pod_can_only_ask(archive: Path, values: dict[str, Any]) -> None:
+    """Its container sees the socket for queries where commands look for it, and may do nothing to the node's processes.
+
+    Those are in sight, because systemctl needs that in the init containers.
+    """
+    pod = render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]
+    assert [name for name in ("hostNetwork", "hostIPC") if pod.get(name)] == []
+    (status,) = pod["containers"]
+    places = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    seen = {places[each["name"]]: each["mountPath"] for each in status.get("volumeMounts", ())}
+    folder = str(Path(read_only(DEFAULT_CONTROL_SOCKET)).parent)
+    asks = values.get("action") != "uninstall"
+    assert seen == ({folder: str(Path(DEFAULT_CONTROL_SOCKET).parent)} if asks else {})
+    rights = status["securityContext"]
+    assert (rights["capabilities"], rights["allowPrivilegeEscalation"]) == ({"drop": ["ALL"]}, False)
+    assert (rights["runAsNonRoot"], rights["runAsUser"], rights["runAsGroup"]) == (True, 65534, 65534)
 
 
 def test_the_values_reach_the_node(archive: Path) -> None:
     """The policy, the kind of node, the runtime, and all that the device plugin is given."""
-    resources, _ = helm.render(archive, EVERYTHING)
+    resources, _ = render(archive, EVERYTHING)
     found, files = containers(resources), resources["ConfigMap"]["data"]
     assert found["install"]["args"][2:] == [
         "--node-kind=k3s",
@@ -132,7 +157,7 @@ def test_the_values_reach_the_node(archive: Path) -> None:
 
 def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
     """Only the container that installs gets it; without a name there is none, and an uninstallation needs none."""
-    resources, notes = helm.render(archive, EVERYTHING)
+    resources, notes = render(archive, EVERYTHING)
     volumes = {each["name"]: each for each in resources["DaemonSet"]["spec"]["template"]["spec"]["volumes"]}
     assert volumes["token"]["secret"] == {
         "secretName": "page",
@@ -146,7 +171,7 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
     assert having == {"install": ["/token/word"], "device-plugin": [], "status": []}
     assert "0.0.0.0:9820" in notes
     for values in ({}, {**EVERYTHING, "action": "uninstall"}):
-        resources, _ = helm.render(archive, values)
+        resources, _ = render(archive, values)
         volumes = resources["DaemonSet"]["spec"]["template"]["spec"]["volumes"]
         assert "token" not in {each["name"] for each in volumes}
 
@@ -154,7 +179,7 @@ def test_the_token_of_the_page_is_a_secret(archive: Path) -> None:
 def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path: Path) -> None:
     """Each option exists: the command goes on to look for a kubelet."""
     for values in ({}, {**EVERYTHING, "http": {"address": "[::1]:9820"}}, {"http": {"address": "unix:///run/a.sock"}}):
-        arguments = containers(helm.render(archive, values)[0])["install"]["args"]
+        arguments = containers(render(archive, values)[0])["install"]["args"]
         taken = [each for each in arguments if not each.startswith(("--host-root", "--policy"))]
         result = CliRunner().invoke(main, [*taken, "--dry-run", f"--host-root={tmp_path}"])
         assert (result.exit_code, "there is no kubelet on this node" in result.stderr) == (1, True), result.output
@@ -164,39 +189,105 @@ def test_the_pods_have_an_account_without_rights(archive: Path) -> None:
     """Of their own, by whose name an administrator can allow privileged pods; or one that exists."""
 
     def of_pods(values: dict[str, Any]) -> Any:  # noqa: ANN401 (of the manifest)
-        return helm.render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]["serviceAccountName"]
+        return render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]["serviceAccountName"]
 
-    account = helm.render(archive, {})[0]["ServiceAccount"]
+    account = render(archive, {})[0]["ServiceAccount"]
     assert (account["metadata"]["name"], account["automountServiceAccountToken"]) == ("criproxy-node", False)
     assert of_pods({}) == "criproxy-node"
     assert of_pods(EVERYTHING) == "installer"
     assert of_pods({"serviceAccount": {"create": False}}) == "default"
     assert of_pods({"serviceAccount": {"create": False, "name": "mine"}}) == "mine"
-    assert "ServiceAccount" not in helm.render(archive, {"serviceAccount": {"create": False}})[0]
+    assert "ServiceAccount" not in render(archive, {"serviceAccount": {"create": False}})[0]
 
 
 def test_how_nodes_change(archive: Path) -> None:
     """One after the other by themselves, or when an administrator deletes their pods; the notes say which."""
-    resources, notes = helm.render(archive, {})
+    resources, _ = render(archive, {})
     assert resources["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1}
-    assert "on the nodes, 1 at a time:" in notes
-    resources, notes = helm.render(archive, {"updateStrategy": "OnDelete"})
+    _, notes = helm.render(archive, {}, before=resources["DaemonSet"])
+    assert "on its nodes, 1 at a time." in notes
+    resources, notes = helm.render(archive, {"updateStrategy": "OnDelete"}, before=resources["DaemonSet"])
     assert resources["DaemonSet"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    assert "on the nodes whose pods are deleted:" in notes
+    assert "on the nodes whose pods you delete." in notes
+
+
+LINUX: dict[str, Any] = {"nodeSelector": {"kubernetes.io/os": "linux"}}
+LABELLED: dict[str, Any] = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "node-group", "operator": "Exists"}]}]
+            }
+        }
+    }
+}
+ON_SOME = [
+    pytest.param({"nodeSelector": {"node-group": "latency"}}, id="selector"),
+    pytest.param(LABELLED, id="affinity"),
+]
+ON_ALL = [
+    pytest.param({}, id="defaults"),
+    pytest.param(LINUX, id="every node has this label"),
+    pytest.param({"affinity": {"nodeAffinity": {}}}, id="empty affinity"),
+]
+
+
+@pytest.mark.parametrize("values", ON_ALL)
+def test_nobody_restarts_every_kubelet_by_accident(archive: Path, values: dict[str, Any]) -> None:
+    """A first installation that is limited to no nodes is refused, with what to set; `allNodes` insists."""
+    with pytest.raises(helm.HelmError, match=r"every kubelet of the cluster at once.*nodeSelector.*allNodes=true"):
+        helm.render(archive, values)
+    assert "DaemonSet" in helm.render(archive, {**values, "allNodes": True})[0]
+
+
+@pytest.mark.parametrize("values", ON_SOME)
+def test_a_first_installation_on_some_nodes_is_made(archive: Path, values: dict[str, Any]) -> None:
+    """Whether a selector or a required affinity names them; its notes say that these nodes do not wait."""
+    _, notes = helm.render(archive, values)
+    assert "on all its nodes at the same time" in notes
+    assert "at a time." not in notes
+
+
+@pytest.mark.parametrize("values", ON_ALL)
+def test_a_release_on_all_nodes_stays_there(archive: Path, values: dict[str, Any]) -> None:
+    """An upgrade of a release that was on all nodes goes on, as does the removal from any node."""
+    before, _ = render(archive, {})
+    assert "DaemonSet" in helm.render(archive, values, before=before["DaemonSet"])[0]
+    assert "DaemonSet" in helm.render(archive, {**values, "action": "uninstall"})[0]
+
+
+@pytest.mark.parametrize("former", ON_SOME)
+def test_an_upgrade_does_not_spread_to_all_nodes_by_accident(archive: Path, former: dict[str, Any]) -> None:
+    """A release on some nodes whose selector is gone would reach all others at the same time."""
+    before, _ = helm.render(archive, former)
+    with pytest.raises(helm.HelmError, match="every kubelet of the cluster at once"):
+        helm.render(archive, {}, before=before["DaemonSet"])
+    assert "DaemonSet" in helm.render(archive, {"allNodes": True}, before=before["DaemonSet"])[0]
+    assert "DaemonSet" in helm.render(archive, {"nodeSelector": {"a": "b"}}, before=before["DaemonSet"])[0]
+
+
+def test_control_planes_are_left_out(archive: Path) -> None:
+    """The pods tolerate no taint but those of nodes with GPUs; the notes say so, unless all taints are tolerated."""
+    resources, notes = render(archive, {})
+    tolerated = resources["DaemonSet"]["spec"]["template"]["spec"]["tolerations"]
+    assert [each["key"] for each in tolerated] == ["nvidia.com/gpu"]
+    assert "such as control planes, are left out" in notes
+    _, notes = render(archive, {"tolerations": [{"operator": "Exists"}]})
+    assert "control planes" not in notes
 
 
 def test_all_containers_say_what_they_need(archive: Path) -> None:
     """A quota of the namespace may want it."""
-    found = containers(helm.render(archive, {})[0])
+    found = containers(render(archive, {})[0])
     assert [name for name, each in found.items() if not each["resources"]["requests"]] == []
-    found = containers(helm.render(archive, EVERYTHING)[0])
+    found = containers(render(archive, EVERYTHING)[0])
     assert found["install"]["resources"]["limits"] == {"memory": "1Gi"}
 
 
 def test_an_image_can_be_named_by_its_digest(archive: Path) -> None:
     """A tag can lead to another image tomorrow."""
     digest = f"sha256:{'a' * 64}"
-    found = containers(helm.render(archive, {"image": {"tag": "1.2.3", "digest": digest}})[0])
+    found = containers(render(archive, {"image": {"tag": "1.2.3", "digest": digest}})[0])
     assert {each["image"] for each in found.values()} == {f"localhost/criproxy@{digest}"}
 
 
@@ -204,7 +295,7 @@ def test_another_policy_rolls_out(archive: Path) -> None:
     """The pods are made anew when a file for the node changes, one node at a time, and only then."""
 
     def template(values: dict[str, Any]) -> Any:  # noqa: ANN401 (of the manifest)
-        return helm.render(archive, values)[0]["DaemonSet"]["spec"]["template"]
+        return render(archive, values)[0]["DaemonSet"]["spec"]["template"]
 
     static: dict[str, Any] = {"policy": {"policy": "static"}}
     assert template(static) != template({"policy": {"policy": "topology-aware"}})
@@ -213,7 +304,7 @@ def test_another_policy_rolls_out(archive: Path) -> None:
 
 def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
     """Cards first, since pods get them through a plugin that would be gone; then all that is on the node."""
-    resources, notes = helm.render(archive, {"action": "uninstall"})
+    resources, notes = render(archive, {"action": "uninstall"})
     found = containers(resources)
     assert list(found) == ["device-plugin", "uninstall", "status"]
     assert found["device-plugin"]["command"][1] == "off"
@@ -250,7 +341,7 @@ def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
 def test_wrong_values_are_refused(archive: Path, values: dict[str, Any], complaint: str) -> None:
     """Helm says what is wrong before anything reaches the cluster."""
     with pytest.raises(helm.HelmError, match=complaint):
-        helm.render(archive, values)
+        render(archive, values)
 
 
 def test_all_policies_of_the_repository_are_valid_values(archive: Path) -> None:

@@ -1,6 +1,7 @@
 """Whole CPUs go to Guaranteed containers that ask for them, everybody else shares the rest."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -9,7 +10,7 @@ from criproxy.errors import NotEnough, StatusCode
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
+from criproxy.model.topology import Core, Topology
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import GIB, machine
@@ -266,6 +267,42 @@ def test_who_leaves_a_core_for_whole_ones_stays_in_its_node() -> None:
     assert format_cpuset(half.grants["a"].cpus) == "8"
     assert format_cpuset(place(half, container("a", 2000), by).grants["a"].cpus) == "1,9"
     assert places(by, MACHINE, container("a", 2000)) == ["7,15"]
+
+
+def hybrid() -> Topology:
+    """One NUMA node with four cores of two threads (CPUs 0-7) and three of one thread (CPUs 8-10)."""
+    plain = machine(nodes=1, cores=11, threads=1)
+    pairs = [frozenset({cpu, cpu + 1}) for cpu in range(0, 8, 2)]
+    cores = (*pairs, *(frozenset({cpu}) for cpu in (8, 9, 10)))
+    return replace(plain, cores=tuple(Core(min(cpus), cpus) for cpus in cores), l2_groups=tuple(cores))
+
+
+@pytest.mark.parametrize("reserved", ["0", "0-1", "0,8", "0,8-10", "0-1,2,9", "0-5,8", "0,2,4,6"])
+def test_whole_cores_of_different_sizes(reserved: str) -> None:
+    """Whole cores whenever free ones have exactly as many CPUs, and no note; else a sentence says why not."""
+    by, topology = chosen(fullPcpusOnly=True, reservedCpus=reserved), hybrid()
+    free = topology.cpus - parse_cpuset(reserved)
+    sizes = [len(core.cpus) for core in topology.cores if core.cpus <= free]
+    sums = {sum(some) for count in range(len(sizes) + 1) for some in combinations(sizes, count)}
+    for count in range(1, len(free)):
+        one = container("a", count * 1000)
+        layout = by.place(Node(topology, containers={"a": one}), one)
+        own = layout.grants["a"].cpus
+        split = [core.id for core in topology.cores if core.cpus & own and not core.cpus <= own]
+        said = [text for text in map(str, layout.reasons) if "it shares a core with others" in text]
+
+        assert len(own) == count
+        assert (bool(split), bool(said)) == ((count not in sums),) * 2, (count, own, said)
+
+
+def test_a_core_with_an_offline_sibling_is_whole() -> None:
+    """One CPU is the core whose other thread is offline, and no thread of a core in use."""
+    plain = machine(nodes=2, cores=3, threads=2)  # core 5 has CPUs 5 and 11
+    cores = tuple(Core(core.id, core.cpus - {11}) for core in plain.cores)
+    online = plain.online_cpus - {11}
+    topology = replace(plain, cpus=online, online_cpus=online, offline_cpus=frozenset({11}), cores=cores)
+
+    assert places(chosen(fullPcpusOnly=True, reservedCpus="0"), topology, container("a", 1000)) == ["5"]
 
 
 @pytest.mark.parametrize(

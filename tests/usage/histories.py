@@ -6,8 +6,8 @@ times are whole numbers of ticks, eighths of a second, so that floating point ha
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Literal
+from itertools import accumulate, pairwise
+from typing import Literal, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -52,6 +52,13 @@ class _Sample:
     value: float
 
 
+class _Span(NamedTuple):
+    """The time for which one reading stands."""
+
+    is_over: bool
+    ticks: int
+
+
 @dataclass(slots=True)
 class Tally:
     """What the histories of a run had in them, so that none of it is tested by nothing."""
@@ -63,6 +70,8 @@ class Tally:
     pauses: int = 0
     gone: int = 0
     unknown: int = 0
+    often: int = 0
+    """Histories in which a container is found that was never over for long without a break."""
     quiet: int = 0
     """Histories in which nothing happened."""
     by_action: dict[str, int] = field(default_factory=dict)
@@ -79,6 +88,7 @@ _PLANS = st.builds(
     samples=st.sampled_from([1, 3, 7]),
     margin_mib=st.sampled_from([0, 512]),
     cores_margin_percent=st.sampled_from([0, 10]),
+    over_time_percent=st.sampled_from([0, 20, 50, 100]),
     actions=st.builds(QuotaActions, memory=st.sampled_from(ACTIONS), cores=st.sampled_from(ACTIONS)),
     by_class=st.just({"other": QuotaActions(memory="stop", cores="stop")}),
 )
@@ -86,7 +96,10 @@ _PLANS = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Read]:
-    """Phases of readings in which containers use the same; a reading that is not complete is a pause between two."""
+    """Phases of readings in which containers use the same, or one thing and another by turns, in any rhythm.
+
+    A reading that is not complete is a pause between two.
+    """
     plan, tick, steps = draw(_PLANS), 0, list[Read]()
     for _ in range(draw(st.integers(1, 8))):
         before: Between = draw(st.sampled_from(["nothing", "nothing", "restart", "plan"]))
@@ -94,10 +107,14 @@ def histories(draw: st.DrawFn) -> list[Read]:
         present = draw(st.sets(st.sampled_from(NAMES), min_size=1))
         used = {name: draw(_USED) for name in NAMES if name in present}
         glitch = dict.fromkeys(used, (0, 400)) if draw(st.integers(0, 3)) == 0 else used
+        rest = {name: draw(_USED) for name in sorted(used)} if draw(st.booleans()) else used
+        busy, idle = draw(st.integers(1, 7)), draw(st.integers(1, 3))
         step_ticks, pause_ticks = draw(st.sampled_from([4, 8, 8, 16, 25])), draw(st.sampled_from([0, 0, 1, 40]))
-        for number in range(draw(st.sampled_from([1, 1, 2, 3, 5, 8, 12]))):
-            tick += step_ticks + (pause_ticks if number == 0 else 0)
-            steps.append(Read(before, tick, plan, glitch) if number == 0 else Read("nothing", tick, plan, used))
+        paused_at = draw(st.sampled_from([0, 0, 8]))
+        for number in range(draw(st.sampled_from([1, 1, 2, 3, 5, 8, 12, 20]))):
+            tick += step_ticks + (pause_ticks if number == paused_at else 0)
+            now = used if number % (busy + idle) < busy else rest
+            steps.append(Read(before, tick, plan, glitch) if number == 0 else Read("nothing", tick, plan, now))
     return steps
 
 
@@ -150,21 +167,22 @@ def _uses(step: Read) -> Iterator[ContainerUse]:
             yield ContainerUse(container_id=name, kind=KIND, card=CARD, memory_mib=memory_mib, cores_percent=cores)
 
 
-def expected(steps: Sequence[Read]) -> list[Said]:
+def expected(steps: Sequence[Read], tally: Tally | None = None) -> list[Said]:
     """What must be said of a history."""
-    said = [each for name in NAMES for quantity in QUANTITIES for each in _of_quota(steps, name, quantity)]
+    said = [each for name in NAMES for quantity in QUANTITIES for each in _of_quota(steps, name, quantity, tally)]
     return sorted(said, key=lambda each: each[0])
 
 
-def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity) -> Iterator[Said]:
+def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity, tally: Tally | None) -> Iterator[Said]:
     """One quota of one container, reading by reading, each time with all that was read before."""
     series: list[_Sample] = []
+    spans: list[_Span] = []
     is_open, done = False, ""
     for number, step in enumerate(steps):
         if step.before == "restart" or _is_other(steps, number):
-            series = []
+            series, spans = [], []
         if name not in step.used:
-            series = []
+            series, spans = [], []
             if is_open:
                 is_open = False
                 yield number, name, quantity, "within"
@@ -176,15 +194,33 @@ def _of_quota(steps: Sequence[Read], name: str, quantity: Quantity) -> Iterator[
             continue
         series.append(_Sample(number, step.tick, step.plan, min(used, 100) if quantity == "cores" else used))
         value = _value(series, quantity)
+        if value is not None and len(series) > 1:
+            spans.append(_Span(value > _most(step.plan, quantity), _stands_for_ticks(series)))
         if is_open and value is not None and value <= _allowed(quantity):
-            is_open = False
+            is_open, spans = False, []
             yield number, name, quantity, "within"
-        elif _is_over(series, quantity):
+        elif (is_long := _is_over(series, quantity)) or _is_often(spans, step.plan):
             asked = step.plan.actions.memory if quantity == "memory" else step.plan.actions.cores
             action = "observe" if name == EXEMPT else asked
             if not is_open or _is_more(action, done):
                 is_open, done = True, action
+                if tally:
+                    tally.often += not is_long
                 yield number, name, quantity, action
+
+
+def _stands_for_ticks(series: Sequence[_Sample]) -> int:
+    """The time for which the last reading of a *series* stands: since the one before, but at most a period."""
+    return min(series[-1].tick - series[-2].tick, int(series[-1].plan.period_s * TICKS_PER_S))
+
+
+def _is_often(spans: Sequence[_Span], plan: QuotaPlan) -> bool:
+    """Whether there is a time up to now of which a container was over for more than a share and what is tolerated."""
+    tolerated_ticks = max(plan.grace_s + plan.period_s, plan.samples * plan.period_s) * TICKS_PER_S
+    times = accumulate(each.ticks for each in reversed(spans))
+    over = accumulate(each.ticks * each.is_over for each in reversed(spans))
+    is_more = (100 * a > plan.over_time_percent * b + 100 * tolerated_ticks for a, b in zip(over, times, strict=True))
+    return bool(spans) and spans[-1].is_over and any(is_more)
 
 
 def _is_more(action: str, than: str) -> bool:
@@ -201,6 +237,11 @@ def _allowed(quantity: Quantity) -> int:
     return MEMORY_MIB if quantity == "memory" else CORES_PERCENT
 
 
+def _most(plan: QuotaPlan, quantity: Quantity) -> int:
+    """The quota with its margin."""
+    return _allowed(quantity) + (plan.margin_mib if quantity == "memory" else plan.cores_margin_percent)
+
+
 def _value(series: Sequence[_Sample], quantity: Quantity) -> float | None:
     """What the last reading of a *series* means; None where there are too few for a mean."""
     if quantity == "memory":
@@ -213,10 +254,9 @@ def _value(series: Sequence[_Sample], quantity: Quantity) -> float | None:
 def _is_over(series: Sequence[_Sample], quantity: Quantity) -> bool:
     """Whether the last readings of a *series* were all beyond quota and margin, enough of them and long enough."""
     plan = series[-1].plan
-    margin = plan.margin_mib if quantity == "memory" else plan.cores_margin_percent
     for over, end in enumerate(range(len(series), 0, -1), 1):
         value = _value(series[:end], quantity)
-        if value is None or value <= _allowed(quantity) + margin:
+        if value is None or value <= _most(plan, quantity):
             break
         if over >= plan.samples and series[-1].tick - series[end - 1].tick > plan.grace_s * TICKS_PER_S:
             return True

@@ -139,9 +139,9 @@ def test_a_process_that_is_gone_accuses_nobody() -> None:
         pytest.param(QuotaPlan(), seconds(use(9000), 0, 5), [], id="in-the-grace"),
         pytest.param(
             QuotaPlan(),
-            [*seconds(use(9000), 0, 4), (5.0, use(8700)), *seconds(use(9000), 6, 11)],
+            [*seconds(use(9000), 0, 4), *seconds(use(8700), 5, 20), *seconds(use(9000), 21, 26)],
             [],
-            id="once-below-the-margin",
+            id="a-while-below-the-margin",
         ),
         pytest.param(QuotaPlan(), [(0.0, use(9000)), (3.0, use(9000)), (5.5, use(9000))], [5.5], id="three-readings"),
         pytest.param(
@@ -182,6 +182,46 @@ def test_cores(cores: list[float | None], said_at_s: list[float]) -> None:
 
     assert [at_s for at_s, _ in said] == said_at_s
     assert all(isinstance(each, Over) and (each.key, each.action) == (CORES, "observe") for _, each in said)
+
+
+def cycles(busy: int, idle: int, count: int) -> list[tuple[float, ContainerUse | None]]:
+    """A reading a second of a container that is over its quota and within it by turns."""
+    return [(float(at_s), use(14000 if at_s % (busy + idle) < busy else 4000)) for at_s in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("busy", "idle", "first_s"),
+    [
+        pytest.param(6, 1, 9.0, id="just-within-the-grace"),
+        pytest.param(2, 1, 13.0, id="never-as-many-as-samples"),
+        pytest.param(1, 1, 20.0, id="every-other-reading"),
+        pytest.param(1, 3, 112.0, id="a-quarter-of-the-time"),
+        pytest.param(1, 4, None, id="the-tolerated-share"),
+        pytest.param(5, 20, None, id="the-tolerated-share-in-one-piece"),
+    ],
+)
+def test_whoever_is_over_for_more_than_the_tolerated_share_is_found(
+    busy: int, idle: int, first_s: float | None
+) -> None:
+    """A fifth of the time is tolerated, in pieces within the grace; more is found, whatever its rhythm."""
+    _, said = read(JUDGE, *cycles(busy, idle, 3600))
+
+    assert next((at_s for at_s, _ in said), None) == first_s
+    found = [each for _, each in said if isinstance(each, Over)]
+    assert {(each.key, each.action, each.repeated) for each in found} <= {(MEMORY, "stop", True)}
+
+
+@pytest.mark.parametrize("unknown_s", [range(0), range(20, 100)], ids=["no-readings", "unknown-readings"])
+def test_what_is_unknown_neither_counts_nor_forgives(unknown_s: range) -> None:
+    """A container that was over often is found after a pause as soon as it would have been without one."""
+    judge, said = read(JUDGE, *cycles(1, 1, 20))
+    for at_s in unknown_s:
+        judge, verdicts = judge.after(float(at_s), limits(GRANT), [], [lost(16_000)])
+        assert verdicts == ()
+    _, later = read(judge, *seconds(use(14000), 100, 110))
+
+    assert not said
+    assert [at_s for at_s, _ in later] == [101.0]
 
 
 def test_an_incident_lasts_until_the_quota_is_kept() -> None:

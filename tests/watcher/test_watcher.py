@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -63,6 +64,18 @@ class Node:
         ]
         cards = [{"card": self.card, "memory_mib": sum(memory_mib.values()), "total_mib": 32768}]
         self.print({"processes": processes, "cards": cards})
+
+    def say_by_turns(self, busy_mib: int, busy: int, idle_mib: int, idle: int) -> None:
+        """Let the process of `web` use one thing and another by turns, in readings of one second that follow fast."""
+        first_s, lines = time.monotonic() - 200.0, list[str]()
+        for number in range(150):
+            mib = busy_mib if number % (busy + idle) < busy else idle_mib
+            processes = [{"pid": 10, "card": self.card, "memory_mib": mib}]
+            lines.append(json.dumps({"processes": processes, "monotonic_s": first_s + number}))
+        self.said.write_text("\n".join(lines) + "\n")
+        program = f'while read -r line; do echo "$line"; sleep 0.02; done < {self.said}; sleep 60'
+        usage = (UsageSource(kind="ali-npu", source="command", command=("/bin/sh", "-c", program)),)
+        self.plan = replace(self.plan, usage=usage)
 
     def print(self, reading: dict[str, Any]) -> None:
         """Let the program print this from now on."""
@@ -129,6 +142,19 @@ async def test_a_container_over_its_quota_is_reported_once(folder: Path) -> None
         "quantity": "memory",
         "over": False,
     }
+
+
+async def test_a_container_that_keeps_within_its_quota_now_and_then_is_reported(folder: Path) -> None:
+    """One reading within the quota after each six beyond it, before the grace has passed, is no way around it."""
+    node = Node(folder, grace_s=5.0, samples=3)
+    node.say_by_turns(9000, 6, 1000, 1)
+    await node.daemon.start()
+    async with node.watching():
+        (over, *_) = await node.daemon.until("quota-incident")
+    await node.daemon.stop()
+
+    assert (over["container_id"], over["quantity"], over["action"]) == (WEB, "memory", "stop")
+    assert "a container is over its quota again and again" in [event for event, _ in node.log.lines]
 
 
 async def test_use_is_reported_by_container(folder: Path) -> None:

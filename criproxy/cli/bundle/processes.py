@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +11,7 @@ from threading import Lock
 
 from criproxy.cli.bundle.parts import Part
 from criproxy.errors import reason_of
+from criproxy.observe.tether import python, tethered
 
 AT_ONCE = 6
 _GONE_S = 1.0
@@ -65,7 +65,7 @@ class Processes:
             if self._stopped:
                 raise InterruptedError("stopped")
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", *part.words],
+                tethered(python(*part.words)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.hardware import Hardware, HugePages, PciDevice
+from criproxy.model.hardware import Hardware, PciDevice
 from criproxy.model.hierarchy import Box, Level, home, nearest_cpus
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.topology import CpuKind, NumaNode, Topology
 
 LEVEL_NAMES = {

@@ -12,6 +12,7 @@ from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.node.state import Words
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import OnError
+from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
@@ -19,6 +20,7 @@ from criproxy.cri import rewrite, sizes, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.stamp import MISSED, missed_text
+from criproxy.discovery.numa import read_huge_pages
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
 from criproxy.engine.promotion import as_before
@@ -58,6 +60,7 @@ class Creates:
     outcomes: Outcomes
     devices: DeviceGuard
     inheritance: Inheritance
+    hotplug: Hotplug
     on_create: Callable[[str, str], None] = lambda _title, _cpus: None
     """Called for each create with the container's name and the cpuset that the kubelet sent, which may be empty."""
     _sandboxes: NamedSandboxes = field(default_factory=NamedSandboxes)
@@ -70,7 +73,7 @@ class Creates:
             return self._not_utf8(message, error)
         request.pod_sandbox_id = self.context.state.resolve_pod(request.pod_sandbox_id)
         capacity_bytes = self.context.state.node.topology.capacity_bytes
-        container = translate.container(request, _new_reservation(), capacity_bytes)
+        container = self._beside_pages(translate.container(request, _new_reservation(), capacity_bytes))
         self.on_create(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = HeldCreate(container.pod, container.key)
         self.context.in_flight.create(creating.place)
@@ -81,6 +84,7 @@ class Creates:
             creating.guarding = True
             guarded = await self.devices.guard(request, container)
             creating.guarding = False
+            await self.hotplug.follow(request.sandbox_config.linux.cgroup_parent)
             await self._update_pod(request, creating)
             asking = container
             if guarded.hints or guarded.stays:
@@ -210,6 +214,13 @@ class Creates:
         others = {one.key for one in self.context.state.node.containers_of(creating.sandbox_id)} - {creating.place}
         gone = PodGone(creating.sandbox_id) if is_last and not others else ContainerGone(creating.place)
         self.context.state.submit(gone)
+
+    def _beside_pages(self, container: Container) -> Container:
+        """Return the container with the machine's huge pages of the sizes that it asks for, as they are now."""
+        if not container.huge_pages:
+            return container
+        there = read_huge_pages(self.context.settings.host_root, self.context.state.node.topology.mems)
+        return replace(container, huge_pages=tuple(each.beside(there) for each in container.huge_pages))
 
     async def _update_pod(self, request: api.CreateContainerRequest, creating: HeldCreate) -> None:
         """Add the sandbox to the node if it is unknown, or update its size."""

@@ -23,10 +23,9 @@ from pydantic.fields import FieldInfo
 
 from criproxy.alloc.expressions import OPERATORS, Expression, to_expression
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import MemoryKind
 from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, Path
 from criproxy.policy.unheeded import option_notes
-from criproxy.policy.usable import HostReader
+from criproxy.policy.usable import HostReader, MemoryKindOption
 
 RESERVED, DEFAULT = "reserved", "default"
 """Types that always exist."""
@@ -78,9 +77,6 @@ ExpressionOption = Annotated[
 ]
 PriorityOption = Annotated[
     Literal["high", "normal", "low", "none"], BeforeValidator(_to_priority), WithJsonSchema(_PRIORITY_SCHEMA)
-]
-MemoryKindOption = Annotated[
-    MemoryKind, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 ]
 LevelOption = Literal["system", "package", "die", "numa", "l2cache", "core", "thread"]
 
@@ -254,7 +250,7 @@ class BalloonsFields(Options):
     """Containers that criproxy does not place."""
     idle_cpu_class: str = Field("", alias="idleCPUClass")
     """No effect: criproxy does not set CPU frequencies."""
-    cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
+    cpu_classes: dict[str, Any] | tuple[dict[str, Any], ...] = Field(default=(), alias="cpuClasses")
     """No effect: criproxy does not set CPU frequencies."""
     turbo_domain: str = ""
     """No effect: criproxy does not set CPU frequencies."""

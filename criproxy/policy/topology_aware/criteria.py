@@ -19,7 +19,7 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.hints import nodes_of
-from criproxy.policy.topology_aware.memory import ByPool, burst_criteria, kind_criteria, room_criteria
+from criproxy.policy.topology_aware.memory import ByPool, burst_criteria, kind_criteria, page_criteria, room_criteria
 from criproxy.policy.topology_aware.near import affinity_criteria, hint_criteria, is_near_all
 from criproxy.policy.topology_aware.request import Request
 
@@ -52,7 +52,8 @@ class Choosing:
     def _near(self) -> ByPool:
         """By pool, what draws the container there: others, devices and memory."""
         tree, sizes_bytes = self.room.tree, self.division.memory_bytes
-        parts: list[ByPool] = [affinity_criteria(tree, self.others, self.container, self.request)]
+        parts: list[ByPool] = [page_criteria(tree, self.others, self.container)]
+        parts.append(affinity_criteria(tree, self.others, self.container, self.request))
         kinds, hints = kind_criteria(tree, self.request.memory_kinds), hint_criteria(tree, self.request)
         parts += [hints, kinds, burst_criteria(sizes_bytes, self.container)] if self.is_nri else [kinds, hints]
         return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)]

@@ -52,7 +52,7 @@ class TopologyAwareOptions(Options):
     (l3cache)."""
     exclusive: Exclusive = Exclusive()
     """What happens to exclusive CPUs when their container ends."""
-    cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
+    cpu_classes: dict[str, Any] | tuple[dict[str, Any], ...] = Field(default=(), alias="cpuClasses")
     """No effect: criproxy does not set CPU frequencies."""
     shared_pool_cpu_class: str = Field(default="", alias="sharedPoolCPUClass")
     """No effect: criproxy does not set CPU frequencies."""

@@ -8,6 +8,7 @@ from criproxy.config.words import did_you_mean
 from criproxy.model.amounts import parse_bytes, parse_milli
 from criproxy.model.annotations import DOMAINS
 from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.model.huge_pages import HugePageRequest
 from criproxy.model.resources import (
     MAX_SHARES,
     CfsQuota,
@@ -23,7 +24,7 @@ from criproxy.simulate.scenario.place import At
 
 QOS = {"guaranteed": QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
 SIZE_KEYS = ("cpu", "cpu_req", "cpu_lim", "mem", "mem_req", "mem_lim")
-POD_KEYS = ("pod", "ns", "qos", "ann", "labels", "containers", "count", "init", "pod_cpu", *SIZE_KEYS)
+POD_KEYS = ("pod", "ns", "qos", "ann", "labels", "containers", "count", "init", "pod_cpu", "hugepages", *SIZE_KEYS)
 DEFAULT_MEMORY_BYTES = 100_000_000
 HINTS = "hint_numas"
 """Stands among the annotations for what a device would say: the NUMA nodes next to it."""
@@ -50,6 +51,7 @@ class ContainerPlan:
     """Whether it ends before the next one is created."""
     of_pod: bool = False
     """Whether it has no CPU size of its own, beside pod-level resources."""
+    huge_pages: tuple[HugePageRequest, ...] = ()
 
     def container(self, key: str, pod: Pod, capacity_bytes: int, cards: Iterable[CpuSet] = ()) -> Container:
         """The container with this key in *pod*; *cards*: the NUMA nodes next to each card that it gets."""
@@ -61,6 +63,7 @@ class ContainerPlan:
             namespace=pod.namespace,
             qos=pod.qos,
             hints=(*self.hints, *cards),
+            huge_pages=self.huge_pages,
         )
         sizes = seen_sizes(self.amounts, pod.qos, capacity_bytes)
         return found.resized(replace(sizes, cpu_milli=0, of_pod=True) if self.of_pod else sizes)
@@ -150,6 +153,8 @@ def read_pods(at: At, fields: Mapping[str, At]) -> PodPlan:
         fields = {**fields, "cpu": whole}  # a container without a size of its own comes with that of its pod
     annotations, hints = _annotations(fields.get("ann"))
     containers = _containers(at, fields, name, qos)
+    if "hugepages" in fields:
+        containers = [replace(c, huge_pages=_huge_pages(fields["hugepages"])) for c in containers]
     known = {container.name for container in containers}
     for scope, nodes in hints.items():
         if scope and scope not in known:
@@ -164,6 +169,16 @@ def read_pods(at: At, fields: Mapping[str, At]) -> PodPlan:
         labels={key: value.text() for key, value in fields["labels"].entries().items()} if "labels" in fields else {},
         pod_cpu_milli=whole.read(parse_milli) if whole else 0,
     )
+
+
+def _huge_pages(at: At) -> tuple[HugePageRequest, ...]:
+    """What each container may use, by the size of a page."""
+    return tuple(HugePageRequest(page_size(each), each.read(parse_bytes)) for each in at.entries().values())
+
+
+def page_size(at: At) -> int:
+    """The size in bytes that is the key of a value."""
+    return replace(at, data=str(at.path[-1])).read(parse_bytes)
 
 
 def _containers(at: At, fields: Mapping[str, At], pod: str, qos: QosClass) -> list[ContainerPlan]:

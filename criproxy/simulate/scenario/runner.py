@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.topology import Topology
 from criproxy.simulate.scenario.seen import Moment, Placed
 from criproxy.simulate.scenario.vectors import Vector
@@ -38,6 +39,8 @@ class Instead:
 
     topology: Topology | None = None
     settings_of: SettingsOf | None = None
+    huge_pages: tuple[HugePages, ...] = ()
+    """Of the topology."""
     rules: tuple[str, ...] = ()
 
 
@@ -54,7 +57,8 @@ def run(vector: Vector, rules: str, instead: Instead = Instead()) -> Result:
         return Result(vector, rules)
     topology = instead.topology or vector.topology
     assert topology is not None, "files with mistakes are not run"
-    world = World(topology, rules, instead.settings_of)
+    pages = instead.huge_pages if instead.topology else vector.huge_pages
+    world = World(topology, rules, instead.settings_of, pages)
     failure, line = "", 0
     try:
         _live(vector, world)

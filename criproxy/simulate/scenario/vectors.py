@@ -1,6 +1,6 @@
 """Scenario files as a whole: named machines, and vectors of steps and assertions on them."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -8,11 +8,13 @@ from criproxy.config.document import parse
 from criproxy.config.mistake import Mistake, reported
 from criproxy.config.words import did_you_mean
 from criproxy.errors import UsageError
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.topology import Topology
 from criproxy.simulate.scenario.assertions import RULES
 from criproxy.simulate.scenario.expected import ExpectedPools, read_expected_pools
 from criproxy.simulate.scenario.machine import read_machine, with_closest
 from criproxy.simulate.scenario.place import At, Wrong
+from criproxy.simulate.scenario.pods import page_size
 from criproxy.simulate.scenario.settings import Configuration
 from criproxy.simulate.scenario.steps import Reading, Start, Step
 from criproxy.simulate.unreadable import unreadable
@@ -21,7 +23,7 @@ FILE_KEYS = ("version", "topologies", "vectors")
 UNIT, LIFE = "unit", "life"
 VECTOR_KEYS = (
     *("id", "title", "src", "applies", "kind", "note"),
-    *("topology", "isolcpus", "pmem_assignment", "policy", "config", "pools_expected", "steps"),
+    *("topology", "isolcpus", "pmem_assignment", "hugepages", "policy", "config", "pools_expected", "steps"),
 )
 MAX_BYTES = 16 << 20
 
@@ -38,6 +40,8 @@ class Vector:
     rules: tuple[str, ...]
     """Of ``crirm`` and ``nri``: it is run once by each."""
     topology: Topology | None = None
+    huge_pages: tuple[HugePages, ...] = ()
+    """Of the machine; all are free."""
     configuration: Configuration | None = None
     """None where the first step starts the policy."""
     steps: tuple[Step, ...] = ()
@@ -170,6 +174,7 @@ def _vector(at: At, machines: Mapping[str, Topology | Mistake], file: Path) -> V
     return replace(
         vector,
         topology=_topology(fields, machines),
+        huge_pages=tuple(_huge_pages(fields["hugepages"])) if "hugepages" in fields else (),
         configuration=None if begins else Configuration(policy, fields.get("config"), at, file),
         steps=steps,
         pools=read_expected_pools(fields["pools_expected"]) if "pools_expected" in fields else None,
@@ -184,6 +189,13 @@ def _topology(fields: Mapping[str, At], machines: Mapping[str, Topology | Mistak
         nearest = fields["pmem_assignment"].entries().values()
         topology = with_closest(topology, {each.key_number("a NUMA node"): each.number() for each in nearest})
     return topology
+
+
+def _huge_pages(at: At) -> Iterator[HugePages]:
+    """Those of each NUMA node, by the size of a page."""
+    for node in at.entries().values():
+        for each in node.entries().values():
+            yield HugePages(node.key_number("a NUMA node"), page_size(each), each.number(), each.number())
 
 
 def _named(at: At, machines: Mapping[str, Topology | Mistake]) -> Topology:

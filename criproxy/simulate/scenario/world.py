@@ -20,6 +20,7 @@ from criproxy.engine.events import (
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import ConfigError, Refused
+from criproxy.model.huge_pages import HugePages
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Pod
@@ -73,6 +74,8 @@ class World:
     rules: str
     settings_of: SettingsOf | None = None
     """Of the policy to use in place of every other; then nobody expects of a start that it fails."""
+    huge_pages: tuple[HugePages, ...] = ()
+    """Of the machine; none that a container uses is missing there."""
     told: list[Told] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     checked: int = 0
@@ -206,7 +209,9 @@ class World:
 
     def _run_container(self, pod: Pod, planned: ContainerPlan) -> None:
         reservation, key = f"r{self._next()}", f"{planned.name}-{self._serial}"
-        self._apply(ContainerCreating(planned.container(reservation, pod, self.topology.capacity_bytes)))
+        container = planned.container(reservation, pod, self.topology.capacity_bytes)
+        pages = tuple(each.beside(self.huge_pages) for each in container.huge_pages)
+        self._apply(ContainerCreating(replace(container, huge_pages=pages) if pages else container))
         self._keys[planned.name] = key
         self._apply(ContainerCreated(reservation, key))
         self._apply(ContainerStarted(key))

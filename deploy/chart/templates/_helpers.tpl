@@ -15,9 +15,31 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{ .Release.Name | trunc 50 | trimSuffix "-" }}-node
 {{- end }}
 
-{{- /* How many nodes change at a time, for people. */}}
+{{- /* Which nodes change when, for people: a DaemonSet makes new pods on all nodes that have none, without a pause. */}}
 {{- define "criproxy.pace" -}}
-{{- if eq .Values.updateStrategy "RollingUpdate" }}, {{ .Values.maxUnavailable }} at a time{{ else }} whose pods are deleted{{ end }}
+{{- if .Release.IsInstall -}}
+all its nodes at the same time
+{{- else if eq .Values.updateStrategy "RollingUpdate" -}}
+its nodes, {{ .Values.maxUnavailable }} at a time
+{{- else -}}
+the nodes whose pods you delete
+{{- end }}
+{{- end }}
+
+{{- /* "yes" if pods with this nodeSelector and this affinity do not run on every node. */}}
+{{- define "criproxy.selects" -}}
+{{- $required := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" list (.affinity | default dict) }}
+{{- if or (omit (.nodeSelector | default dict) "kubernetes.io/os" "kubernetes.io/arch") $required }}yes{{ end }}
+{{- end }}
+
+{{- /* Fails if all nodes would change at once, unless somebody insists: nodes that already have a pod do not. */}}
+{{- define "criproxy.refuseAllNodes" -}}
+{{- if and (eq .Values.action "install") (not .Values.allNodes) (not (include "criproxy.selects" .Values)) }}
+{{- $now := lookup "apps/v1" "DaemonSet" .Release.Namespace (include "criproxy.name" .) | default dict }}
+{{- if or .Release.IsInstall (include "criproxy.selects" (dig "spec" "template" "spec" dict $now)) }}
+{{- fail "no nodeSelector or required node affinity limits criproxy to some nodes, so this would restart every kubelet of the cluster at once: set nodeSelector to the nodes with which you want to begin, or allNodes=true to insist" }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "criproxy.serviceAccount" -}}

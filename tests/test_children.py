@@ -1,0 +1,136 @@
+"""Programs that criproxy starts: they end with it however it ends, and none comes from the current directory."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import pytest
+
+from tests.conftest import ROOT
+from tests.deviceplugin.hosts import t4
+from tests.deviceplugin.program import Program, policy
+from tests.nvml import Driver
+
+LIMIT_S = 90.0
+CRIPROXY = (sys.executable, "-P", "-m", "criproxy")
+LOAD = ROOT / "docs/examples/loads/mixed.yaml"
+PLANTED = """
+import os
+with open({ran!r}, "a") as ran:
+    print(__name__, *os.sys.argv, file=ran)
+raise SystemExit(1)
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="p") as name:
+        yield Path(name)
+
+
+async def with_programs(process: asyncio.subprocess.Process, wanted: Sequence[str]) -> list[psutil.Process]:
+    """The descendants of a process, as soon as it has those whose command lines have these words."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            found = psutil.Process(process.pid).children(recursive=True)
+            lines = [line for each in found if (line := command_line(each))]
+            if all(any(word in line for line in lines) for word in wanted):
+                return found
+            await asyncio.sleep(0.02)  # nothing tells
+
+
+def command_line(process: psutil.Process) -> str:
+    """Its words; empty if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+async def end_with(process: asyncio.subprocess.Process, programs: Sequence[psutil.Process]) -> None:
+    """Kill a process, and wait until *programs* have ended, too."""
+    process.kill()
+    await process.wait()
+    _, left = await asyncio.to_thread(psutil.wait_procs, programs, LIMIT_S / 3)
+    for each in left:
+        each.kill()
+    assert not left
+
+
+async def test_what_the_device_plugin_has_started_ends_when_it_is_killed(folder: Path) -> None:
+    """Queries of a driver that hangs, and programs of the administrator."""
+    (check := folder / "check").write_text("#!/bin/sh\nexec sleep 1000\n")
+    check.chmod(0o755)
+    async with Program(folder, driver=Driver(gpus=(t4(0),))) as program:
+        health = f"{{commands: [{{class: ali-npu, command: [{check}]}}]}}"
+        program.policy.write_text(policy(f"{{advertise: [nvidia, ali-npu], health: {health}}}"))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+        assert program.process
+        program.host.use(Driver(hangs=True))
+        program.host.gpu(t4(0))
+        programs = await with_programs(program.process, ["nvml_report", "nvml_events", "sleep 1000"])
+
+        await end_with(program.process, programs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        pytest.param(("demo",), ["criproxy serve", "criproxy device-plugin"], id="demo"),
+        pytest.param(
+            ("simulate", "--load", LOAD, "--policy", ROOT / "policies/topology-aware.yaml", "--nodes", "40"),
+            ["multiprocessing.spawn"],
+            id="simulate",
+        ),
+    ],
+)
+async def test_what_a_command_has_started_ends_when_it_is_killed(
+    folder: Path, arguments: Sequence[str], wanted: Sequence[str]
+) -> None:
+    """Nobody else would end it."""
+    process = await asyncio.create_subprocess_exec(
+        *CRIPROXY,
+        *arguments,
+        env={**os.environ, "TMPDIR": str(folder), "PATH": "/nonexistent"},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+
+    await end_with(process, await with_programs(process, wanted))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("demo",), id="demo"),
+        pytest.param(
+            ("simulate", "--load", LOAD, "--policy", ROOT / "policies/static.yaml", "--nodes", "2"), id="simulate"
+        ),
+        pytest.param(("support-bundle", "--output", "-"), id="support-bundle"),
+    ],
+)
+async def test_no_program_comes_from_the_current_directory(folder: Path, arguments: Sequence[str]) -> None:
+    """Else whoever can write there runs what they like as root."""
+    for name in ("criproxy", "multiprocessing", "pynvml"):
+        (place := folder / "here" / name).mkdir(parents=True)
+        (place / "__init__.py").write_text(PLANTED.format(ran=str(folder / "ran")))
+    process = await asyncio.create_subprocess_exec(
+        *CRIPROXY,
+        *arguments,
+        cwd=folder / "here",
+        env={**os.environ, "TMPDIR": str(folder), "PATH": "/nonexistent"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(LIMIT_S):
+        said, _ = await process.communicate()
+
+    assert not (folder / "ran").exists(), (folder / "ran").read_text()
+    assert process.returncode == 0, said
