@@ -165,7 +165,8 @@ def test_memory_in_use_is_not_moved_by_a_resize() -> None:
     assert node.grants["a"].mems == {0}
 
     wider = resize(node, "a", 2).node
-    assert wider.grants["a"] == Grant(*map(parse_cpuset, ("1-2", "0-1", "1-2")), home_mems=parse_cpuset("0"))
+    cpus = parse_cpuset("1-2")
+    assert wider.grants["a"] == Grant(cpus, parse_cpuset("0-1"), cpus, home_mems=parse_cpuset("0"))
     assert resize(wider, "a", 1).node.grants["a"].mems == {0}
     assert resize(node, "a", 1, 10 * GIB).node.grants["a"].mems == topology.mems
     assert (
