@@ -34,6 +34,7 @@ _MOST_NAMED = 3
 """How many strings an error names."""
 _CGROUPFS = re.compile(r"(?:^|/)kubepods/(?:(burstable|besteffort)/)?pod[^/]+/?$")
 _SYSTEMD = re.compile(r"(?:^|[/-])kubepods-(?:(burstable|besteffort)-)?pod[^/]+\.slice/?$")
+_SLICE_OF_PODS = re.compile(r"(?:.*-)?kubepods\.slice")
 _CLASSES = {None: QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
 _NOTHING_ASKED = {qos: Container(key="", pod="", name="", qos=qos) for qos in QosClass}
 _STATES = {
@@ -116,6 +117,23 @@ def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
     if oom_score_adj == GUARANTEED_OOM_SCORE_ADJ:
         return QosClass.GUARANTEED
     return QosClass.BURSTABLE if 0 < oom_score_adj < BEST_EFFORT_OOM_SCORE_ADJ else QosClass.BEST_EFFORT
+
+
+def pods_cgroup(cgroup_parent: str) -> str | None:
+    """Return the cgroup above those of all pods, from the cgroup of one of a kubelet's pods.
+
+    Empty if that is where it usually is, and None for a pod of another program.
+    """
+    if found := _CGROUPFS.search(cgroup_parent):
+        path = f"{cgroup_parent[: found.start()]}/kubepods"
+    elif _SYSTEMD.search(cgroup_parent):
+        slices = cgroup_parent.strip("/").split("/")
+        above = [place for place, name in enumerate(slices, 1) if _SLICE_OF_PODS.fullmatch(name)]
+        unit = slices[-1].partition("kubepods")[0] + "kubepods.slice"  # a kubelet may send the last slice only
+        path = "/".join(["", *slices[: above[0]]]) if above else _slice_path(unit)
+    else:
+        return None
+    return "" if path in ("/kubepods", "/kubepods.slice") else path
 
 
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:

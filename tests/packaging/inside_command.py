@@ -163,7 +163,8 @@ class Node:
         for folder, options in (("host", ("--rbind", "/")), ("proc", ("--bind", "/proc")), ("dev", ("--bind", "/dev"))):
             subprocess.run(("mount", *options, f"{IMAGE_ROOT}/{folder}"), check=True)
         write(Path(f"{IMAGE_ROOT}/etc/page-token"), f"{TOKEN}\n")
-        program = ("env", "-i", f"PATH={_PATH}", "/usr/sbin/chroot", IMAGE_ROOT, "/opt/criproxy/bin/criproxy")
+        apart = ("unshare", "--net", "env", "-i", f"PATH={_PATH}")
+        program = (*apart, "/usr/sbin/chroot", IMAGE_ROOT, "/opt/criproxy/bin/criproxy")
         return Way(program, "/etc/page-token", "--host-root=/host")
 
     def _make_kubelet(self) -> None:
