@@ -36,7 +36,7 @@ def test_it_is_loaded_in_pieces(tmp_path: Path) -> None:
         connection.executemany(row, ((f"s{number}", labels) for number in range(PODS)))
 
     command = [sys.executable, "-c", LOAD, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
 
     pods, grown_kib = map(int, done.stdout.split())
     assert pods == PODS
