@@ -116,7 +116,7 @@ def test_between_rollouts_the_pod_can_only_ask(archive: Path, values: dict[str, 
 
     Those are in sight, because systemctl needs that in the init containers.
     """
-    pod = helm.render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]
+    pod = render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]
     assert [name for name in ("hostNetwork", "hostIPC") if pod.get(name)] == []
     (status,) = pod["containers"]
     places = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
