@@ -11,16 +11,19 @@ from criproxy.engine.shortfalls import shortfall, unplaced
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.observe.failures import KINDS
-from criproxy.policy.api import Policy
-from criproxy.policy.options import options_of
+from criproxy.policy.api import Policy, free_of
 from criproxy.views.shortfalls import undersized
+from criproxy.views.status_check import WELL, Found
 
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
     from criproxy.observe.controller_metrics import ControllerValues
 
 
-def measure(controller: Controller) -> "ControllerValues":
-    """Return the values of all metrics in `observe.controller_metrics`."""
+def measure(controller: Controller, found: Found = WELL, last_call_s: float | None = None) -> "ControllerValues":
+    """Return the values of all metrics in `observe.controller_metrics`.
+
+    *found* is what is wrong, and *last_call_s* when a client called, in seconds since the epoch; None: it never did.
+    """
     from criproxy.observe.controller_metrics import ControllerValues
 
     loaded, trial = controller.context.in_force.loaded, controller.context.in_force.trial
@@ -53,7 +56,10 @@ def measure(controller: Controller) -> "ControllerValues":
         over_quota=Counter((each.device_class, each.excess.quantity.value) for each in open_incidents if each.excess),
         config_problem=context.in_force.problem is not None,
         released=bool(node.released),
-        ready=controller.ready,
+        ready=found.not_ready is None,
+        problems=found.counts(),
+        runtime_up=found.runtime_answers,
+        kubelet_last_call_s=last_call_s,
         policy_file=(context.settings.policy_name, loaded.file, loaded.hash),
         config_loaded_s=loaded.at_s,
         try_remaining_s=trial.left_s if trial else 0.0,
@@ -73,7 +79,5 @@ def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
 
 
 def _cpus(node: Node, policy: Policy) -> dict[str, dict[int, int]]:
-    options = options_of(policy)
-    free = node.free_cpus(options.reserved(node.topology)) - options.held(node)
-    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free}
+    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free_of(policy, node).cpus}
     return {kind: {numa.id: len(numa.cpus & cpus) for numa in node.topology.nodes} for kind, cpus in kinds.items()}

@@ -40,9 +40,12 @@ class Demo:
     pods: dict[str, RunningPod] = field(default_factory=dict)
     shown: dict[str, str] = field(default_factory=dict)
     """The CPUs of each pod in the last table."""
+    why: dict[str, str] = field(default_factory=dict)
+    """Why each pod was there."""
 
     async def run(self) -> None:
         """Run all parts in order."""
+        from criproxy.cli.demo_nodes import nodes
         from criproxy.cli.demo_vgpus import vgpus
 
         await self.shared_pod()
@@ -51,6 +54,7 @@ class Demo:
         await self.refused_pod()
         await self.show_commands()
         await self.remove_pods()
+        nodes(self.stage.directory, self.output)
         await vgpus(self.stage, self.output)
 
     async def shared_pod(self) -> None:
@@ -147,9 +151,20 @@ class Demo:
         while True:
             found = {name: await self.stage.read_back(running.container_id) for name, running in self.pods.items()}
             right = all((has := found[name]) and has.cpus == cpus for name, cpus in expected.items())
-            if right or asyncio.get_running_loop().time() > deadline:
+            told = right and [await self._is_told(name, format_cpuset(cpus)) for name, cpus in expected.items()]
+            if (told and all(told)) or asyncio.get_running_loop().time() > deadline:
                 return found
             await asyncio.sleep(0.05)  # the kernel does not report changes of a cgroup
+
+    async def _is_told(self, name: str, now: str) -> bool:
+        """Ask criproxy why the pod is on the CPUs *now*; return whether its answer is about them already."""
+        if not self.stage.runs or self.shown.get(name) == now:
+            return True
+        title = f"default/{name}/main"
+        first, *moved = (await self.stage.query("explain", container=title))["why"]
+        then = next((each for each in reversed(moved) if each.startswith("then ")), "")
+        self.why[name] = then.removeprefix("then ").partition(";")[0] or first.removeprefix(f"{title} ")
+        return name not in self.shown or f"→ {now}," in then
 
     def _table(self, found: dict[str, Applied | None]) -> object:
         from rich import box
@@ -160,7 +175,7 @@ class Demo:
             pod = self.pods[name].pod
             asks = f"{pod.containers[0].cpu_milli}m" if pod.containers[0].cpu_milli else "nothing"
             mems = format_cpuset(applied.mems) if applied else "?"
-            table.add_row(name, pod.qos, asks, self._moved(name, applied), f"node {mems}", self._why(pod))
+            table.add_row(name, pod.qos, asks, self._moved(name, applied), f"node {mems}", self.why.get(name, ""))
         return table
 
     def _moved(self, name: str, applied: Applied | None) -> str:
@@ -169,36 +184,49 @@ class Demo:
         self.shown[name] = now
         return now if before in (None, now) else f"{before} → {now}"
 
-    def _why(self, pod: "PodSpec") -> str:
-        """Return the first reason that criproxy logged for the container, without the name, which begins the row."""
-        title = f"{pod.namespace}/{pod.name}/main"
-        return next((each[0].removeprefix(f"{title} ") for each in self.stage.reasons(title)), "")
-
 
 @click.command(short_help="Run sample pods on a private runtime, and show where they are placed and why.")
 def command() -> None:
     """Run sample pods through criproxy on a private containerd, and read their cgroups.
 
-    The demo also divides a simulated card into two vGPUs, and shows what happens to a container that exceeds its quota.
+    The demo then places pods on a simulated machine with four NUMA nodes. It also divides a simulated card into two
+    vGPUs, and shows what happens to a container that exceeds its quota.
 
     Without root or containerd, the demo uses an embedded runtime. It leaves nothing behind. The exit status is 1 if a
     container is not where it should be.
     """
+    ended_by: list[signal.Signals] = []
     try:
-        asyncio.run(_perform())
-    except asyncio.CancelledError:  # SIGTERM; everything is cleaned up
-        raise SystemExit(128 + signal.SIGTERM) from None
+        asyncio.run(_perform(ended_by))
+    except asyncio.CancelledError:  # everything is cleaned up
+        raise SystemExit(128 + ended_by[0]) from None
 
 
-async def _perform() -> None:
+def _end_on_signals(ended_by: list[signal.Signals]) -> None:
+    """Let the first of the signals that end a program cancel the current task, which then cleans up, and note it.
+
+    Signals that are ignored, such as SIGHUP under nohup, stay so.
+    """
+    main = asyncio.current_task()
+    assert main is not None
+
+    def end(number: signal.Signals) -> None:
+        if not ended_by:
+            main.cancel()
+        ended_by.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+
+
+async def _perform(ended_by: list[signal.Signals]) -> None:
     from rich.console import Console
 
     from criproxy.cli.demo_output import DemoOutput
     from criproxy.cli.demo_stage import open_stage
 
-    main = asyncio.current_task()
-    assert main is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    _end_on_signals(ended_by)
     async with AsyncExitStack() as stack:
         console = Console()
         console.print("Starting a runtime, and criproxy in front of it …")

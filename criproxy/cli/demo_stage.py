@@ -4,11 +4,9 @@ The runtime is a private containerd, or the embedded one without root or contain
 """
 
 import asyncio
-import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +67,11 @@ class Stage:
     process: asyncio.subprocess.Process | None = None
     device_plugin: asyncio.subprocess.Process | None = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether criproxy runs."""
+        return self.process is not None and self.process.returncode is None
+
     async def start_criproxy(self) -> None:
         """Start ``criproxy serve`` and wait until it is ready.
 
@@ -118,13 +121,6 @@ class Stage:
     async def read_back(self, container_id: str) -> Applied | None:
         """Return the sets in the cgroup of a container; None if it does not run."""
         return (await self.kernel.read(container_id)).applied
-
-    def reasons(self, container: str) -> Iterator[list[str]]:
-        """Yield the reasons of each decision about *container* (its title) in criproxy's log, the oldest first."""
-        for line in self.log("serve").splitlines():
-            logged = json.loads(line) if line.startswith("{") else {}
-            if logged.get("container") == container and "reasons" in logged:
-                yield logged["reasons"]
 
     @property
     def _control(self) -> str:

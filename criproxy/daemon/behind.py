@@ -1,18 +1,27 @@
-"""Checks the sockets behind the daemon: whether a server listens, and whether it is another criproxy."""
+"""Checks what is around the daemon: the sockets behind it, and what the kubelet in front of it reserves."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
 from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.observe.log import structlog
+from criproxy.policy.options import options_of
+
+if TYPE_CHECKING:
+    from criproxy.install.kubelet_cpus import Reservation
 
 FIRST_PAUSE_S, PAUSE_S = 2.0, 60.0
-"""Pauses before checks for a criproxy behind this one: at first and while the runtime does not answer, and later."""
+"""Pauses before checks: at first and while the runtime does not answer, and later."""
 PROBE_S = 1.0
-"""How long the runtime may take to accept a connection."""
+"""How long the runtime may take to accept a connection, and the kubelet's files to be read."""
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -45,11 +54,12 @@ class Behind:
             await asyncio.sleep(FIRST_PAUSE_S if found is None else PAUSE_S)
 
     async def unreachable(self) -> str:
-        """Return which socket behind the daemon does not answer, unless the controller checks it itself; else empty.
+        """Return which socket behind the daemon does not answer, unless the controller has said so already; else empty.
 
-        With the policy none the controller does not call the runtime, and it never calls a separate image service.
+        The controller asks only now and then, with the policy none never, and never a separate image service.
         """
-        asked = (MAIN,) if self.controller.policy_switch.active else ()
+        controller = self.controller
+        asked = (MAIN,) if controller.policy_switch.active and (controller.resync.error or not controller.ready) else ()
         return await probe(self.endpoints, asked) or ""
 
     def _report(self, found: str) -> None:
@@ -61,6 +71,41 @@ class Behind:
         if found and not self.problem:
             log.error("the runtime is another criproxy", endpoint=path, found=found)
         self.problem = text if found else ""
+
+
+@dataclass(slots=True, repr=False)
+class KubeletCpus:
+    """Reads periodically which CPUs the kubelet reserves."""
+
+    host_root: Path
+    controller: Controller
+    _found: "Reservation | None" = None
+    """The last one that could be read."""
+
+    async def watch(self) -> None:
+        """Read the kubelet's files."""
+        patience, read = Patience(), partial(_reservation, self.host_root)
+        await asyncio.sleep(FIRST_PAUSE_S)
+        while True:
+            with suppress(Hangs, OSError):
+                self._found = await patience.wait("the kubelet's configuration", read, PROBE_S) or self._found
+            await asyncio.sleep(PAUSE_S)
+
+    @property
+    def difference(self) -> str:
+        """A sentence if the policy reserves other CPUs; empty if not, or if it places no containers."""
+        if self._found is None or not self.controller.policy_switch.active:
+            return ""
+        options, topology = options_of(self.controller.context.state.policy), self.controller.node.topology
+        return self._found.difference(options.reserved(topology) & topology.cpus, options.usable(topology).cpus)
+
+
+def _reservation(host_root: Path) -> "Reservation | None":
+    from criproxy.install.host import Host
+    from criproxy.install.kubelet_cpus import reservation
+    from criproxy.install.look import look_at_kubelet
+
+    return reservation(look_at_kubelet(Host(host_root)))
 
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:

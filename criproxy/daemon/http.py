@@ -8,10 +8,10 @@ from pathlib import Path
 from criproxy.api.measures import measure
 from criproxy.api.signals import measure_use
 from criproxy.cri.methods import KNOWN_METHODS
-from criproxy.daemon.behind import probe
 from criproxy.daemon.commands import Commands
 from criproxy.daemon.page import page_of
 from criproxy.observe.address import Address
+from criproxy.observe.controller_metrics import ControllerValues
 from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.log import structlog
@@ -37,7 +37,7 @@ async def serve_http(
 
     *token_file* has the token for the page.
     """
-    behind = commands.behind
+    problems, behind = commands.problems, commands.problems.behind
     controller, address = behind.controller, behind.endpoints.http
 
     async def healthy() -> str | None:
@@ -45,21 +45,24 @@ async def serve_http(
         return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
 
     async def ready() -> str | None:
-        return await probe(behind.endpoints) or controller.problem or controller.devices.problem
+        return (await problems.now()).not_ready
 
     gauges = Gauges(
         window_debt_bytes=lambda: sum(proxy.window_debt for proxy in proxies),
         oldest_held_s=lambda: max(proxy.oldest_held_s for proxy in proxies),
-        bypass=lambda: commands.bypass.mode,
+        bypass=lambda: problems.bypass.mode,
         dropped_log_lines=lambda: log_writer.dropped_lines,
     )
     use = partial(measure_use, controller)
-    stats = [proxy.stats for proxy in proxies]
-    metrics = Metrics(stats, heartbeat, gauges, KNOWN_METHODS, partial(measure, controller), use)
+
+    def measured() -> ControllerValues:
+        return measure(controller, problems.last, problems.last_call_s)
+
+    metrics = Metrics(problems.stats, heartbeat, gauges, KNOWN_METHODS, measured, use)
     tasks = Tasks(log, controller.context.failures)
     page = await page_of(controller, commands.table(), address, token_file, tasks)
-    commands.page_access = page.access
-    server = HttpServer(Sources(metrics.render, healthy, ready), tasks, page.routes())
+    problems.page_access = page.access
+    server = HttpServer(Sources(metrics.render, healthy, ready, problems.now), tasks, page.routes())
     stack.push_async_callback(server.stop)
     stack.callback(page.streams.close)
     await server.start(listener)

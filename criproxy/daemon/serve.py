@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ import uvloop
 from criproxy import __version__
 from criproxy.cri.here import TABLE as HERE
 from criproxy.cri.paths import touched_paths
-from criproxy.daemon.options import MAIN, Endpoints, Options
+from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
 from criproxy.errors import UsageError
 from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.observe.control_socket import ControlServer
@@ -28,11 +28,12 @@ from criproxy.observe.writer import LineWriter
 from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
 from criproxy.wire.early import Early
 from criproxy.wire.server import Proxy
-from criproxy.wire.sockets import Listener, listen
+from criproxy.wire.sockets import Listener, listen, listen_within
 
 if TYPE_CHECKING:
     from criproxy.control.controller import Controller
-    from criproxy.daemon.behind import Behind
+    from criproxy.daemon.commands import Commands
+    from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
 
 DRAIN_S = 2.0
@@ -45,8 +46,10 @@ CYCLES_AFTER = 3_000
 creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
 the process for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
 
-CONTROL, HTTP = "control", "http"
-"""The names of the listeners for commands, and for metrics and health."""
+CONTROL, READ_ONLY, HTTP = "control", "read-only", "http"
+"""The names of the listeners for commands, for those that change nothing, and for metrics and health."""
+READERS_MAX = 16
+"""The clients at once of the socket for queries, which may be in a container: they do not use up our descriptors."""
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -92,18 +95,32 @@ class Daemon:
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)
             early = await self._start_proxies(listeners)
-            started = await self._start_controller(stack, early)
-            stack.push_async_callback(self._drain)
-            stack.callback(self._bypass.close)
-            self._connect(started.controller, early)
-            await self._start_beside(stack, listeners, started)
-            await _tune_allocator()
-            gc.enable()
-            gc.freeze()
-            gc.set_threshold(CYCLES_AFTER)
-            await self._stop.wait()
-            self._notifier.stopping()
+            started = await self._unless_stopped(self._start_controller(stack, early))
+            if started is not None:
+                stack.push_async_callback(self._drain)
+                stack.callback(self._bypass.close)
+                self._connect(started.controller, early)
+                await self._start_beside(stack, listeners, started)
+                await _tune_allocator()
+                gc.enable()
+                gc.freeze()
+                gc.set_threshold(CYCLES_AFTER)
+                await self._stop.wait()
+                self._notifier.stopping()
         log.info("stopped")
+
+    async def _unless_stopped(self, starting: "Coroutine[None, None, Started]") -> "Started | None":
+        """Return what *starting* returns; None if the daemon is stopped before: a start may wait for a disk."""
+        start, stop = asyncio.ensure_future(starting), asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if start.done():
+            return start.result()
+        self._notifier.stopping()
+        start.cancel()
+        with suppress(asyncio.CancelledError):
+            await start
+        return None
 
     def _listen(self, stack: AsyncExitStack) -> dict[str, Listener]:
         """Return all listeners: those that systemd passed, and new ones for the others."""
@@ -119,6 +136,8 @@ class Daemon:
             sock = passed.get(name)
             listeners[name] = listen(path, mode) if sock is None else Listener(sock, sock.getsockname())
             stack.callback(listeners[name].close)
+        listeners[READ_ONLY] = listen_within(read_only(self._endpoints.control))
+        stack.callback(listeners[READ_ONLY].close)
         if self._endpoints.http is not None:
             listeners[HTTP] = self._endpoints.http.listen()
             stack.callback(listeners[HTTP].close)
@@ -146,7 +165,8 @@ class Daemon:
             arguments = (self._options, self._endpoints, self._notifier, self._status_text)
             self._started = await start_controller(stack, *arguments)
         except BaseException as error:
-            early.fail(f"criproxy cannot serve: {error}")
+            is_stopped = isinstance(error, asyncio.CancelledError)
+            early.fail("criproxy is stopping" if is_stopped else f"criproxy cannot serve: {error}")
             await self._drain()
             raise
         return self._started
@@ -162,14 +182,15 @@ class Daemon:
 
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
-        from criproxy.daemon.behind import Behind
-        from criproxy.daemon.commands import NOTICES, Commands
+        from criproxy.daemon.behind import Behind, KubeletCpus
+        from criproxy.daemon.commands import Commands
+        from criproxy.daemon.problems import Problems
 
         behind = Behind(self._endpoints, started.controller)
-        commands = Commands(started, self._bypass, behind, [proxy.stats for proxy in self._proxies])
-        server = ControlServer(commands.table(), NOTICES)
-        await server.start(listeners[CONTROL].sock)
-        stack.push_async_callback(server.stop)
+        kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
+        problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
+        commands = Commands(problems)
+        await self._answer_commands(stack, listeners, commands)
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
         self._serving = f"serving on {places}"
         self._notifier.ready(self._status_text())
@@ -182,19 +203,33 @@ class Daemon:
             await serve_http(stack, listener, commands, *shown)
         elif self._options.http_token_file is not None:
             log.warning("--http-token-file has no effect without --http: no page is served")
-        await self._start_watches(stack, started, behind)
+        await self._start_watches(stack, problems)
 
-    async def _start_watches(self, stack: AsyncExitStack, started: "Started", behind: "Behind") -> None:
-        """Start to watch the policy file and the sockets behind the daemon."""
+    async def _answer_commands(
+        self, stack: AsyncExitStack, listeners: Mapping[str, Listener], commands: "Commands"
+    ) -> None:
+        """Answer commands on the control socket, and queries on the other one."""
+        from criproxy.daemon.commands import NOTICES
+
+        queries = ControlServer(commands.queries(), clients_max=READERS_MAX)
+        servers = {CONTROL: ControlServer(commands.table(), NOTICES), READ_ONLY: queries}
+        for name, server in servers.items():
+            await server.start(listeners[name].sock)
+            stack.push_async_callback(server.stop)
+
+    async def _start_watches(self, stack: AsyncExitStack, problems: "Problems") -> None:
+        """Start to watch the policy file, the sockets behind the daemon, and the kubelet's configuration."""
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration.load import DEFAULT_CONFIG
         from criproxy.observe.tasks import Tasks
 
+        started = problems.started
         tasks = Tasks(log, started.controller.context.failures)
         stack.push_async_callback(tasks.stop)
         tasks.forever("reload", started.reload.run)
-        tasks.forever("check for a criproxy behind this one", behind.watch)
+        tasks.forever("check for a criproxy behind this one", problems.behind.watch)
+        tasks.forever("read which CPUs the kubelet reserves", problems.kubelet_cpus.watch)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
         tasks.forever("watch the policy file", watch.run)
 

@@ -88,6 +88,10 @@ class Published:
     """How many cards are not in `cards`; unhealthy cards are omitted last."""
     unremoved: str = ""
     """Where a former directory of a vGPU is that cannot be removed, and why; empty: there is none."""
+    nvml: str = ""
+    """Why NVML does not answer on a machine with NVIDIA's cards; empty: it does."""
+    nvml_since_s: float | None = None
+    """Since when, in seconds since the epoch."""
 
     @property
     def stale_after_s(self) -> float:

@@ -6,6 +6,10 @@ from typing import Any
 
 Values = dict[str, Any]
 
+NOT_READY = frozenset({"resync", "runtime", "store", "devices-hanging", "kubelet", "socket"})
+"""Kinds of problems because of which the node is not ready: the kubelet's calls wait, fail or do not come, or are
+decided without what the decision needs. Other problems concern single containers, cards or files."""
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -16,6 +20,11 @@ class Notice:
     text: str
     wrong: bool = True
     """Whether it reports a problem; False for a choice of the operator."""
+
+    @property
+    def stops_node(self) -> bool:
+        """Whether the node is not ready because of it."""
+        return self.wrong and self.kind in NOT_READY
 
     def to_json(self) -> Values:
         """As in the answer of `status`."""

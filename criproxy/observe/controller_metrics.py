@@ -59,6 +59,10 @@ class ControllerValues:
     config_problem: bool
     released: bool
     ready: bool
+    problems: Mapping[str, int]
+    """By kind."""
+    runtime_up: bool
+    kubelet_last_call_s: float | None
     policy_file: tuple[str, str, str]
     """Policy, file and hash that are in effect."""
     config_loaded_s: float
@@ -101,7 +105,12 @@ _NOW = {
         "Time until the former configuration comes back; 0 if none is being tried, negative if it cannot come back.",
     ),
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
-    "ready": ("ready", "1 if criproxy decides about held calls, 0 until the runtime has listed its containers."),
+    "ready": ("ready", "1 if /readyz answers with 200, 0 while it answers with 503."),
+    "runtime_up": ("runtime_up", "1 if the runtime answered when criproxy last asked it, else 0."),
+    "kubelet_last_call_s": (
+        "kubelet_last_call_timestamp_seconds",
+        "When the last call of a client began, in seconds since the epoch; absent before the first one.",
+    ),
 }
 """Field of `ControllerValues` → name without prefix, and help."""
 
@@ -135,6 +144,7 @@ class ControllerCollector(Collector):
         text = "Containers for which it is unknown whether they exist or run."
         yield GaugeMetricFamily("criproxy_unknown_containers", text, value=controller.containers.get("unknown", 0))
         yield _configuration(controller)
+        yield _problems(controller)
         yield from _devices(controller)
         yield _decision_times(counters.decision_times)
         yield _containers(controller)
@@ -166,6 +176,15 @@ def _totals(controller: ControllerValues) -> Iterator[tuple[str, str, str, Mappi
     yield "config_reloads", "outcome", text, {"ok": count.reloads_ok, "failed": count.reloads_failed}
     ends = {"kept": 0, "time": 0, "file": 0, **count.tries_ended}
     yield "config_tries_ended", "how", "Tries of a configuration that have ended, by what ended them.", ends
+
+
+def _problems(controller: ControllerValues) -> Metric:
+    family = GaugeMetricFamily(
+        "criproxy_problems", "What criproxy status --check finds wrong, by kind.", labels=["kind"]
+    )
+    for kind, count in sorted(controller.problems.items()):
+        family.add_metric([kind], count)
+    return family
 
 
 def _configuration(controller: ControllerValues) -> Metric:

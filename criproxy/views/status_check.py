@@ -3,17 +3,19 @@
 The `Situation` contains the notices about other parts.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from criproxy.engine.invariants import violations
+from criproxy.engine.release import is_released_by_request
 from criproxy.engine.reserved import owners_of
 from criproxy.engine.shortfalls import Shortfall, shortfalls, unplaced
 from criproxy.model.amounts import counted
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
-from criproxy.model.notices import Notice, Values
+from criproxy.model.notices import NOT_READY, Notice, Values
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.parts import names_by_size
 from criproxy.views.incidents import over_quota, unhealthy_in_use
@@ -24,23 +26,65 @@ MAX_NAMED = 5
 """How many containers that share by an operator's choice, or without having been placed, are named."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is not as it should be at one moment: `status --check`, `/readyz`, the metrics and the page all say this."""
+
+    problems: Sequence[Notice]
+    under_way: Sequence[str] = ()
+    """Updates in flight, one sentence each."""
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why the node is not ready, one sentence a line; None if it is."""
+        return "\n".join(each.text for each in self.problems if each.stops_node) or None
+
+    @property
+    def runtime_answers(self) -> bool:
+        """Whether the runtime, and the image service if it is another program, have answered when last asked."""
+        return all(each.kind not in ("resync", "runtime") for each in self.problems)
+
+    def counts(self) -> Mapping[str, int]:
+        """How many problems there are, by kind; those because of which the node is not ready also with 0."""
+        return {**dict.fromkeys(NOT_READY, 0), **Counter(each.kind for each in self.problems)}
+
+    def to_json(self) -> Values:
+        """As in the answer of `status --check`."""
+        return {
+            "problems": [each.text for each in self.problems],
+            "under_way": [*self.under_way],
+            "found": [each.to_json() for each in self.problems],
+        }
+
+
+WELL = Found(())
+"""When nothing is wrong."""
+
+
+def find(situation: Situation) -> Found:
+    """Return everything that is wrong."""
+    found = [notice for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
+    apart, node = misplaced(situation), situation.node
+    found += [Notice("undersized", text) for text in undersized(node, situation.resizes)]
+    found += [Notice("unguarded", text) for text in unguarded(node)]
+    found += [Notice("unhealthy-card", text) for text in unhealthy_in_use(node, stored=situation.is_stored)]
+    later = situation.reserved_later
+    found += [Notice("contradiction", text) for text in violations(node, situation.reserved, later=later)]
+    found += [Notice("misplaced", text) for text, bad in apart if bad]
+    return Found(found, [text for text, bad in apart if not bad])
+
+
 def problems(situation: Situation) -> Values:
     """Return the findings of `status --check`: problems, and updates in flight, one sentence each."""
-    found = [notice.text for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
-    apart, node = misplaced(situation), situation.node
-    found += [*undersized(node, situation.resizes), *unguarded(node)]
-    found += unhealthy_in_use(node, stored=situation.is_stored)
-    found += violations(node, situation.reserved, later=situation.reserved_later)
-    return {
-        "problems": [*found, *(text for text, bad in apart if bad)],
-        "under_way": [text for text, bad in apart if not bad],
-    }
+    return find(situation).to_json()
 
 
 def notices_of_node(situation: Situation) -> Iterator[Notice]:
     """Yield the notices that follow from the node."""
     node = situation.node
-    if node.released:
+    if is_released_by_request(node) and situation.policy != "none":
+        yield Notice("released", f"the node is released, so no container is placed: {node.released}")
+    elif node.released:
         yield Notice("released", f"the node is released, so no container is placed: {node.released}", wrong=False)
     for text in situation.lacking():
         yield Notice("machine", text)

@@ -82,6 +82,24 @@ def listen(path: str, mode: int) -> Listener:
     return Listener(sock, path, _identity(path), lock_fd)
 
 
+def listen_within(path: str) -> Listener:
+    """Listen on *path* for every user who can reach its directory: on this machine, only the owner of the one above.
+
+    A container of any user to whom the directory is mounted can connect.
+
+    Raises:
+        CriproxyError: as `listen`.
+    """
+    folder = Path(path).parent
+    try:
+        _own_directory(folder)
+        folder.parent.chmod(0o700)
+        folder.chmod(0o755)
+    except OSError as error:
+        raise CriproxyError(f"cannot listen on {path}: {error.strerror}: {error.filename}") from error
+    return listen(path, 0o666)
+
+
 def _own_directory(directory: Path) -> None:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     found = directory.stat()

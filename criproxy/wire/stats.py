@@ -83,6 +83,12 @@ class Stats:
         self.protocol_errors = 0
         self.unknown_outcomes = 0
 
+    @property
+    def last_call_s(self) -> float | None:
+        """When the last call began, on the monotonic clock; None before the first one."""
+        begun_s = (each.last_s for each in (*self.entries.values(), self.other) if each.last_s is not None)
+        return max(begun_s, default=None)
+
     def use(self, table: Table) -> None:
         """Treat calls that begin from now on by *table*."""
         for path in self.entries.keys() | {path.encode() for path in table}:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -25,10 +26,10 @@ DESCRIBED = r"""
 """
 
 
-async def start(**environ: str) -> asyncio.subprocess.Process:
+async def start(*before: str, **environ: str) -> asyncio.subprocess.Process:
     """Start the demo with its output in a pipe."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "criproxy", "demo"),
+        *(*before, sys.executable, "-m", "criproxy", "demo"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "COLUMNS": "200", **environ},
@@ -77,6 +78,14 @@ async def test_the_demo_shows_every_step_and_cleans_up(environ: dict[str, str], 
     assert ("the embedded runtime" in text) == ("PATH" in environ)
     assert "RESOURCE_EXHAUSTED: container default/greedy/main asks for" in text
     assert "because default/trader/main was created; read back" in text, "the story of the one that was moved"
+    rows = [line for line in text.splitlines() if re.match(r" web +Burstable +200m", line)]
+    moves = ["trader/main was created"] * 3 + ["trader ended"]
+    assert re.search("its pod is Burstable$", rows[0].rstrip())
+    for row, how in zip(rows[1:], moves, strict=True):
+        assert re.search(rf"CPUs \S+ → \S+, because default/{how}$", row.rstrip()), text
+    simulated = text.index("on a machine with four NUMA nodes, which is simulated")
+    assert text.index("trader is removed") < simulated < text.index("A card of 8192 MiB"), "the second scene"
+    assert "✓ database has its 4 CPUs and its memory on NUMA node" in text
     assert re.search(r"default/train/main +card0 +half-card +6144 of 4096", text), "criproxy usage"
     assert re.search(DESCRIBED, text), "kubectl describe"
     assert "✓ chat keeps running" in text
@@ -85,10 +94,21 @@ async def test_the_demo_shows_every_step_and_cleans_up(environ: dict[str, str], 
     assert left_behind(short_path, text) == []
 
 
-@pytest.mark.parametrize("after", [pytest.param("trader runs on", marks=pytest.mark.thorough), "train has card0"])
-async def test_an_interrupted_demo_cleans_up(environ: dict[str, str], short_path: Path, after: str) -> None:
-    """Ctrl-C or SIGTERM in the middle ends all programs, the runtime and its pods, and the exit status says so."""
-    number = signal.SIGTERM if "PATH" in environ else signal.SIGINT
+@pytest.mark.parametrize(
+    ("environ", "number", "after"),
+    [
+        pytest.param("containerd", signal.SIGINT, "train has card0", id="containerd-interrupt"),
+        pytest.param("containerd", signal.SIGINT, "trader runs on", id="early", marks=pytest.mark.thorough),
+        pytest.param("embedded", signal.SIGTERM, "train has card0", id="embedded-term"),
+        pytest.param("embedded", signal.SIGHUP, "trader runs on", id="embedded-hangup"),
+        pytest.param("containerd", signal.SIGHUP, "trader runs on", id="hangup", marks=pytest.mark.thorough),
+    ],
+    indirect=["environ"],
+)
+async def test_an_interrupted_demo_cleans_up(
+    environ: dict[str, str], short_path: Path, number: signal.Signals, after: str
+) -> None:
+    """Ctrl-C, SIGTERM or a closed terminal ends all programs, the runtime and its pods; the exit status says so."""
     process = await start(**environ)
     assert process.stdout is not None
     before = ""
@@ -99,8 +119,22 @@ async def test_an_interrupted_demo_cleans_up(environ: dict[str, str], short_path
                 break
 
     process.send_signal(number)
+    process.send_signal(number)  # a terminal that is closed tells its processes, and so does its shell
     text = await output(process)
 
-    assert process.returncode == (143 if number is signal.SIGTERM else 1)
+    assert process.returncode == (1 if number is signal.SIGINT else 128 + number)
     assert "Traceback" not in text
     assert left_behind(short_path, before) == []
+
+
+async def test_a_demo_under_nohup_goes_on(short_path: Path) -> None:
+    """A signal that it was told to ignore ends nothing."""
+    process = await start(shutil.which("nohup") or "", TMPDIR=str(short_path), PATH="/nonexistent")
+    assert process.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        await process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+
+    await output(process)
+
+    assert process.returncode == 0

@@ -316,9 +316,9 @@ async def test_the_check(tmp_path: Path) -> None:
     assert json.loads(values.output)["problems"] == ["bypass is on"]
 
 
-@pytest.mark.parametrize("kind", ["released", "withheld"])
+@pytest.mark.parametrize("kind", ["try", "withheld"])
 async def test_the_check_prints_some_notices_although_nothing_is_wrong(tmp_path: Path, kind: str) -> None:
-    """Nobody has a place, or nobody can get exclusive CPUs: the answer says so."""
+    """The configuration goes back soon, or nobody can get exclusive CPUs: the answer says so."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
         await world.run(owner("trader", 1))
         async with answering(world, tmp_path, [Notice(kind, "the text of the notice", wrong=False)]):

@@ -6,10 +6,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.deviceplugin.fake_nvml import fake_nvml, nvml_library
 from tests.deviceplugin.node import Node
 from tests.patience import patient_kills
 
-__all__ = ["patient_kills"]
+__all__ = ["fake_nvml", "nvml_library", "patient_kills"]
 
 
 @pytest.fixture

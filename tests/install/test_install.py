@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -267,6 +268,21 @@ def test_the_kubelet_does_not_call(attempts: Attempts, make_node: MakeNode) -> N
     assert node.log.count("systemctl restart kubelet.service") == 2
 
 
+@pytest.mark.parametrize("crashes", ["SubState=auto-restart", "ActiveState=failed"])
+def test_a_kubelet_that_crashes_is_not_waited_for(attempts: Attempts, make_node: MakeNode, crashes: str) -> None:
+    """Long before the time is over, the installation is taken back, and says where the reason is."""
+    node = make_node("kubeadm")
+    before = node.snapshot()
+    (node.state / "last_call_s").write_text("900.5")
+    (node.state / "crashes").write_text(f"{crashes}\nResult=exit-code\nExecMainStatus=1\n")
+
+    begun_s = time.monotonic()
+    status, told = attempts.run(of(node, timeout_s=100.0))
+    assert (status, time.monotonic() - begun_s < 60.0) == (1, True), told
+    assert "kubelet.service ends again and again (exit-code, status 1): 'journalctl -u kubelet.service' shows" in told
+    assert node.snapshot() == before
+
+
 class ApiServer(BaseHTTPRequestHandler):
     """Answers with one node."""
 
@@ -380,6 +396,39 @@ def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind
     status, told = attempts.run(of(node, action="uninstall"))
     assert (status, node.snapshot() == before) == (0, True), told
     assert node.read("/etc/of-another") == node.read(CHANGED[kind])
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "policy", "noted"),
+    [
+        ("", "policy: static\n", ""),
+        ('reservedSystemCPUs: "0"\n', 'policy: static\nreservedCpus: "0"\n', ""),
+        (
+            'reservedSystemCPUs: "0"\n',
+            "policy: static\n",
+            "but this policy reserves no CPU: pods also run on CPU 0",
+        ),
+        (
+            "",
+            'policy: static\nreservedCpus: "0"\n',
+            "note: the kubelet reserves no CPU (reservedSystemCPUs), but this policy reserves CPU 0: the",
+        ),
+        ('reservedSystemCPUs: "0"\n', "policy: none\n", ""),
+    ],
+)
+@pytest.mark.parametrize("way", ["of the node", "named"])
+def test_the_reserved_cpus_are_compared(
+    attempts: Attempts, make_node: MakeNode, kubelet: str, policy: str, noted: str, way: str
+) -> None:
+    """Those of the kubelet and of the policy with which criproxy is to start; a difference is no obstacle."""
+    node = make_node("kubeadm", has_package=True)
+    write_sysfs(node.root, MACHINE)
+    node.write("/var/lib/kubelet/config.yaml", kubelet)
+    node.write(paths.POLICY, policy if way == "of the node" else "policy: none\n")
+
+    status, told = attempts.run(of(node, policy=policy if way == "named" else None))
+    assert status == 0, told
+    assert (noted in told, "this policy reserves" in told) == (True, bool(noted)), told
 
 
 OBSTACLES = [

@@ -211,6 +211,8 @@ class Play:
             expected.append(Wrong(frozenset(), "the bypass is on"))
         if disk_fails:
             expected.append(Wrong(frozenset(), "the disk is full"))
+        if scene.ledger.released:
+            expected.append(Wrong(frozenset({"the node is released"}), "the node is released"))
         excused = scene.ledger.excused
         if self.case.plugin != "no plugin":
             about_quota = f"{self._namespace}/holder/main has been over its quota"

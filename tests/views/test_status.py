@@ -178,7 +178,7 @@ def test_who_has_exited_is_in_nobody_s_way() -> None:
     """An exited container is in place wherever it was."""
     node = settled(after(ContainerExited("c" * 64)))
 
-    assert problems(situation(node)) == {"problems": [], "under_way": []}
+    assert problems(situation(node)) == {"problems": [], "under_way": [], "found": []}
     assert summary(situation(node))["totals"]["exited"] == 1
 
 
@@ -282,10 +282,10 @@ def test_a_list_that_is_not_kept_up_to_date_says_so(node: Node, follows: bool, e
 
 
 def test_a_released_node_says_so() -> None:
-    """The reason of the release is told, and that it was wanted."""
+    """The reason of the release is told, and it is a problem: nobody is where it should be."""
     (notice,) = summary(situation(EMPTY.replace(released="by root at noon")))["notices"]
 
-    assert (notice["kind"], notice["wrong"]) == ("released", False)
+    assert (notice["kind"], notice["wrong"]) == ("released", True)
     assert "by root at noon" in notice["text"]
 
 

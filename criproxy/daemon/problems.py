@@ -1,0 +1,130 @@
+"""What is wrong on the node: `status`, its ``--check``, `/readyz`, the metrics and the page all ask here."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from criproxy.daemon.behind import Behind, KubeletCpus
+from criproxy.daemon.start import Started
+from criproxy.observe.bypass import Bypass
+from criproxy.wire.stats import Stats
+
+if TYPE_CHECKING:
+    from criproxy.api.page.access import Access
+    from criproxy.api.situation import Situations
+    from criproxy.model.notices import Notice
+    from criproxy.views.situation import Situation
+    from criproxy.views.status_check import Found
+
+SILENT_S = 60.0
+"""A kubelet asks for the runtime's status every 5 s: after this time without a call it goes elsewhere, or is down."""
+NEVER_S = 300.0
+"""How long the first call of a kubelet may take after the start, for example while the node boots."""
+PAUSE_RATIO, LONGEST_PAUSE_S = 10.0, 1.0
+"""How long a finding counts, as a multiple of the CPU time that it took, and at most: anybody may ask often."""
+
+
+@dataclass(slots=True, repr=False)
+class Problems:
+    """Finds what is wrong now."""
+
+    started: Started
+    bypass: Bypass
+    behind: Behind
+    kubelet_cpus: KubeletCpus
+    stats: Sequence[Stats] = ()
+    """What the proxies have counted."""
+    clock: Callable[[], float] = time.monotonic
+    """That of `Entry.last_s`."""
+    started_s: float = field(default_factory=time.time)
+    page_access: "Access | None" = None
+    """Of the page, if it is served."""
+    _began_s: float = field(init=False)
+    """As *started_s*, on *clock*."""
+    _situations: "Situations | None" = None
+    _found: "Found | None" = None
+    _until_s: float = 0.0
+    """Until when *_found* counts, on the clock of the event loop."""
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self._began_s = self.clock()
+
+    async def situations(self) -> "Situations":
+        """Return what takes snapshots of the controller; a thread loads its modules when it is first needed."""
+        if self._situations is None:
+            await asyncio.to_thread(import_module, "criproxy.api.queries")
+            from criproxy.api.situation import Situations
+
+            self._situations = Situations(self.started.controller)
+        return self._situations
+
+    async def now(self) -> "Found":
+        """Return what is wrong; the same as a moment ago if that took long to find."""
+        loop, situations = asyncio.get_running_loop(), await self.situations()
+        async with self._one:
+            if self._found is not None and loop.time() < self._until_s:
+                return self._found
+            found, took_s = await asyncio.to_thread(_timed, situations.now(await self.beside()))
+            self._found, self._until_s = found, loop.time() + min(PAUSE_RATIO * took_s, LONGEST_PAUSE_S)
+            return found
+
+    @property
+    def last(self) -> "Found":
+        """Return what `now` has found last, or nothing."""
+        from criproxy.views.status_check import WELL
+
+        return self._found or WELL
+
+    async def beside(self) -> "list[Notice]":
+        """Return the notices of parts outside the controller."""
+        from criproxy.model.notices import Notice
+
+        unreachable = await self.behind.unreachable()
+        bypass, unkept = self.bypass, self.started.keeping.problem
+        found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
+        if unreachable:
+            found.append(Notice("runtime", unreachable))
+        if silent := self._kubelet():
+            found.append(Notice("kubelet", silent))
+        if self.behind.problem:
+            found.append(Notice("criproxy-behind", self.behind.problem))
+        if other := self.kubelet_cpus.difference:
+            found.append(Notice("kubelet-reserved", other, wrong=False))
+        if unwritten := self.started.pod_files.problem:
+            found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
+        if unkept:
+            text = f"after a restart, criproxy cannot fall back to the current policy file: {unkept}"
+            found.append(Notice("config-not-kept", text))
+        if self.page_access is not None and (closed := self.page_access.problem):
+            found.append(Notice("page-token", f"nobody can open the page of --http: {closed}"))
+        return found
+
+    @property
+    def last_call_s(self) -> float | None:
+        """When the last call of a client began, in seconds since the epoch; None before the first one."""
+        last_s = max((each.last_call_s for each in self.stats if each.last_call_s is not None), default=None)
+        return None if last_s is None else self.started_s + last_s - self._began_s
+
+    def _kubelet(self) -> str:
+        """Whether the kubelet goes past criproxy, or does not run, in a sentence."""
+        from criproxy.model.notices import timestamp
+
+        passed_s, last_s = self.clock() - self._began_s, self.last_call_s
+        socket = next(iter(self.behind.endpoints.pairs.values()))[0]
+        remedy = f"it does not run, or does not use unix://{socket} as its containerRuntimeEndpoint"
+        if last_s is None:
+            return f"the kubelet has never called criproxy since it started: {remedy}" if passed_s > NEVER_S else ""
+        silent = self.started_s + passed_s - last_s > SILENT_S
+        return f"the kubelet has not called criproxy since {timestamp(last_s)}: {remedy}" if silent else ""
+
+
+def _timed(situation: "Situation") -> "tuple[Found, float]":
+    """Return what is wrong, and the CPU time in seconds that it took to find it; runs in a thread."""
+    from criproxy.views.status_check import find
+
+    begun_s = time.thread_time()
+    return find(situation), time.thread_time() - begun_s

@@ -1,0 +1,13 @@
+"""``criproxy`` that loses patience soon, for tests from outside: ``python -m tests.hasty serve …``."""
+
+from criproxy.__main__ import run
+from criproxy.api.page import stream
+from criproxy.daemon import problems
+
+SILENT_S = 3.0
+"""How long a kubelet may be silent."""
+
+if __name__ == "__main__":
+    problems.SILENT_S, problems.NEVER_S = SILENT_S, 0.0
+    stream.TICK_S = 0.2
+    run()

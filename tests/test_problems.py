@@ -1,0 +1,394 @@
+"""A situation looks the same to all who ask: `status --check`, `/readyz`, the metrics, the alerts and the page.
+
+`TABLE` says for each situation of a node what they say, and one test takes a daemon through all of them.
+"""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+
+from criproxy import __version__
+from criproxy.cli import main
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
+from criproxy.model.notices import NOT_READY
+from criproxy.observe.asking import report
+from tests.addresses import free_address
+from tests.daemons import LIMIT_S, Serve
+from tests.deploy.prometheus import find
+from tests.test_bad_configuration import BAD, GOOD, node_files
+
+ALERTS = Path(__file__).parents[1] / "docs/monitoring/alerts.yaml"
+POLL_S = 0.1
+"""How often the kubelet asks for the runtime's status, and what this test waits for."""
+PAGE_S = 5.0
+"""How long a page may show something else."""
+HOURS = 2
+"""How long a situation lasts for Prometheus: longer than any alert waits."""
+
+
+@dataclass
+class Seen:
+    """What everybody says at one moment."""
+
+    status: int
+    """The exit status of `status --check`."""
+    checked: Mapping[str, str]
+    """Sentences of `status --check`, by kind."""
+    ready: tuple[int, str]
+    """Status and text of `/readyz`."""
+    metrics: str
+    banner: list[str]
+    """What the page says is wrong."""
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of a metric; None if it is absent."""
+        for sample, has, value in samples(self.metrics):
+            if sample == name and labels.items() <= has.items():
+                return value
+        return None
+
+
+def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of each time series."""
+    families = text_string_to_metric_families(text)
+    return [(each.name, each.labels, each.value) for family in families for each in family.samples]
+
+
+@dataclass
+class Node:
+    """A daemon that is served by an embedded runtime, and called by a kubelet."""
+
+    directory: Path
+    runtime: EmbeddedRuntime
+    serve: Serve
+    session: aiohttp.ClientSession
+    _polls: asyncio.Task[None] | None = None
+
+    def begin_calls(self) -> None:
+        """Let the kubelet ask for the runtime's status, as long as it lives."""
+        self._polls = asyncio.create_task(self._poll())
+
+    async def end_calls(self) -> None:
+        """Let the kubelet end."""
+        if self._polls is not None:
+            self._polls.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._polls
+
+    async def _poll(self) -> None:
+        client = RuntimeClient(f"unix://{self.serve.socket}")
+        try:
+            while True:
+                with suppress(RuntimeCallError):
+                    await client.version()
+                await asyncio.sleep(POLL_S)
+        finally:
+            await client.close()
+
+    def put(self, text: str) -> None:
+        """Replace the policy file."""
+        new = self.directory / "policy.new"
+        new.write_text(text)
+        new.rename(self.serve.policy)
+
+    async def command(self, *arguments: str) -> tuple[int, str]:
+        """Exit status and output of a command that asks the daemon."""
+        places = (*arguments, "--control-socket", str(self.serve.control))
+        result = await asyncio.to_thread(CliRunner().invoke, main, places)
+        return result.exit_code, result.output
+
+    async def look(self) -> Seen:
+        """Ask everybody."""
+        status, output = await self.command("status", "--check", "--format", "json")
+        checked = json.loads(output)
+        assert checked["problems"] == [each["text"] for each in checked["found"]]
+        assert (status == 1) == bool(checked["problems"] or checked["under_way"])
+        ready = await self._get("/readyz")
+        _, metrics = await self._get("/metrics")
+        kinds = {each["kind"]: each["text"] for each in checked["found"]}
+        return Seen(status, kinds, ready, metrics, await self._banner(checked["problems"]))
+
+    async def _get(self, path: str) -> tuple[int, str]:
+        async with self.session.get(path) as answer:
+            return answer.status, await answer.text()
+
+    async def _banner(self, wanted: list[str]) -> list[str]:
+        """What the page gets: at once what another page had moments ago, and then what is there now."""
+        shown: list[str] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PAGE_S), self.session.get("/api/stream") as answer:
+                async for line in answer.content:
+                    if line.startswith(b"data:"):
+                        parts = json.loads(line.removeprefix(b"data:"))["parts"]
+                        shown = parts.get("status", {"problems": shown})["problems"]
+                        if shown == wanted:
+                            break
+        return shown
+
+    async def until(self, kinds: Callable[[Seen], bool]) -> Seen:
+        """What everybody says as soon as it is as wanted."""
+        seen = await self.look()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LIMIT_S):
+                while not kinds(seen):
+                    await asyncio.sleep(POLL_S)
+                    seen = await self.look()
+        return seen
+
+
+Step = Callable[[Node], Awaitable[object]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One situation."""
+
+    begin: Step
+    end: Step
+    kind: str
+    """Of the problem."""
+    text: str
+    """A part of its sentence."""
+    alerts: frozenset[str]
+    """Those that fire if it lasts."""
+    also: frozenset[str] = frozenset()
+    """Kinds of problems that come with it."""
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    """Metrics that say it in addition to ``criproxy_problems``."""
+
+    def shows(self, seen: Seen) -> bool:
+        """Whether there is this problem and no other one."""
+        return {self.kind} <= seen.checked.keys() <= {self.kind} | self.also
+
+
+async def nothing(_node: Node) -> None:
+    """Do nothing."""
+
+
+async def begin_calls(node: Node) -> None:
+    """The kubelet calls."""
+    node.begin_calls()
+
+
+async def stop_runtime(node: Node) -> None:
+    """The runtime ends."""
+    await node.runtime.stop()
+    (node.directory / "runtime.sock").unlink(missing_ok=True)
+
+
+async def start_runtime(node: Node) -> None:
+    """It comes again."""
+    node.runtime = EmbeddedRuntime(node.directory / "runtime.sock", RuntimeOptions(host_root=node.directory))
+    await node.runtime.start()
+
+
+async def lose_state(node: Node) -> None:
+    """The state directory is moved away; the disk is checked with the runtime's lists."""
+    (node.directory / "state").rename(node.directory / "gone")
+    await stop_runtime(node)
+    await start_runtime(node)
+
+
+async def find_state(node: Node) -> None:
+    """It is back."""
+    (node.directory / "gone").rename(node.directory / "state")
+
+
+async def bad_file(node: Node) -> None:
+    """The policy file becomes bad."""
+    node.put(BAD["no-yaml"][0] or "")
+
+
+async def good_file(node: Node) -> None:
+    """The policy file is good."""
+    node.put(GOOD)
+
+
+def ordered(*words: str) -> Step:
+    """Somebody gives a command."""
+
+    async def order(node: Node) -> None:
+        assert (await node.command(*words))[0] == 0, words
+
+    return order
+
+
+def told(command: str, **arguments: object) -> Step:
+    """The device plugin tells the daemon something."""
+
+    async def tell(node: Node) -> None:
+        await report(str(node.serve.control), command, arguments)
+
+    return tell
+
+
+TABLE = {
+    "the kubelet has never called": Row(
+        begin=nothing,
+        end=begin_calls,
+        kind="kubelet",
+        text="the kubelet has never called criproxy since it started",
+        alerts=frozenset({"CriproxyKubeletSilent", "CriproxyNotReady"}),
+    ),
+    "the kubelet has ended": Row(
+        begin=Node.end_calls,
+        end=begin_calls,
+        kind="kubelet",
+        text="the kubelet has not called criproxy since 20",
+        alerts=frozenset({"CriproxyKubeletSilent", "CriproxyNotReady"}),
+    ),
+    "the runtime has ended": Row(
+        begin=stop_runtime,
+        end=start_runtime,
+        kind="runtime",
+        text="criproxy cannot ask the runtime which containers are running",
+        alerts=frozenset({"CriproxyRuntimeDown", "CriproxyNotReady"}),
+        gauges={"criproxy_runtime_up": 0},
+    ),
+    "the state directory is gone": Row(
+        begin=lose_state,
+        end=find_state,
+        kind="store",
+        text="the state on disk is out of date",
+        alerts=frozenset({"CriproxyStateNotStored", "CriproxyNotReady"}),
+        also=frozenset({"config-not-kept", "failure"}),
+        gauges={"criproxy_store_current": 0},
+    ),
+    "the policy file is bad": Row(
+        begin=bad_file,
+        end=good_file,
+        kind="config",
+        text="the policy file is not in effect: ",
+        alerts=frozenset({"CriproxyConfigNotInForce"}),
+        gauges={"criproxy_config_problem": 1},
+    ),
+    "NVML fails": Row(
+        begin=told("device-inventory", version=__version__, nvml="NVML: Unknown Error", nvml_since_s=1e9),
+        end=told("device-plugin", running=False),
+        kind="nvml",
+        text="NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "the bypass is on": Row(
+        begin=ordered("bypass", "on"),
+        end=ordered("bypass", "off"),
+        kind="bypass",
+        text="",
+        alerts=frozenset({"CriproxyBypassOrdered"}),
+    ),
+    "the node is released": Row(
+        begin=ordered("release"),
+        end=ordered("release", "--undo"),
+        kind="released",
+        text="the node is released",
+        alerts=frozenset({"CriproxyReleased"}),
+        gauges={"criproxy_released": 1},
+    ),
+}
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    """A node of four CPUs, whose kubelet does not call yet."""
+    address = free_address()
+    node_files(tmp_path)
+    (tmp_path / "policy.yaml").write_text(GOOD)
+    async with AsyncExitStack() as stack:
+        options = ("--config", str(tmp_path / "policy.yaml"), "--host-root", str(tmp_path), "--http", address)
+        runtime = EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path))
+        await runtime.start()
+        serve = await stack.enter_async_context(Serve(tmp_path, *options, program=("-m", "tests.hasty")))
+        session = await stack.enter_async_context(aiohttp.ClientSession(f"http://{address}"))
+        made = Node(tmp_path, runtime, serve, session)
+        stack.push_async_callback(lambda: made.runtime.stop())  # noqa: PLW0108 (a row may replace the runtime)
+        stack.push_async_callback(made.end_calls)
+        yield made
+
+
+async def test_everybody_says_the_same(tmp_path: Path, node: Node) -> None:
+    """In each situation of the table, and before and after it; an alert for each problem fires."""
+    found: dict[str, Seen] = {}
+    well = Seen(0, {}, (200, ""), "", [])
+    for name, row in TABLE.items():
+        await row.begin(node)
+        seen = found[name] = await node.until(row.shows)
+        print(f"{name}: {seen.checked}")
+
+        assert (seen.status, row.text in seen.checked.get(row.kind, "(nothing)")) == (1, True), (name, seen.checked)
+        assert row.shows(seen), (name, seen.checked)
+        assert seen.banner == [*seen.checked.values()], name
+        assert_metrics(name, row, seen)
+
+        await row.end(node)
+        well = await node.until(lambda seen: not seen.checked)
+        assert (well.status, well.checked, well.ready, well.banner) == (0, {}, (200, "ok\n"), []), name
+    assert_alerts(tmp_path, well, found)
+
+
+def assert_metrics(name: str, row: Row, seen: Seen) -> None:
+    """Metrics and `/readyz` say what `status --check` says."""
+    for kind in seen.checked:
+        assert (seen.value("criproxy_problems", kind=kind) or 0) >= 1, name
+    stopping = [text for kind, text in seen.checked.items() if kind in NOT_READY]
+    assert seen.ready == ((503, "\n".join(stopping) + "\n") if stopping else (200, "ok\n")), name
+    for gauge, value in {"criproxy_ready": float(not stopping), **row.gauges}.items():
+        assert (gauge, seen.value(gauge)) == (gauge, value), name
+
+
+def assert_alerts(directory: Path, well: Seen, found: Mapping[str, Seen]) -> None:
+    """If a situation lasts, exactly the alerts of the table fire, and none fires when all is well."""
+    if (promtool := find("promtool")) is None:
+        pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
+    tests = [_alert_test(name, well, seen, TABLE[name].alerts) for name, seen in found.items()]
+    tests.append(_alert_test("all is well", well, well, frozenset()))
+    path = directory / "alerts.yaml"
+    path.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": tests}))
+    done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _alert_test(name: str, well: Seen, seen: Seen, alerts: frozenset[str]) -> dict[str, Any]:
+    """A test of promtool: for an hour all is well, then there is the situation."""
+    before = {_series(sample, labels): value for sample, labels, value in samples(well.metrics)}
+    after = {_series(sample, labels): value for sample, labels, value in samples(seen.metrics)}
+    minutes = HOURS * 60
+    series = [
+        {
+            "series": each,
+            "values": f"{_lasting(before.get(each), 60)} {_lasting(after.get(each), minutes)}",
+        }
+        for each in before.keys() | after.keys()
+    ]
+    return {
+        "name": name,
+        "interval": "1m",
+        "input_series": series,
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{60 + minutes}m",
+                "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(alerts)],
+            }
+        ],
+    }
+
+
+def _series(name: str, labels: Mapping[str, str]) -> str:
+    inner = ",".join(f"{key}={json.dumps(value)}" for key, value in sorted({**labels, "instance": "n"}.items()))
+    return f"{name}{{{inner}}}"
+
+
+def _lasting(value: float | None, minutes: int) -> str:
+    return f"_x{minutes}" if value is None else f"{value}x{minutes}"
