@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from signal import SIGHUP
+from signal import SIGHUP, SIGKILL
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from criproxy.discovery.nvml import INITIALISED_S
+from criproxy.emulator.device_endpoint import AdmissionError
 from tests.deviceplugin.fake_nvml import FakeNvml
+from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import Program, policy
 from tests.deviceplugin.test_program_health import Daemon
 from tests.deviceplugin.test_program_http import ask
@@ -107,6 +109,30 @@ async def test_without_an_answer_of_nvml_no_card_is_offered(
         nvml.say()
         program.signal(SIGHUP)
         await program.kubelet.until(lambda: bool(program.kubelet.registered))
+        assert program.said("a card is unhealthy") == 0
+
+
+async def test_a_restart_while_nvml_fails(folder: Path, fake_nvml: Nvml) -> None:
+    """No pod gets the card of which another one has a part; all is as before when NVML works."""
+    nvml = fake_nvml("a100")
+    async with Program(folder, MIXED, driver=nvml) as program:
+        await start(program)
+        await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        given = await program.kubelet.admit(Pod("one"), {SLICE: 1})
+        program.signal(SIGKILL)
+        await program.ended()
+        nvml.say(HAS_MISMATCH)
+        program.told.clear()
+        await program.ready()
+        await program.until_said("until NVML has answered")
+        await program.kubelet.until(lambda: not any(healthy for _, healthy in offered(program).values()))
+
+        with pytest.raises(AdmissionError):
+            await program.kubelet.admit(Pod("two"), {GPU: 1})
+        nvml.say()
+        program.signal(SIGHUP)
+        await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        assert (await program.kubelet.admit(Pod("one"), {SLICE: 1}))[SLICE].ids == given[SLICE].ids
         assert program.said("a card is unhealthy") == 0
 
 
