@@ -1,6 +1,6 @@
 """`criproxy device-plugin` beside an NVML that fails, is slow, or loses cards: the real processes and pynvml."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from signal import SIGHUP, SIGKILL
 from tempfile import TemporaryDirectory
@@ -9,10 +9,9 @@ import pytest
 
 from criproxy.discovery.nvml import INITIALISED_S
 from criproxy.emulator.device_endpoint import AdmissionError
-from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import Program, policy
-from tests.deviceplugin.test_program_health import Daemon
+from tests.deviceplugin.test_program_health import FIRST, SECOND, Daemon, Nvml
 from tests.deviceplugin.test_program_http import ask
 
 GPU, SLICE, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -25,10 +24,6 @@ MISMATCH = "RM has detected an NVML/RM version mismatch."
 HAS_MISMATCH = "fail 18"
 FALLEN_OFF, A_PROGRAMS = 79, 31
 A_RESET, RESET = 1, "NVML: the driver asks for a reset of the GPU"
-FIRST, SECOND = "GPU-491287c9-bc95-b926-a488-9503064e72a0", "GPU-491287ca-bc95-b926-a488-9503064e72a1"
-"""The cards of p100.txt."""
-
-Nvml = Callable[[str], FakeNvml]
 
 
 @pytest.fixture
