@@ -76,7 +76,8 @@ class LazyGroup(click.Group):
         except click.NoSuchOption as error:
             options = error.ctx.command.params if error.ctx else []
             if error.option_name == "--json" and any("--format" in each.opts for each in options):
-                error.message += " Did you mean '--format json'?"
+                hint = f"{error.message} Did you mean '--format json'?"
+                raise click.NoSuchOption(error.option_name, hint, ctx=error.ctx) from error
             raise
         except CriproxyError as error:
             from criproxy.cli.render.lines import print_lines
