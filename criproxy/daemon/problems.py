@@ -92,6 +92,7 @@ class Problems:
             found.append(Notice("kubelet", silent))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
+        found += [Notice("devices-open", text) for text in self.behind.open_classes()]
         if other := self.kubelet_cpus.difference:
             found.append(Notice("kubelet-reserved", other, wrong=False))
         if unwritten := self.started.pod_files.problem:
