@@ -481,6 +481,24 @@ async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path,
     assert (modes, beside) == ([0o700, 0o755, 0o666], {".sock", ".lock"})
 
 
+@pytest.mark.parametrize(("limits", "warned"), [((300, 300), True), ((300, 4096), False)])
+async def test_too_few_descriptors_are_said_at_the_start(
+    tmp_path: Path, runtime: EmbeddedRuntime, limits: tuple[int, int], warned: bool
+) -> None:
+    """A soft limit is raised as far as it may be; with a low hard one, the log says what it may prevent."""
+    program = ("-c", f"import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, {limits}); {RUN}")
+    async with Serve(tmp_path, program=program) as serve:
+        text = serve.log.read_text()
+        assert serve.process is not None
+        soft = Path(f"/proc/{serve.process.pid}/limits").read_text().partition("Max open files")[2].split()[0]
+
+    assert ("few open files" in text, "LimitNOFILE" in text) == (warned, warned), text
+    assert soft == str(limits[1])
+
+
+RUN = "runpy.run_module('criproxy', run_name='__main__', alter_sys=True)"
+
+
 def refusal(path: str, command: str) -> str:
     """Why the daemon does not do it."""
     with pytest.raises(UsageError, match="this daemon knows no command") as caught:

@@ -6,6 +6,7 @@
 import asyncio
 import json
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.daemon.problems import Problems
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.notices import NOT_READY
 from tests.addresses import free_address

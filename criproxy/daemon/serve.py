@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
@@ -46,6 +47,9 @@ CYCLES_AFTER = 3_000
 creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
 the process for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
 
+OPEN_FILES_MIN = 1024
+"""With fewer, the warning at the start: two for each connection of the kubelet, and one for each client beside it."""
+
 CONTROL, READ_ONLY, HTTP = "control", "read-only", "http"
 """The names of the listeners for commands, for those that change nothing, and for metrics and health."""
 READERS_MAX = 16
@@ -61,6 +65,7 @@ def run(options: Options, log_writer: LineWriter) -> None:
         CriproxyError: the daemon cannot start; everything that was opened is closed again.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _raise_open_files()
     gc.disable()  # until the start is over: none of its objects is garbage
     endpoints = Endpoints.of(options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -320,6 +325,18 @@ class Daemon:
         log.info("stopping", signal=number.name)
         self._stop.set()
         end_process_soon()
+
+
+def _raise_open_files() -> None:
+    """Raise the limit on open files as far as this process may, and warn if that is little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if 0 <= hard < OPEN_FILES_MIN:
+        text = (
+            "this process may have so few open files that connections may be refused: raise LimitNOFILE= or ulimit -n"
+        )
+        log.warning(text, limit=hard, wanted=OPEN_FILES_MIN)
 
 
 def _deciding(controller: "Controller") -> tuple[str, str]:
