@@ -331,12 +331,14 @@ def _raise_open_files() -> None:
     """Raise the limit on open files as far as this process may, and warn if that is little."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if 0 <= hard < OPEN_FILES_MIN:
+        with suppress(OSError):  # the system call filter of the service refuses it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= limit < OPEN_FILES_MIN:
         text = (
             "this process may have so few open files that connections may be refused: raise LimitNOFILE= or ulimit -n"
         )
-        log.warning(text, limit=hard, wanted=OPEN_FILES_MIN)
+        log.warning(text, limit=limit, wanted=OPEN_FILES_MIN)
 
 
 def _deciding(controller: "Controller") -> tuple[str, str]:
