@@ -19,11 +19,13 @@ import yaml
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from criproxy import __version__
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.problems import Problems
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.notices import NOT_READY
+from criproxy.observe.asking import report
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy.prometheus import find
@@ -225,6 +227,15 @@ def ordered(*words: str) -> Step:
     return order
 
 
+def told(command: str, **arguments: object) -> Step:
+    """The device plugin tells the daemon something."""
+
+    async def tell(node: Node) -> None:
+        await report(str(node.serve.control), command, arguments)
+
+    return tell
+
+
 TABLE = {
     "the kubelet has never called": Row(
         begin=nothing,
@@ -264,6 +275,13 @@ TABLE = {
         text="the policy file is not in effect: ",
         alerts=frozenset({"CriproxyConfigNotInForce"}),
         gauges={"criproxy_config_problem": 1},
+    ),
+    "NVML fails": Row(
+        begin=told("device-inventory", version=__version__, nvml="NVML: Unknown Error", nvml_since_s=1e9),
+        end=told("device-plugin", running=False),
+        kind="nvml",
+        text="NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
+        alerts=frozenset({"CriproxyProblem"}),
     ),
     "the bypass is on": Row(
         begin=ordered("bypass", "on"),

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from criproxy.discovery.nvml import INITIALISED_S
 from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.program import Program, policy
 from tests.deviceplugin.test_program_health import Daemon
@@ -134,6 +135,11 @@ async def test_a_first_answer_that_takes_long(folder: Path, fake_nvml: Nvml) -> 
         await program.kubelet.until(lambda: offered(program) == DIVIDED)
         await program.until_said("the resource is registered", times=len(DIVIDED))
         assert await ask(folder, "/readyz") == (200, "ok\n")
+
+
+def test_an_answer_may_take_minutes() -> None:
+    """Unused GPUs are initialised one after the other: a program that is ended early would never answer."""
+    assert INITIALISED_S >= 300
 
 
 async def test_nvml_that_fails_is_said(folder: Path, fake_nvml: Nvml) -> None:
