@@ -1,6 +1,7 @@
 """Checks what is around the daemon: the sockets behind it, and what the kubelet in front of it reserves."""
 
 import asyncio
+import resource
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ FIRST_PAUSE_S, PAUSE_S = 2.0, 60.0
 PROBE_S = 1.0
 """How long the runtime may take to accept a connection, and the kubelet's files to be read."""
 
+OPEN_FILES_MIN = 1024
+"""With fewer, the warning at the start: two for each connection of the kubelet, and one for each client beside it."""
 log = structlog.get_logger("criproxy.daemon")
 
 
@@ -139,3 +142,17 @@ async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | No
             return f"the {'runtime' if name == MAIN else 'image service'} on {path} cannot be reached: {reason}"
         writer.close()
     return None
+
+
+def raise_open_files() -> None:
+    """Raise the limit on open files as far as this process may, and warn if that is little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError):  # the system call filter of the service refuses it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= limit < OPEN_FILES_MIN:
+        text = (
+            "this process may have so few open files that connections may be refused: raise LimitNOFILE= or ulimit -n"
+        )
+        log.warning(text, limit=limit, wanted=OPEN_FILES_MIN)

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import resource
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
@@ -47,9 +46,6 @@ CYCLES_AFTER = 3_000
 creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
 the process for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
 
-OPEN_FILES_MIN = 1024
-"""With fewer, the warning at the start: two for each connection of the kubelet, and one for each client beside it."""
-
 CONTROL, READ_ONLY, HTTP = "control", "read-only", "http"
 """The names of the listeners for commands, for those that change nothing, and for metrics and health."""
 READERS_MAX = 16
@@ -65,7 +61,6 @@ def run(options: Options, log_writer: LineWriter) -> None:
         CriproxyError: the daemon cannot start; everything that was opened is closed again.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _raise_open_files()
     gc.disable()  # until the start is over: none of its objects is garbage
     endpoints = Endpoints.of(options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -187,10 +182,11 @@ class Daemon:
 
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
-        from criproxy.daemon.behind import Behind, KubeletCpus
+        from criproxy.daemon.behind import Behind, KubeletCpus, raise_open_files
         from criproxy.daemon.commands import Commands
         from criproxy.daemon.problems import Problems
 
+        raise_open_files()
         behind = Behind(self._endpoints, started.controller)
         kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
         problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
@@ -325,20 +321,6 @@ class Daemon:
         log.info("stopping", signal=number.name)
         self._stop.set()
         end_process_soon()
-
-
-def _raise_open_files() -> None:
-    """Raise the limit on open files as far as this process may, and warn if that is little."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError):  # the system call filter of the service refuses it
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= limit < OPEN_FILES_MIN:
-        text = (
-            "this process may have so few open files that connections may be refused: raise LimitNOFILE= or ulimit -n"
-        )
-        log.warning(text, limit=limit, wanted=OPEN_FILES_MIN)
 
 
 def _deciding(controller: "Controller") -> tuple[str, str]:
