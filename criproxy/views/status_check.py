@@ -53,13 +53,14 @@ class Found:
 
     def _listed(self) -> list[Notice]:
         """Return the first problems of each kind, their texts cut, and how many more there are of each."""
-        listed, numbers = list[Notice](), Counter[str]()
+        kinds: dict[str, list[Notice]] = {}
         for each in self.problems:
-            numbers[each.kind] += 1
-            if numbers[each.kind] <= MAX_OF_KIND:
-                listed.append(replace(each, text=bounded_text(each.text)))
-        more = {kind: number - MAX_OF_KIND for kind, number in numbers.items() if number > MAX_OF_KIND}
-        return listed + [Notice(kind, f"{number} more problems of the kind {kind}") for kind, number in more.items()]
+            kinds.setdefault(each.kind, []).append(each)
+        listed = [replace(each, text=bounded_text(each.text)) for of in kinds.values() for each in of[:MAX_OF_KIND]]
+        for kind, of in kinds.items():
+            if left := len(of[MAX_OF_KIND:]):
+                listed.append(replace(of[0], text=f"{left} more problems of the kind {kind}"))
+        return listed
 
     def to_json(self) -> Values:
         """As in the answer of `status --check`."""
