@@ -6,6 +6,7 @@
 import asyncio
 import json
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -18,10 +19,13 @@ import yaml
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from criproxy import __version__
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.daemon.problems import Problems
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.notices import NOT_READY
+from criproxy.observe.asking import report
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy.prometheus import find
@@ -223,6 +227,15 @@ def ordered(*words: str) -> Step:
     return order
 
 
+def told(command: str, **arguments: object) -> Step:
+    """The device plugin tells the daemon something."""
+
+    async def tell(node: Node) -> None:
+        await report(str(node.serve.control), command, arguments)
+
+    return tell
+
+
 TABLE = {
     "the kubelet has never called": Row(
         begin=nothing,
@@ -262,6 +275,13 @@ TABLE = {
         text="the policy file is not in effect: ",
         alerts=frozenset({"CriproxyConfigNotInForce"}),
         gauges={"criproxy_config_problem": 1},
+    ),
+    "NVML fails": Row(
+        begin=told("device-inventory", version=__version__, nvml="NVML: Unknown Error", nvml_since_s=1e9),
+        end=told("device-plugin", running=False),
+        kind="nvml",
+        text="NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
+        alerts=frozenset({"CriproxyProblem"}),
     ),
     "the bypass is on": Row(
         begin=ordered("bypass", "on"),
@@ -374,3 +394,13 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
 
 def _lasting(value: float | None, minutes: int) -> str:
     return f"_x{minutes}" if value is None else f"{value}x{minutes}"
+
+
+def test_how_long_it_has_run_does_not_follow_the_clock_on_the_wall() -> None:
+    """A clock that is set changes when it started, and not for how long it has run."""
+    clock = [0.0]
+    part: Any = None
+    problems = Problems(part, part, part, part, clock=lambda: clock[0])
+    assert time.time() - problems.started_s < 5
+    clock[0] = 3600.0  # an hour has passed, and the clock on the wall was set back by an hour
+    assert 3595 < time.time() - problems.started_s < 3605
