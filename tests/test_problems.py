@@ -223,6 +223,17 @@ def ordered(*words: str) -> Step:
     return order
 
 
+async def break_socket(node: Node) -> None:
+    """The socket's file is removed, and something else is in its place."""
+    node.serve.socket.unlink()
+    node.serve.socket.mkdir()
+
+
+async def mend_socket(node: Node) -> None:
+    """Nothing is there, so that criproxy can listen again."""
+    node.serve.socket.rmdir()
+
+
 TABLE = {
     "the kubelet has never called": Row(
         begin=nothing,
@@ -254,6 +265,14 @@ TABLE = {
         alerts=frozenset({"CriproxyStateNotStored", "CriproxyNotReady"}),
         also=frozenset({"config-not-kept", "failure"}),
         gauges={"criproxy_store_current": 0},
+    ),
+    "the socket of the kubelet is gone": Row(
+        begin=break_socket,
+        end=mend_socket,
+        kind="socket",
+        text="nobody can connect to criproxy on ",
+        alerts=frozenset({"CriproxyKubeletSilent", "CriproxyNotReady"}),
+        also=frozenset({"kubelet"}),
     ),
     "the policy file is bad": Row(
         begin=bad_file,
@@ -297,6 +316,29 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         stack.push_async_callback(lambda: made.runtime.stop())  # noqa: PLW0108 (a row may replace the runtime)
         stack.push_async_callback(made.end_calls)
         yield made
+
+
+@pytest.mark.parametrize("which", ["socket", "control"])
+async def test_a_socket_whose_file_is_removed_comes_again(node: Node, which: str) -> None:
+    """The kubelet and commands reach criproxy again within seconds; connections that are open go on."""
+    path: Path = getattr(node.serve, which)
+    open_client, new_client = (RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S) for _ in range(2))
+    await open_client.version()
+    inode = path.stat().st_ino
+
+    path.unlink()
+
+    async with asyncio.timeout(LIMIT_S):
+        while not path.exists() or path.stat().st_ino == inode:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(POLL_S)
+    await open_client.version()
+    await new_client.version()
+    assert (await node.command("bypass", "status"))[0] == 0
+    assert "the socket's file was gone" in node.serve.log.read_text()
+    for client in (open_client, new_client):
+        await client.close()
+    assert await node.serve.stop() == 0
+    assert not path.exists()
 
 
 async def test_everybody_says_the_same(tmp_path: Path, node: Node) -> None:
