@@ -1,18 +1,26 @@
-"""Checks the sockets behind the daemon: whether a server listens, and whether it is another criproxy."""
+"""Checks the sockets behind the daemon (does a server listen, and is it another criproxy?), and the daemon's own."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from socket import socket
 
 from criproxy.control.controller import Controller
 from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
+from criproxy.errors import CriproxyError
 from criproxy.observe.log import structlog
+from criproxy.wire.sockets import Listener
 
 FIRST_PAUSE_S, PAUSE_S = 2.0, 60.0
 """Pauses before checks for a criproxy behind this one: at first and while the runtime does not answer, and later."""
+FILES_S = 5.0
+"""How often the files of the sockets are looked for."""
 PROBE_S = 1.0
 """How long the runtime may take to accept a connection."""
+
+Serve = Callable[[socket], Awaitable[None]]
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -62,6 +70,38 @@ class Behind:
         if found and not self.problem:
             log.error("the runtime is another criproxy", endpoint=path, found=found)
         self.problem = text if found else ""
+
+
+@dataclass(slots=True, repr=False)
+class SocketFiles:
+    """Watches the files of the sockets on which the daemon listens, and listens again when one is gone."""
+
+    served: Mapping[str, tuple[Listener, Serve]]
+    """By name: the socket, and what serves another one in its place."""
+    _problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def problem(self) -> str:
+        """Which socket cannot be reached, in a sentence; empty if none is lost."""
+        return next(iter(self._problems.values()), "")
+
+    async def watch(self) -> None:
+        """Look for the files, for ever."""
+        while True:
+            await asyncio.sleep(FILES_S)
+            for name, (listener, serve) in self.served.items():
+                if not await asyncio.to_thread(lambda each: each.is_lost, listener):
+                    continue
+                try:
+                    await asyncio.to_thread(listener.renew)
+                except CriproxyError as error:
+                    self._problems[name] = (
+                        f"nobody can connect to criproxy on {listener.path}: the socket's file is gone, and {error}"
+                    )
+                else:
+                    await serve(listener.sock)
+                    self._problems.pop(name, None)
+                    log.warning("listening again: the socket's file was gone", path=listener.path)
 
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from criproxy.daemon.behind import Behind
+from criproxy.daemon.behind import Behind, SocketFiles
 from criproxy.daemon.start import Started
 from criproxy.observe.bypass import Bypass
 from criproxy.wire.stats import Stats
@@ -41,6 +41,8 @@ class Problems:
     started_s: float = field(default_factory=time.time)
     page_access: "Access | None" = None
     """Of the page, if it is served."""
+    sockets: SocketFiles | None = None
+    """Watches the sockets of the daemon."""
     _began_s: float = field(init=False)
     """As *started_s*, on *clock*."""
     _situations: "Situations | None" = None
@@ -87,6 +89,8 @@ class Problems:
         found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
         if unreachable:
             found.append(Notice("runtime", unreachable))
+        if self.sockets is not None and (lost := self.sockets.problem):
+            found.append(Notice("socket", lost))
         if silent := self._kubelet():
             found.append(Notice("kubelet", silent))
         if self.behind.problem:

@@ -32,7 +32,7 @@ from criproxy.wire.sockets import Listener, listen
 
 if TYPE_CHECKING:
     from criproxy.control.controller import Controller
-    from criproxy.daemon.behind import Behind
+    from criproxy.daemon.commands import Commands
     from criproxy.daemon.start import Started
 
 DRAIN_S = 2.0
@@ -162,7 +162,7 @@ class Daemon:
 
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
-        from criproxy.daemon.behind import Behind
+        from criproxy.daemon.behind import Behind, SocketFiles
         from criproxy.daemon.commands import NOTICES, Commands
         from criproxy.daemon.problems import Problems
 
@@ -171,6 +171,9 @@ class Daemon:
         server = ControlServer(commands.table(), NOTICES)
         await server.start(listeners[CONTROL].sock)
         stack.push_async_callback(server.stop)
+        served = dict(zip(self._endpoints.pairs, (proxy.start for proxy in self._proxies), strict=True))
+        served[CONTROL] = server.start
+        commands.problems.sockets = SocketFiles({name: (listeners[name], start) for name, start in served.items()})
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
         self._serving = f"serving on {places}"
         self._notifier.ready(self._status_text())
@@ -183,10 +186,10 @@ class Daemon:
             await serve_http(stack, listener, commands, *shown)
         elif self._options.http_token_file is not None:
             log.warning("--http-token-file has no effect without --http: no page is served")
-        await self._start_watches(stack, started, behind)
+        await self._start_watches(stack, started, commands)
 
-    async def _start_watches(self, stack: AsyncExitStack, started: "Started", behind: "Behind") -> None:
-        """Start to watch the policy file and the sockets behind the daemon."""
+    async def _start_watches(self, stack: AsyncExitStack, started: "Started", commands: "Commands") -> None:
+        """Start to watch the policy file, the sockets behind the daemon, and its own."""
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration.load import DEFAULT_CONFIG
@@ -195,7 +198,9 @@ class Daemon:
         tasks = Tasks(log, started.controller.context.failures)
         stack.push_async_callback(tasks.stop)
         tasks.forever("reload", started.reload.run)
-        tasks.forever("check for a criproxy behind this one", behind.watch)
+        tasks.forever("check for a criproxy behind this one", commands.problems.behind.watch)
+        if (sockets := commands.problems.sockets) is not None:
+            tasks.forever("look for the files of the sockets", sockets.watch)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
         tasks.forever("watch the policy file", watch.run)
 
