@@ -19,13 +19,15 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.cli import main
+from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.notices import NOT_READY
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy.prometheus import find
-from tests.test_bad_configuration import BAD, GOOD, node_files
+from tests.test_bad_configuration import BAD, GOOD, node_files, run
 
 ALERTS = Path(__file__).parents[1] / "docs/monitoring/alerts.yaml"
 POLL_S = 0.1
@@ -72,6 +74,10 @@ class Node:
     runtime: EmbeddedRuntime
     serve: Serve
     session: aiohttp.ClientSession
+    doing: asyncio.Task[None] | None = None
+    """What another program does."""
+    away: Path | None = None
+    """The cgroup that is not where it was."""
     _polls: asyncio.Task[None] | None = None
 
     def begin_calls(self) -> None:
@@ -94,6 +100,15 @@ class Node:
                 await asyncio.sleep(POLL_S)
         finally:
             await client.close()
+
+    async def reads(self, group: Path) -> None:
+        """Return when the daemon knows that cgroup: what somebody writes there is put back."""
+        file = group / "cpuset.cpus"
+        before = file.read_text()
+        file.write_text("0-3\n")
+        async with asyncio.timeout(LIMIT_S):
+            while file.read_text() != before:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(POLL_S)
 
     def put(self, text: str) -> None:
         """Replace the policy file."""
@@ -236,6 +251,80 @@ async def mend_socket(node: Node) -> None:
     node.serve.socket.rmdir()
 
 
+async def begin_fight(node: Node) -> None:
+    """Another program writes the cpuset of a container, again and again."""
+    key = await run(node.serve, "fought", 1)
+    (file,) = (path / "cpuset.cpus" for path in (node.directory / "sys/fs/cgroup/cpuset").rglob(key))
+
+    async def fight() -> None:
+        while True:
+            if file.exists():
+                file.write_text("0-3\n")
+            await asyncio.sleep(0.01)
+
+    node.doing = asyncio.create_task(fight())
+
+
+async def end_fight(node: Node) -> None:
+    """It has ended, and so has the pod."""
+    assert node.doing is not None
+    node.doing.cancel()
+    await end_pods(node)
+
+
+async def lose_cgroup(node: Node) -> None:
+    """The cgroup of a container is gone."""
+    key = await run(node.serve, "lost", 1)
+    (group,) = (node.directory / "sys/fs/cgroup/cpuset").rglob(key)
+    await node.reads(group)
+    group.rename(node.directory / "away")
+    node.away = group
+
+
+async def find_cgroup(node: Node) -> None:
+    """It is back."""
+    assert node.away is not None
+    (node.directory / "away").rename(node.away)
+    await end_pods(node)
+
+
+async def end_pods(node: Node) -> None:
+    """All pods end."""
+    client = RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S)
+    for sandbox in await client.list_pod_sandbox():
+        await MiniKubelet(client).remove_pod(sandbox.id)
+    await client.close()
+
+
+async def ask_in_vain(node: Node) -> None:
+    """A pod with a card is created, and the kubelet says nothing about it."""
+    section = "devices: {classes: [nvidia], podresources: {socket: /none.sock}, checkpoint: /none}\n"
+    await node.serve.reload(f"{GOOD}{section}")
+    await run(node.serve, "blind", 1)
+
+
+async def without_devices(node: Node) -> None:
+    """Devices are no matter of criproxy any more."""
+    await end_pods(node)
+    await node.serve.reload(GOOD)
+
+
+REPORT: dict[str, Any] = {"version": "1.0", "interval_s": 600.0, "resources": [], "cards": []}
+"""What a device plugin reports of which all is well."""
+
+
+def reported(**more: object) -> Step:
+    """The device plugin reports *more*."""
+
+    async def report(node: Node) -> None:
+        await asyncio.to_thread(ask, str(node.serve.control), "device-inventory", {**REPORT, **more})
+
+    return report
+
+
+UNREGISTERED = {"name": "nvidia.com/gpu", "device_class": "nvidia", "registered": False, "problem": "refused"}
+SICK = {"device_class": "nvidia", "id": "GPU-a", "healthy": False, "reason": "XID 79", "since_s": 1.7e9}
+
 TABLE = {
     "the kubelet has never called": Row(
         begin=nothing,
@@ -255,7 +344,7 @@ TABLE = {
         begin=stop_runtime,
         end=start_runtime,
         kind="runtime",
-        text="criproxy cannot ask the runtime which containers are running",
+        text="the runtime",
         alerts=frozenset({"CriproxyRuntimeDown", "CriproxyNotReady"}),
         gauges={"criproxy_runtime_up": 0},
     ),
@@ -282,6 +371,55 @@ TABLE = {
         text="the policy file is not in effect: ",
         alerts=frozenset({"CriproxyConfigNotInForce"}),
         gauges={"criproxy_config_problem": 1},
+    ),
+    "somebody fights for a cpuset": Row(
+        begin=begin_fight,
+        end=end_fight,
+        kind="drift",
+        text="another program changes the cpuset of default/fought/main again and again",
+        alerts=frozenset({"CriproxyProblem", "CriproxyDrift"}),
+    ),
+    "the cgroup of a container is gone": Row(
+        begin=lose_cgroup,
+        end=find_cgroup,
+        kind="cgroup",
+        text="the runtime reports that default/lost/main is running, but its cgroup is gone",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "the kubelet tells nothing of cards": Row(
+        begin=ask_in_vain,
+        end=without_devices,
+        kind="no-evidence",
+        text="the kubelet has never answered on /none.sock and /none",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "the device plugin refuses its file": Row(
+        begin=reported(refused="a bracket is not closed"),
+        end=reported(),
+        kind="device-plugin-config",
+        text="the device plugin does not use its present configuration files",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "the device plugin is not registered": Row(
+        begin=reported(resources=[UNREGISTERED]),
+        end=reported(),
+        kind="not-registered",
+        text="the kubelet has not accepted resources of the device plugin: nvidia.com/gpu (refused)",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "no card is healthy": Row(
+        begin=reported(cards=[SICK]),
+        end=reported(),
+        kind="no-healthy-card",
+        text="no card of the class nvidia is healthy",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "a directory of a vGPU cannot be removed": Row(
+        begin=reported(unremoved="/vgpu/.x/y: Permission denied"),
+        end=reported(),
+        kind="vgpu-directories",
+        text="/vgpu/.x/y: Permission denied",
+        alerts=frozenset({"CriproxyProblem"}),
     ),
     "the bypass is on": Row(
         begin=ordered("bypass", "on"),

@@ -260,7 +260,9 @@ class DevicePlugin:
         plugins, known = self._plugins, self._health.known
         served, reports = self._publisher.served, self._reports
         found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
-        return self._methods.told(replace(found, unremoved=self._sweeper.problem))
+        return self._methods.told(
+            replace(found, unremoved=self._sweeper.problem, refused=self._reload.problem.partition("\n")[0])
+        )
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served

@@ -26,6 +26,9 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
         if not any(card.healthy for card in cards) and any(map(_failed, cards)):
             reasons = ", ".join(bounded_texts(list(dict.fromkeys(card.reason for card in cards)), MAX_NAMED))
             yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so pods get none: {reasons}")
+    if report.refused:
+        text = f"the device plugin does not use its present configuration files, but the former ones: {report.refused}"
+        yield Notice("device-plugin-config", text)
     if report.unremoved:
         text = "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root"
         yield Notice("vgpu-directories", f"{text}: {report.unremoved}")
