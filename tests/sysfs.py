@@ -16,7 +16,12 @@ PODS = "sys/fs/cgroup/kubepods.slice"
 Files = Iterator[tuple[str, str]]
 """Path under the host root, and content."""
 
-BANDWIDTH_MBPS = {MemoryKind.DRAM: 200_000, MemoryKind.HBM: 800_000, MemoryKind.PMEM: 30_000}
+BANDWIDTH_MBPS = {
+    MemoryKind.DRAM: 200_000,
+    MemoryKind.HBM: 800_000,
+    MemoryKind.PMEM: 30_000,
+    MemoryKind.DEVICE: 400_000,
+}
 
 
 def write_sysfs(host_root: Path, topology: Topology) -> None:
@@ -83,6 +88,7 @@ def _nodes(topology: Topology) -> Files:
         "has_cpu": [node for node in topology.nodes if node.cpus],
         "has_memory": [node for node in topology.nodes if node.memory_bytes],
         "has_normal_memory": [node for node in topology.nodes if node.normal_memory],
+        "has_generic_initiator": [node for node in topology.nodes if node.kind is MemoryKind.DEVICE],
     }
     for name, nodes in states.items():
         yield f"{NODES}/{name}", format_cpuset(frozenset(node.id for node in nodes))
@@ -97,3 +103,5 @@ def _node(node: NumaNode) -> Files:
     yield f"{folder}/cpulist", format_cpuset(node.cpus)
     yield f"{folder}/meminfo", f"Node {node.id} MemTotal: {node.memory_bytes // 1024} kB"
     yield f"{folder}/access0/initiators/read_bandwidth", str(BANDWIDTH_MBPS[node.kind])
+    if node.kind is MemoryKind.PMEM:
+        yield f"sys/bus/dax/devices/dax{node.id}.0/target_node", str(node.id)

@@ -56,3 +56,26 @@ async def test_http_for_everybody_is_in_the_log(tmp_path: Path) -> None:
             while "serving metrics and health" not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.05)
         assert "--http is open to every client that can reach this node" in serve.log.read_text()
+
+
+async def test_cpus_that_only_the_kubelet_reserves_are_told(tmp_path: Path) -> None:
+    """A note of `status --check`, which is no problem; with a policy that reserves the same it is gone."""
+    small_machine(tmp_path)
+    config, policy = tmp_path / "var/lib/kubelet/config.yaml", tmp_path / "policy.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text('reservedSystemCPUs: "0,3"\n')
+    policy.write_text('policy: static\nreservedCpus: "0"\n')
+    text = "Note: the kubelet reserves CPUs 0,3 (reservedSystemCPUs), but this policy reserves CPU 0: pods also run on"
+    options = ("--config", str(policy), "--host-root", str(tmp_path))
+    async with EmbeddedRuntime(tmp_path / "runtime.sock"), Serve(tmp_path, *options) as serve:
+        async with asyncio.timeout(LIMIT_S):
+            while "kubelet-reserved" not in await asyncio.to_thread(notices, serve):  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.2)
+        arguments = ["status", "--check", "--control-socket", str(serve.control)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+        assert (result.exit_code, text in result.output.replace("\n", " ")) == (0, True), result.output
+
+        policy.write_text('policy: static\nreservedCpus: "0,3"\n')
+        async with asyncio.timeout(LIMIT_S):
+            while "kubelet-reserved" in await asyncio.to_thread(notices, serve):  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.2)

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from structlog.testing import capture_logs
 
 from criproxy import offline_release
 from criproxy.cli.stored import still_running
+from criproxy.cri import api_pb2
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon import start
 from criproxy.emulator.runtime import EmbeddedRuntime
 from criproxy.errors import StoreError
@@ -85,6 +88,77 @@ async def test_a_file_of_the_machine_that_hangs_holds_up_only_the_start(tmp_path
         await asyncio.to_thread(tell, slow, "0-3\n")
 
         await ready
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [("sys/devices/system/cpu/online", "/sys or /proc"), ("state/last-good.json", "the policy file or")],
+)
+async def test_a_start_that_waits_for_a_disk_can_be_stopped(tmp_path: Path, place: str, what: str) -> None:
+    """SIGTERM ends it in order within seconds: nobody has to wait until it is killed."""
+    small_machine(tmp_path)
+    (tmp_path / "state").mkdir()
+    (slow := tmp_path / place).unlink(missing_ok=True)
+    os.mkfifo(slow)
+    serve = Serve(tmp_path, "--host-root", str(tmp_path))
+    async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve):
+        await logged(serve, what)
+        client = RuntimeClient(f"unix://{serve.socket}")
+        call = client.call("RunPodSandbox", api_pb2.RunPodSandboxRequest(), api_pb2.RunPodSandboxResponse)
+        waiting = asyncio.create_task(call)
+        await client.version()
+
+        serve.signal(signal.SIGTERM)
+
+        await serve.message("STOPPING=1")
+        assert await serve.exit_status() == 0
+        with pytest.raises(RuntimeCallError, match="criproxy is stopping"):
+            await waiting
+        await client.close()
+        assert serve.log.read_text().splitlines()[-1].split()[-2:] == ["stopped", "[criproxy.daemon]"]
+
+
+KEEPS_THE_LOCK = """
+import ctypes, os, sys, threading, time
+from pathlib import Path
+from criproxy.store.store import Store
+store = Store(Path(sys.argv[1]))
+threading.Thread(target=time.sleep, args=(1000,)).start()
+print("has it", flush=True)
+ctypes.CDLL(None).syscall(ctypes.c_long(93 if os.uname().machine == "aarch64" else 60), 0)
+"""
+"""Has the state directory, and ends but for a thread: as one that was killed while it waits for a disk."""
+
+
+@asynccontextmanager
+async def has_the_lock(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that has the state directory and cannot end by itself."""
+    command = (sys.executable, "-c", KEEPS_THE_LOCK, str(state))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout
+        assert await process.stdout.readline() == b"has it\n"
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def test_a_daemon_waits_for_one_that_was_killed_and_cannot_end(tmp_path: Path) -> None:
+    """It says so, serves meanwhile, and begins when the other is gone; `criproxy status` says it, too."""
+    state = tmp_path / "state"
+    async with has_the_lock(state) as stuck:
+        serve = Serve(tmp_path)
+        async with asyncio.timeout(LIMIT_S), EmbeddedRuntime(tmp_path / "runtime.sock"), starting(serve) as ready:
+            await logged(serve, f"(process {stuck.pid}) that has been killed, but cannot end")
+            assert await version(serve.socket) == "criproxy-sim"
+            assert "has been killed, but cannot end" in still_running(state)
+            assert not ready.done()
+
+            stuck.kill()
+
+            await ready
 
 
 async def test_a_release_on_a_disk_that_hangs_unpins_all_the_same(

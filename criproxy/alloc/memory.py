@@ -60,6 +60,8 @@ class _Machine(NamedTuple):
     attached_to: dict[CpuSet, CpuSet]
     """The same by set of nodes, as far as it was asked for."""
     crowds: Crowds
+    asked: dict[CpuSet, "_Machine"]
+    """The same machine with some of `Topology.other_mems`, as far as it was asked for."""
 
 
 class _Nodes(NamedTuple):
@@ -101,7 +103,7 @@ def place_memory(
     if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
         wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
     else:
-        wanted, reason = _first(machine, near, wish, container)
+        wanted, reason = _first(_with_asked(machine, wish), near, wish, container)
     first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
     mems, moved = _beside_others(machine, node, grants, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
@@ -159,6 +161,19 @@ def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Contain
     return every, f"memory from {_nodes(every)}{asked}, and without a memory limit it gets all of that"
 
 
+def _with_asked(machine: _Machine, wish: MemoryWish) -> _Machine:
+    """The machine with nodes whose kind of memory does not count, but is what is wanted."""
+    topology, kinds = machine.topology, wish.kinds | {MemoryKind.PMEM} if wish.cold else wish.kinds
+    nodes = (topology.node_by_id[mem] for mem in topology.other_mems)
+    more = frozenset(node.id for node in nodes if node.kind in kinds)
+    if not more:
+        return machine
+    if more not in machine.asked:
+        wider = replace(topology, mems=topology.mems | more, other_mems=topology.other_mems - more)
+        machine.asked[more] = _machine_of(wider, machine.memory.pessimistic)
+    return machine.asked[more]
+
+
 def _kinds(machine: _Machine, near: CpuSet, nodes: CpuSet, wish: MemoryWish) -> frozenset[MemoryKind]:
     """Kinds of memory to look for; those not asked for only where they are next to its CPUs."""
     memory = machine.memory
@@ -186,8 +201,9 @@ def _beside_others(
         return first, {}
     if not may_move:
         return first | memory.nodes(_widened(others.promises, zone, size)), {}
-    done = allocate(others, request_for(container, first, memory.kinds(zone)))
-    return done.zone, {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
+    here = first & machine.topology.mems
+    done = allocate(others, request_for(container, here, memory.kinds(zone)))
+    return done.zone | (first - here), {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
 
 
 def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
@@ -228,10 +244,14 @@ def _changed(grants: Mapping[str, Grant], new: Mapping[str, Grant]) -> Mapping[s
 
 @remembered(_MACHINES)
 def _machine(topology: Topology, pessimistic: bool) -> _Machine:
+    return _machine_of(topology, pessimistic)
+
+
+def _machine_of(topology: Topology, pessimistic: bool) -> _Machine:
     promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
     usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
     memory = Memory(topology, usable, overcommit=True, pessimistic=pessimistic)
-    return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory))
+    return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory), {})
 
 
 def with_attached(topology: Topology, near: CpuSet) -> CpuSet:
@@ -246,7 +266,7 @@ def ordinary_bytes(topology: Topology, near: CpuSet) -> int:
 
 
 def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
-    """By NUMA node with CPUs, the usable memory-only nodes that belong to it: each to the closest.
+    """By NUMA node with CPUs, the memory-only nodes that pods may have and that belong to it: each to the closest.
 
     Of several that are as close, to the one that has least memory of that kind so far. Where no distances are known,
     none belongs to any.
@@ -256,8 +276,9 @@ def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
         return found
     bytes_of: dict[tuple[int, MemoryKind], int] = {}
     homes = [node.id for node in topology.nodes if node.cpus]
+    mems = topology.mems | topology.other_mems
     for lone in topology.nodes:
-        if lone.memory_only and lone.id in topology.mems and homes:
+        if lone.memory_only and lone.id in mems and homes:
             home = min(homes, key=lambda h: (topology.distance(h, lone.id), bytes_of.get((h, lone.kind), 0), h))
             bytes_of[home, lone.kind] = bytes_of.get((home, lone.kind), 0) + lone.memory_bytes
             found[home] = found.get(home, frozenset()) | {lone.id}

@@ -17,7 +17,7 @@ from criproxy.model.topology import MemoryKind, Topology
 Mask = int
 """A set of NUMA nodes: bit *i* is the *i*-th node of `Memory.ids`."""
 
-KINDS = (MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM)
+KINDS = (MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM, MemoryKind.DEVICE)
 """In the order in which zones grow beyond the kinds that they have."""
 _MAX_UNIONS = 256
 """Zones and unions of them that are looked at; more than that occurs on no machine."""

@@ -61,7 +61,7 @@ class ControllerNotices:
         yield from self._of_trial()
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
-        if controller.devices.rules and (unheard := controller.devices.evidence.source.unheard):
+        if unheard := controller.devices.evidence.unheard:
             yield Notice("no-evidence", unheard)
         yield from self._of_plugin()
         if cpusets := controller.updates.kubelet_cpusets:

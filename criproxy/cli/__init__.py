@@ -79,6 +79,7 @@ class LazyGroup(click.Group):
             if error.errno == errno.EPIPE:
                 raise
             _print_os_error(error)
+            _forget_output()
             sys.exit(CriproxyError.exit_status)
 
 
@@ -87,6 +88,14 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
+
+
+def _forget_output() -> None:
+    """Drop what cannot be written: at its end, the interpreter would try once more, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open to the end)
 
 
 def _print_os_error(error: OSError) -> None:

@@ -177,7 +177,7 @@ def _notes(report: "Report", topology: "Topology | None", host_root: Path | None
     if host_root is not None:
         found += http_notes(host_root)
         if report.settings and topology and report.settings.common.policy != "none":
-            found += kubelet_notes(host_root, report.settings.options.reserved(topology) & topology.cpus)
+            found += kubelet_notes(host_root, report.settings.options, topology)
     return found
 
 

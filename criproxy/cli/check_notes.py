@@ -5,21 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
-
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from criproxy.config.settings import Common
     from criproxy.devices.options import DeviceOptions
+    from criproxy.model.topology import Topology
+    from criproxy.policy.options import Options
 
 DEFAULTS = {
     "etc/default/criproxy": "CRIPROXY_OPTIONS",
     "etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
 }
 """The environment files of the units, below the host's root directory, and the variables with the options."""
-KUBELET = "var/lib/kubelet/config.yaml"
-"""The kubelet's configuration as written by kubeadm, below the host's root directory."""
 _THEN = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
 """What happens to containers that request cards without evidence, if a pod had their pod's name, by `onNoEvidence`."""
 _UNLISTED = {**_THEN, "keep": "see the cards that they request"}
@@ -107,32 +105,19 @@ def _values(option: str, words: list[str]) -> Iterator[str]:
             yield words[number + 1]
 
 
-def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
-    """Yield a note if the kubelet's configuration does not reserve CPUs that the policy reserves, or is unreadable."""
+def kubelet_notes(host_root: Path, options: "Options", topology: "Topology") -> Iterator[str]:
+    """Yield notes about settings of the kubelet with which these *options* of a policy do not go together."""
+    from criproxy.discovery.host_paths import host_reader
     from criproxy.errors import reason_of
-    from criproxy.install.edits import CannotEdit, mapping
+    from criproxy.install.host import Host
+    from criproxy.install.kubelet_cpus import differences
+    from criproxy.install.look import look_at_kubelet
+    from criproxy.install.preflight import managers
 
-    file = host_root / KUBELET
-    if not reserved:
-        return
     try:
-        data = mapping(file.read_text(errors="replace"))
-    except (FileNotFoundError, NotADirectoryError):
+        facts = look_at_kubelet(Host(host_root))
+    except OSError as error:
+        yield f"cannot read {reason_of(error, with_path=True)}; so nobody knows which CPUs the kubelet reserves"
         return
-    except (OSError, CannotEdit) as error:
-        yield f"cannot read {file}: {reason_of(error)}; so nobody knows which CPUs it reserves (reservedSystemCPUs)"
-        return
-    named = data.get("reservedSystemCPUs")
-    amounts = [data.get(name) for name in ("kubeReserved", "systemReserved")]
-    if named is None and any(isinstance(amount, dict) and "cpu" in amount for amount in amounts):
-        return  # an amount: the scheduler takes it into account
-    try:
-        missing = reserved - parse_cpuset("" if named is None else str(named))
-    except ValueError:
-        return  # the kubelet reports that
-    if missing:
-        yield (
-            f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), but this policy "
-            f"reserves {format_cpuset(reserved)}: unless a kubelet flag reserves them too, the scheduler sends pods "
-            "that do not fit and never start"
-        )
+    yield from managers(facts)
+    yield from differences(facts, options, topology, host_reader(host_root).cgroup)

@@ -58,7 +58,7 @@ def command(  # noqa: PLR0913 (one for each option)
     show_answer(ask, output, partial(_renderer, chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
-_NOTED = frozenset({"try", "withheld"})
+_NOTED = frozenset({"try", "withheld", "kubelet-reserved"})
 """Notices that ``--check`` prints although nothing is wrong: they change what the answer means, or explain refusals."""
 
 

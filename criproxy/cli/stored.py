@@ -25,6 +25,7 @@ from criproxy.model.record import Kind
 from criproxy.policy.options import options_of
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME, is_release
+from criproxy.store.stuck import is_ending, why_it_stays
 from criproxy.views import devices as inventory
 from criproxy.views import events, who
 from criproxy.views.explain import choose, to_values
@@ -179,6 +180,8 @@ def still_running(state_dir: Path) -> str:
     used = f"process {holder} uses the state directory {state_dir}"
     if is_release(state_dir):
         return f"{used}: it is a 'criproxy release'; ask again when it has ended"
+    if is_ending(holder):
+        return f"{used}: it {why_it_stays(holder)}"
     return f"{used}: it hangs, or listens on another control socket"
 
 
@@ -205,9 +208,15 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
 
     The device that /proc/locks names is not compared, since btrfs and overlayfs report another one to stat(2).
     """
-    with suppress(FileNotFoundError):  # the process has ended, or has closed it
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):
-                if os.path.samestat(descriptor.stat(), file):
+    with suppress(FileNotFoundError):  # the process has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():  # of one that was killed, only the thread that hangs has it
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if any(_is_open_as(descriptor, file) for descriptor in (task / "fd").iterdir()):
                     return True
+    return False
+
+
+def _is_open_as(descriptor: Path, file: os.stat_result) -> bool:
+    with suppress(FileNotFoundError):  # it has been closed
+        return os.path.samestat(descriptor.stat(), file)
     return False

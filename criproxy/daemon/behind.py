@@ -1,24 +1,33 @@
-"""Checks the sockets behind the daemon (does a server listen, and is it another criproxy?), and the daemon's own."""
+"""Checks what is around the daemon: its sockets, those behind it, and what the kubelet in front of it reserves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from socket import socket
+from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
 from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import CriproxyError
 from criproxy.observe.log import structlog
+from criproxy.policy.options import options_of
 from criproxy.wire.sockets import Listener
 
+if TYPE_CHECKING:
+    from criproxy.install.kubelet_cpus import Reservation
+
 FIRST_PAUSE_S, PAUSE_S = 2.0, 60.0
-"""Pauses before checks for a criproxy behind this one: at first and while the runtime does not answer, and later."""
+"""Pauses before checks: at first and while the runtime does not answer, and later."""
 FILES_S = 5.0
-"""How often the files of the sockets are looked for."""
+"""How often the files of the daemon's sockets are looked for."""
 PROBE_S = 1.0
-"""How long the runtime may take to accept a connection."""
+"""How long the runtime may take to accept a connection, and the kubelet's files to be read."""
 
 Serve = Callable[[socket], Awaitable[None]]
 
@@ -102,6 +111,41 @@ class SocketFiles:
                     await serve(listener.sock)
                     self._problems.pop(name, None)
                     log.warning("listening again: the socket's file was gone", path=listener.path)
+
+
+@dataclass(slots=True, repr=False)
+class KubeletCpus:
+    """Reads periodically which CPUs the kubelet reserves."""
+
+    host_root: Path
+    controller: Controller
+    _found: "Reservation | None" = None
+    """The last one that could be read."""
+
+    async def watch(self) -> None:
+        """Read the kubelet's files."""
+        patience, read = Patience(), partial(_reservation, self.host_root)
+        await asyncio.sleep(FIRST_PAUSE_S)
+        while True:
+            with suppress(Hangs, OSError):
+                self._found = await patience.wait("the kubelet's configuration", read, PROBE_S) or self._found
+            await asyncio.sleep(PAUSE_S)
+
+    @property
+    def difference(self) -> str:
+        """A sentence if the policy reserves other CPUs; empty if not, or if it places no containers."""
+        if self._found is None or not self.controller.policy_switch.active:
+            return ""
+        options, topology = options_of(self.controller.context.state.policy), self.controller.node.topology
+        return self._found.difference(options.reserved(topology) & topology.cpus, options.usable(topology).cpus)
+
+
+def _reservation(host_root: Path) -> "Reservation | None":
+    from criproxy.install.host import Host
+    from criproxy.install.kubelet_cpus import reservation
+    from criproxy.install.look import look_at_kubelet
+
+    return reservation(look_at_kubelet(Host(host_root)))
 
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from criproxy.daemon.behind import Behind, SocketFiles
+from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
 from criproxy.daemon.start import Started
 from criproxy.observe.bypass import Bypass
 from criproxy.wire.stats import Stats
@@ -34,6 +34,7 @@ class Problems:
     started: Started
     bypass: Bypass
     behind: Behind
+    kubelet_cpus: KubeletCpus
     stats: Sequence[Stats] = ()
     """What the proxies have counted."""
     clock: Callable[[], float] = time.monotonic
@@ -95,6 +96,8 @@ class Problems:
             found.append(Notice("kubelet", silent))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
+        if other := self.kubelet_cpus.difference:
+            found.append(Notice("kubelet-reserved", other, wrong=False))
         if unwritten := self.started.pod_files.problem:
             found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
         if unkept:

@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from criproxy.wire.sockets import Listener, listen
 
 if TYPE_CHECKING:
     from criproxy.control.controller import Controller
-    from criproxy.daemon.commands import Commands
+    from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
 
 DRAIN_S = 2.0
@@ -92,18 +92,32 @@ class Daemon:
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)
             early = await self._start_proxies(listeners)
-            started = await self._start_controller(stack, early)
-            stack.push_async_callback(self._drain)
-            stack.callback(self._bypass.close)
-            self._connect(started.controller, early)
-            await self._start_beside(stack, listeners, started)
-            await _tune_allocator()
-            gc.enable()
-            gc.freeze()
-            gc.set_threshold(CYCLES_AFTER)
-            await self._stop.wait()
-            self._notifier.stopping()
+            started = await self._unless_stopped(self._start_controller(stack, early))
+            if started is not None:
+                stack.push_async_callback(self._drain)
+                stack.callback(self._bypass.close)
+                self._connect(started.controller, early)
+                await self._start_beside(stack, listeners, started)
+                await _tune_allocator()
+                gc.enable()
+                gc.freeze()
+                gc.set_threshold(CYCLES_AFTER)
+                await self._stop.wait()
+                self._notifier.stopping()
         log.info("stopped")
+
+    async def _unless_stopped(self, starting: "Coroutine[None, None, Started]") -> "Started | None":
+        """Return what *starting* returns; None if the daemon is stopped before: a start may wait for a disk."""
+        start, stop = asyncio.ensure_future(starting), asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if start.done():
+            return start.result()
+        self._notifier.stopping()
+        start.cancel()
+        with suppress(asyncio.CancelledError):
+            await start
+        return None
 
     def _listen(self, stack: AsyncExitStack) -> dict[str, Listener]:
         """Return all listeners: those that systemd passed, and new ones for the others."""
@@ -146,7 +160,8 @@ class Daemon:
             arguments = (self._options, self._endpoints, self._notifier, self._status_text)
             self._started = await start_controller(stack, *arguments)
         except BaseException as error:
-            early.fail(f"criproxy cannot serve: {error}")
+            is_stopped = isinstance(error, asyncio.CancelledError)
+            early.fail("criproxy is stopping" if is_stopped else f"criproxy cannot serve: {error}")
             await self._drain()
             raise
         return self._started
@@ -162,18 +177,20 @@ class Daemon:
 
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
-        from criproxy.daemon.behind import Behind, SocketFiles
+        from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
         from criproxy.daemon.commands import NOTICES, Commands
         from criproxy.daemon.problems import Problems
 
         behind = Behind(self._endpoints, started.controller)
-        commands = Commands(Problems(started, self._bypass, behind, [proxy.stats for proxy in self._proxies]))
+        kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
+        problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
+        commands = Commands(problems)
         server = ControlServer(commands.table(), NOTICES)
         await server.start(listeners[CONTROL].sock)
         stack.push_async_callback(server.stop)
         served = dict(zip(self._endpoints.pairs, (proxy.start for proxy in self._proxies), strict=True))
         served[CONTROL] = server.start
-        commands.problems.sockets = SocketFiles({name: (listeners[name], start) for name, start in served.items()})
+        problems.sockets = SocketFiles({name: (listeners[name], start) for name, start in served.items()})
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
         self._serving = f"serving on {places}"
         self._notifier.ready(self._status_text())
@@ -186,21 +203,23 @@ class Daemon:
             await serve_http(stack, listener, commands, *shown)
         elif self._options.http_token_file is not None:
             log.warning("--http-token-file has no effect without --http: no page is served")
-        await self._start_watches(stack, started, commands)
+        await self._start_watches(stack, problems)
 
-    async def _start_watches(self, stack: AsyncExitStack, started: "Started", commands: "Commands") -> None:
-        """Start to watch the policy file, the sockets behind the daemon, and its own."""
+    async def _start_watches(self, stack: AsyncExitStack, problems: "Problems") -> None:
+        """Start to watch the policy file, the sockets, and the kubelet's configuration."""
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration.load import DEFAULT_CONFIG
         from criproxy.observe.tasks import Tasks
 
+        started = problems.started
         tasks = Tasks(log, started.controller.context.failures)
         stack.push_async_callback(tasks.stop)
         tasks.forever("reload", started.reload.run)
-        tasks.forever("check for a criproxy behind this one", commands.problems.behind.watch)
-        if (sockets := commands.problems.sockets) is not None:
-            tasks.forever("look for the files of the sockets", sockets.watch)
+        tasks.forever("check for a criproxy behind this one", problems.behind.watch)
+        tasks.forever("read which CPUs the kubelet reserves", problems.kubelet_cpus.watch)
+        if problems.sockets is not None:
+            tasks.forever("look for the files of the sockets", problems.sockets.watch)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
         tasks.forever("watch the policy file", watch.run)
 

@@ -24,6 +24,7 @@ from criproxy.control.usage.pod_files import PodFiles
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.discovery.machine import discover
+from criproxy.discovery.patience import Patience
 from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.topology import Topology
 from criproxy.observe.log import structlog
@@ -96,12 +97,14 @@ async def start_controller(
     controller.context.tasks.forever("write the files of pods with cards", pod_files.run)
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
     reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
-    try_out = await _with_tries(reload, options, controller, begun)
+    try_out = await _with_tries(stack, reload, options, controller, begun)
     return Started(controller, reload, try_out, keeping, pod_files)
 
 
 async def opened_store(state_dir: Path) -> Store:
-    """Open the state directory, and wait for a disk that hangs, or for a `criproxy release` that has it.
+    """Open the state directory, and wait for a disk that hangs, or for a process that has it and gives it back.
+
+    That is a `criproxy release`, or a process that has been killed.
 
     Meanwhile, calls that need no decision pass, and the others wait. To begin without the state would be worse: the
     node may be released, and the history would be overwritten. The service manager is not told to wait longer: other
@@ -110,35 +113,42 @@ async def opened_store(state_dir: Path) -> Store:
     Raises:
         InUse: another daemon has it.
     """
-    told, is_first = "", True
+    told, is_first, begun_s = "", True, asyncio.get_running_loop().time()
     while True:
         try:
             return await _answered(f"the state directory {state_dir}", partial(Store, may_fail=True), state_dir)
         except InUse as error:
-            if not (error.by_release or is_first):
+            if not (error.by_release or error.ending or is_first):
                 raise
             is_first = False  # once more: a release may just have taken the lock, and not have written its name yet
-            if error.by_release and str(error) != told:
+            is_late = asyncio.get_running_loop().time() - begun_s > SILENT_S
+            if (error.by_release or (error.ending and is_late)) and str(error) != told:
                 told = str(error)
                 log.warning("calls that need a decision wait", reason=told)
             await asyncio.sleep(RETRY_S)
 
 
 async def _answered(what: str, read: Callable[P, T], *of: P.args, **others: P.kwargs) -> T:
-    """Return what *read* returns in a thread, where it may block; after `SILENT_S`, the log says that *what* hangs."""
-    reading = asyncio.ensure_future(asyncio.to_thread(read, *of, **others))
+    """Return what *read* returns in a thread, where it may block; after `SILENT_S`, the log says that *what* hangs.
+
+    The thread keeps this process from nothing: it can be stopped meanwhile.
+    """
+    reading = asyncio.wrap_future(Patience().begin(what, partial(read, *of, **others)))
     if not (await asyncio.wait([reading], timeout=SILENT_S))[0]:
         log.warning("calls that need a decision wait", reason=f"{what} does not answer")
     return await reading
 
 
-async def _with_tries(reload: Reload, options: Options, controller: Controller, begun: AtStart) -> TryOut:
+async def _with_tries(
+    stack: AsyncExitStack, reload: Reload, options: Options, controller: Controller, begun: AtStart
+) -> TryOut:
     """Let *reload* know what is in place of the policy file, and write down what comes into force."""
     context, state_dir = controller.context, options.state_dir
     past, in_place = PastConfigurations(state_dir, log), InPlaceOfFile(state_dir, context)
     reload.know(in_place, begun.configuration.said, past.note)
     past.note(begun.configuration.said, context.settings.policy_name, context.in_force.loaded, _how(begun))
     context.tasks.forever("keep past configurations", past.run)
+    stack.push_async_callback(past.close)
     if begun.ended:
         context.counters.tries_ended[begun.ended] += 1
     try_out = TryOut(context, reload, in_place)

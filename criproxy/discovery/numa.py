@@ -7,10 +7,12 @@ from pathlib import Path
 from criproxy.discovery.files import entries, numbered, read_ids, read_mask, read_number, read_text
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.huge_pages import HugePages
-from criproxy.model.topology import MemoryKind, NumaNode
+from criproxy.model.topology import REMOTE_DISTANCE, MemoryKind, NumaNode
 
 NODES = "sys/devices/system/node"
 TIERS = "sys/devices/virtual/memory_tiering"
+DAX = "sys/bus/dax/devices"
+GPUS = "proc/driver/nvidia/gpus"
 
 
 def read_nodes(host_root: Path, online: CpuSet) -> tuple[NumaNode, ...]:
@@ -21,7 +23,11 @@ def read_nodes(host_root: Path, online: CpuSet) -> tuple[NumaNode, ...]:
     normal = read_ids(folder / "has_normal_memory")
     nodes = [_node(folder, number, online, normal) for number in sorted(ids if listed is None else ids & listed)]
     dram = [node for node in nodes if node.cpus]
-    return tuple(node if node.cpus else replace(node, kind=_kind(host_root, node, dram, normal)) for node in nodes)
+    if len(dram) == len(nodes):
+        return tuple(nodes)
+    of_devices = _of_devices(host_root) | _far_ones(host_root, nodes, normal)
+    kinds = (MemoryKind.DEVICE if node.id in of_devices else _kind(host_root, node, dram, normal) for node in nodes)
+    return tuple(node if node.cpus else replace(node, kind=kind) for node, kind in zip(nodes, kinds, strict=True))
 
 
 def _node(folder: Path, number: int, online: CpuSet, normal: CpuSet | None) -> NumaNode:
@@ -40,6 +46,33 @@ def _memory_bytes(meminfo: Path) -> int:
         if len(words) == 5 and words[2] == "MemTotal:" and words[3].isdigit():
             return int(words[3]) * 1024
     return 0
+
+
+def _of_devices(host_root: Path) -> CpuSet:
+    """Return the nodes that belong to an accelerator, as far as the kernel or NVIDIA's driver says so."""
+    files = (host_root / GPUS / name / "numa_status" for name in entries(host_root / GPUS))
+    lines = (line.split() for file in files for line in (read_text(file) or "").splitlines())
+    of_gpus = frozenset(int(line[1]) for line in lines if line[:1] == ["Node:"] and line[1:] and line[1].isdigit())
+    return of_gpus | (read_ids(host_root / NODES / "has_generic_initiator") or frozenset())
+
+
+def _far_ones(host_root: Path, nodes: Sequence[NumaNode], normal: CpuSet | None) -> CpuSet:
+    """Return the nodes with memory that was plugged in farther from all CPUs than the memory of any other CPUs.
+
+    Persistent memory and CXL, which may be far away, too, are plugged in by the driver of a DAX device.
+    """
+    if not normal or not (distances := read_distances(host_root, nodes)):
+        return frozenset()
+    dax = {read_number(host_root / DAX / name / "target_node") for name in entries(host_root / DAX)}
+    with_cpus = [place for place, node in enumerate(nodes) if node.cpus]
+    apart = (distances[one][other] for one in with_cpus for other in with_cpus)
+    farthest = max((REMOTE_DISTANCE, *apart))
+    return frozenset(
+        node.id
+        for place, node in enumerate(nodes)
+        if not (node.cpus or node.normal_memory or node.id in dax)
+        and min((distances[other][place] for other in with_cpus), default=0) > farthest
+    )
 
 
 def _kind(host_root: Path, node: NumaNode, dram: Sequence[NumaNode], normal: CpuSet | None) -> MemoryKind:

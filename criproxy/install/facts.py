@@ -83,9 +83,23 @@ class Facts:
         given = flag(self.kubelet_words, flag_name)
         if given is not None:
             return given
-        files = self.embedded_configs if self.kind.embeds_kubelet else self.configs
-        values = [self.data(path).get(key) for path in files]
+        values = [self.data(path).get(key) for path in self._kubelet_files]
         return next((str(value) for value in reversed(values) if value is not None), None)
+
+    def kubelet_mapping(self, flag_name: str, key: str) -> dict[str, str]:
+        """Return the kubelet's setting with named parts: the flag, such as ``cpu=1,memory=1Gi``, else all files'."""
+        given = flag(self.kubelet_words, flag_name)
+        if given is not None:
+            return {name: value for name, _, value in (part.partition("=") for part in given.split(","))}
+        found = dict[str, str]()
+        for path in self._kubelet_files:
+            value = self.data(path).get(key)
+            found |= {str(name): str(part) for name, part in value.items()} if isinstance(value, dict) else {}
+        return found
+
+    @property
+    def _kubelet_files(self) -> Sequence[str]:
+        return self.embedded_configs if self.kind.embeds_kubelet else self.configs
 
     @property
     def kubelet_words(self) -> list[str]:

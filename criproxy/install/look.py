@@ -16,6 +16,7 @@ _UNITS = {
     NodeKind.RKE2: ("rke2-server.service", "rke2-agent.service"),
     NodeKind.PLAIN: ("kubelet.service",),
 }
+_DEFAULT_CONFIGS = ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf.d")
 _OF_KUBEADM = "/var/lib/kubelet/kubeadm-flags.env"
 _RIVAL = re.compile(
     r"cri-resmgr|nri-resource-policy-.*|nri-resmgr-.*|koordlet|koord-runtime-proxy|katalyst-agent|dracpu"
@@ -40,23 +41,14 @@ def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "")
     Raises:
         CriproxyError: no kubelet was found.
     """
-    kind, unit = _kubelet(host, kind)
-    names = _unit_files(host, unit)
-    unit_texts = {name: host.read(name) or "" for name in names}
-    service = service_of(unit, unit_texts.values())
-    texts = {**unit_texts, **dict(_texts(host, service.environment_files))}
-    if kind is NodeKind.PLAIN and _is_kubeadm(host, service):
-        kind = NodeKind.KUBEADM
-    configs = _configs(host, kind, service, texts)
+    facts = _of_unit(host, *_kubelet(host, kind))
     own = {name: text for name in (*paths.UNITS, *paths.OPTIONAL_UNITS) if (text := _unit_text(host, name)) is not None}
     others = (paths.POLICY, paths.DEFAULTS, paths.PAGE_TOKEN, paths.CRIO_DROP_IN, "/etc/containerd/config.toml")
-    texts |= dict(_texts(host, [*configs, *others, *(f"{paths.UNIT_FOLDER}/{name}" for name in own)]))
-    facts = Facts(kind=kind, kubelet=unit, service=service, unit_files=names, texts=texts, configs=configs)
-    facts = _with_embedded(host, facts)
+    texts = dict(_texts(host, [*others, *(f"{paths.UNIT_FOLDER}/{name}" for name in own)]))
+    facts = replace(facts, texts={**facts.texts, **texts})
     sockets = {runtime, *paths.RUNTIMES, facts.configured_runtime, paths.socket_of(facts.endpoint)} - {""}
     return replace(
         facts,
-        absent=tuple(_absent(host, facts)),
         unit_texts=own,
         linked=frozenset(path for path in facts.texts if host.has_other_names(path)),
         sockets=frozenset(path for path in sockets if host.path(path).is_socket()),
@@ -69,15 +61,55 @@ def look(host: Host, kind: NodeKind | None, brought: Brought, runtime: str = "")
     )
 
 
-def _kubelet(host: Host, kind: NodeKind | None) -> tuple[NodeKind, str]:
-    """Return the kind of node, and the unit of its kubelet: the active one, else the enabled one, else any."""
-    wanted = NodeKind.PLAIN if kind is NodeKind.KUBEADM else kind
-    candidates = [
+def look_at_kubelet(host: Host) -> Facts:
+    """Return what files say about the kubelet of a node, without running a program.
+
+    Without a unit, as on a copy of a machine's files, the kubelet has the files that kubeadm and nodeadm give it.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = [candidate for candidate in _candidates(host, None) if _is_wanted(host, candidate[1])]
+    if candidates := found or _candidates(host, None):
+        return _of_unit(host, *candidates[0])
+    configs = [path for path in _kubelet_configs(host, *_DEFAULT_CONFIGS) if host.exists(path)]
+    return Facts(kind=NodeKind.PLAIN, kubelet="", configs=configs, texts=dict(_texts(host, configs)))
+
+
+def _of_unit(host: Host, kind: NodeKind, unit: str) -> Facts:
+    """Return what the files of a kubelet's unit say, and those that they name."""
+    names = _unit_files(host, unit)
+    unit_texts = {name: host.read(name) or "" for name in names}
+    service = service_of(unit, unit_texts.values())
+    texts = {**unit_texts, **dict(_texts(host, service.environment_files))}
+    if kind is NodeKind.PLAIN and _is_kubeadm(host, service):
+        kind = NodeKind.KUBEADM
+    configs = _configs(host, kind, service, texts)
+    texts |= dict(_texts(host, configs))
+    facts = Facts(kind=kind, kubelet=unit, service=service, unit_files=names, texts=texts, configs=configs)
+    facts = _with_embedded(host, facts)
+    return replace(facts, absent=tuple(_absent(host, facts)))
+
+
+def _candidates(host: Host, kind: NodeKind | None) -> list[tuple[NodeKind, str]]:
+    """Return the units that may run the kubelet, with their kinds; *kind*: only those of this kind."""
+    return [
         (each, unit)
         for each, units in _UNITS.items()
         for unit in units
-        if wanted in (None, each) and _unit_text(host, unit) is not None
+        if kind in (None, each) and _unit_text(host, unit) is not None
     ]
+
+
+def _is_wanted(host: Host, unit: str) -> bool:
+    """Whether the unit starts at boot."""
+    return any(host.exists(f"{folder}/multi-user.target.wants/{unit}") for folder in paths.UNIT_FOLDERS)
+
+
+def _kubelet(host: Host, kind: NodeKind | None) -> tuple[NodeKind, str]:
+    """Return the kind of node, and the unit of its kubelet: the active one, else the enabled one, else any."""
+    wanted = NodeKind.PLAIN if kind is NodeKind.KUBEADM else kind
+    candidates = _candidates(host, wanted)
     if not candidates:
         units = ", ".join(unit for each, units in _UNITS.items() if wanted in (None, each) for unit in units)
         raise CriproxyError(f"there is no kubelet on this node: none of the units {units} exists")

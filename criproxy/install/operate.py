@@ -101,7 +101,8 @@ class Operator:
         """
         facts = replace(self._facts(wishes.runtime), written=self._file.load().written)
         planned = plan(facts, wishes)
-        for line in (*planned.about, *(f"note: {note}" for note in planned.notes)):
+        notes = (*planned.notes, *_policy_notes(self.host, facts, wishes))
+        for line in (*planned.about, *(f"note: {note}" for note in notes)):
             self.tell(line)
         problems = [*planned.problems, *([] if wishes.policy is not None else _wrong_policy(self.host, facts))]
         if problems:
@@ -204,6 +205,29 @@ def _wrong_policy(host: Host, facts: Facts) -> list[str]:
     except CriproxyError:  # files of the machine are not below this root: the daemon will see them
         return []
     return []
+
+
+def _policy_notes(host: Host, facts: Facts, wishes: Wishes) -> list[str]:
+    """Return how the policy with which criproxy is to run differs from the kubelet; nothing if that is unknown."""
+    from criproxy.config.choice import Choice
+    from criproxy.config.load import judge
+    from criproxy.discovery.host_paths import host_reader
+    from criproxy.discovery.machine import discover
+    from criproxy.install.kubelet_cpus import differences
+
+    given = (wishes.policy, facts.texts.get(paths.POLICY), facts.brought.policy)
+    text = next((text for text in given if text is not None), None)
+    if text is None or facts.option("config") not in (None, paths.POLICY):
+        return []
+    reader = host_reader(host.root)
+    try:
+        topology = discover(host.root)
+    except CriproxyError:  # files of the machine are not below this root
+        return []
+    settings = judge(text, Choice(Path(paths.POLICY), ""), topology, reader).settings
+    if settings is None or settings.common.policy == "none":
+        return []
+    return [*differences(facts, settings.options, topology, reader.cgroup)]
 
 
 def _by_hand(steps: Callable[[], T]) -> T:

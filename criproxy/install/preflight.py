@@ -16,8 +16,19 @@ _NONE = (None, "", "none", "None")
 def problems(facts: Facts, runtime: str) -> Iterator[str]:
     """Yield the reasons for which criproxy cannot be installed now; *runtime*: the socket of the runtime."""
     yield from facts.rivals
+    yield from managers(facts)
+    if runtime not in facts.sockets:
+        yield f"no runtime listens on {runtime}: start it, or name its socket with --runtime-endpoint"
+    yield from _missing(facts)
+
+
+def managers(facts: Facts) -> Iterator[str]:
+    """Yield the kubelet's own managers that would pin the same containers, and the files that may enable them."""
     for unread in facts.unread:
-        yield f"cannot read {unread}; so nobody knows whether the kubelet's own CPU or memory manager is enabled"
+        yield (
+            f"cannot read {unread}; so nobody knows whether the kubelet's own CPU or memory manager is enabled, and "
+            "which CPUs the kubelet reserves"
+        )
     for flag, key in _MANAGERS:
         value = facts.kubelet_value(flag, key)
         if value not in _NONE:
@@ -26,9 +37,6 @@ def problems(facts: Facts, runtime: str) -> Iterator[str]:
                 f"Drain the node and set {key} to {'None' if key.startswith('memory') else 'none'}; "
                 "docs/install.md, step 3, has the steps"
             )
-    if runtime not in facts.sockets:
-        yield f"no runtime listens on {runtime}: start it, or name its socket with --runtime-endpoint"
-    yield from _missing(facts)
 
 
 def of_links(facts: Facts, names: Iterable[str]) -> Iterator[str]:

@@ -24,7 +24,9 @@ class MemoryKind(StrEnum):
     HBM = "hbm"
     """Memory without CPUs that is faster than DRAM."""
     PMEM = "pmem"
-    """Memory without CPUs that is slower or further away: persistent memory, CXL, memory of a device."""
+    """Memory without CPUs that is slower or further away: persistent memory, CXL."""
+    DEVICE = "device"
+    """Memory of an accelerator, such as a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class Topology:
     """Online CPUs that the kernel keeps free of load balancing (isolcpus)."""
     offline_cpus: CpuSet = frozenset()
     """CPUs that exist but are offline."""
+    other_mems: CpuSet = frozenset()
+    """Only as a policy sees the machine: NUMA nodes whose kind of memory does not count, for pods that ask for it."""
 
     @property
     def forbidden_cpus(self) -> CpuSet:

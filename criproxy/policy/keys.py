@@ -76,7 +76,7 @@ KEYS: Mapping[str, Key] = {
         restricted=True,
     ),
     "memory-type": Key(
-        "a list of `dram`, `pmem`, `hbm`; or `mixed`",
+        "a list of `dram`, `pmem`, `hbm`, `device`; or `mixed`",
         "the kinds of memory that the container gets; each kind comes from the NUMA nodes closest to its CPUs",
         ("topology-aware", "balloons", "pools"),
     ),

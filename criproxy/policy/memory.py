@@ -8,10 +8,10 @@ from criproxy.model.node import Node
 from criproxy.model.topology import MemoryKind
 from criproxy.model.workload import ContainerState
 from criproxy.policy.annotations import Wishes, written
+from criproxy.policy.usable import COUNTED
 
 MEMORY_TYPE, PRESERVE = "memory-type", "memory.preserve"
-_MIXED = "mixed"
-_KINDS = {kind.value: kind for kind in MemoryKind}
+_KINDS = {**{kind.value: frozenset({kind}) for kind in MemoryKind}, "mixed": frozenset(COUNTED)}
 
 
 def memory_wish(wishes: Wishes, default: MemoryWish = ANY, *, pinned: bool = True) -> MemoryWish:
@@ -55,16 +55,18 @@ def cold_for_s(node: Node, key: str) -> float | None:
 
 
 def memory_kinds(words: Iterable[str]) -> frozenset[MemoryKind]:
-    """The kinds of memory in a list of words, ``mixed`` meaning all; raises ValueError with what would be right."""
+    """The kinds of memory in a list of words, ``mixed`` meaning all but the memory of devices.
+
+    Raises:
+        ValueError: a word is unknown, or there is none; the text says what would be right.
+    """
     found: frozenset[MemoryKind] = frozenset()
     for word in words:
-        if word.lower() == _MIXED:
-            return frozenset(MemoryKind)
         if word.lower() not in _KINDS:
-            raise ValueError(f"{word!r} must be dram, pmem, hbm or mixed")
-        found |= {_KINDS[word.lower()]}
+            raise ValueError(f"{word!r} must be dram, pmem, hbm, device or mixed")
+        found |= _KINDS[word.lower()]
     if not found:
-        raise ValueError("it must name dram, pmem, hbm or mixed")
+        raise ValueError("it must name dram, pmem, hbm, device or mixed")
     return found
 
 

@@ -17,7 +17,15 @@ from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
 from criproxy.policy.keys import KEYS, matches_any
-from criproxy.policy.usable import AvailableCpus, AvailableResources, HostReader, ReservedResources, narrowed
+from criproxy.policy.usable import (
+    COUNTED,
+    AvailableCpus,
+    AvailableResources,
+    HostReader,
+    MemoryKindOption,
+    ReservedResources,
+    narrowed,
+)
 
 
 def _to_cpuset(value: object) -> CpuSet:
@@ -117,6 +125,9 @@ class Options(BaseModel):
     """The part of the machine that containers get; by default everything that pods may use."""
     reserved_resources: ReservedResources = ReservedResources()
     """The same as reservedCpus, in the form of CRI-RM and nri-plugins: a list of CPUs, or only how many."""
+    memory_types: tuple[MemoryKindOption, ...] = COUNTED
+    """The kinds of memory that count as room for containers: dram, pmem (persistent memory and CXL), hbm, and device
+    (memory of accelerators). Containers get NUMA nodes with memory of other kinds only if their pods request it."""
     cpu_quota: Literal["keep", "lift"] = "keep"
     """What criproxy does with the CPU limit (the CFS quota) of a container that runs only on exclusive CPUs: keep it,
     or lift it for as long as the container runs there. See "CPU limits of exclusive containers"."""
@@ -206,7 +217,7 @@ class Options(BaseModel):
 def _view(options: Options, topology: Topology) -> _View:
     """What *options* make of a machine; what is usable of it is the very same where they are asked about that."""
     available, reserved = options.available_resources.cpu, options.reserved_resources.cpu
-    usable = topology if available is None else narrowed(topology, available)
+    usable = narrowed(topology, available, options.memory_types or COUNTED)
     return _View(usable, options.reserved_cpus if reserved is None else interned(reserved.of(usable)))
 
 

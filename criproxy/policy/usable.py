@@ -4,7 +4,7 @@ Their values are those of CRI-RM and nri-plugins: ``cpuset:4-11``, ``exclude-cpu
 such as ``750m``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from re import fullmatch
 from typing import Annotated, NamedTuple
@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Wi
 from pydantic.alias_generators import to_camel
 
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.topology import Topology
+from criproxy.model.topology import MemoryKind, Topology
 
 _CPUSET, _EXCLUDED = "cpuset:", "exclude-cpuset:"
 _QUANTITY = r"[0-9]+(\.[0-9]{1,3})?|[0-9]+m"
@@ -122,6 +122,13 @@ _RESERVED_SCHEMA = {
     "examples": ["cpuset:0-1", "750m", 2],
 }
 
+MemoryKindOption = Annotated[
+    MemoryKind, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+]
+"""A kind of memory in a policy file."""
+COUNTED = (MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM)
+"""The kinds that count where a policy file names none."""
+
 AvailableOption = Annotated[
     AvailableCpus,
     BeforeValidator(_to_available),
@@ -159,14 +166,18 @@ class ReservedResources(BaseModel):
     reservedCpus."""
 
 
-def narrowed(topology: Topology, available: AvailableCpus) -> Topology:
-    """The machine as a policy sees it that uses only what is *available*; all of it where none of that is there.
+def narrowed(topology: Topology, available: AvailableCpus | None, kinds: Container[MemoryKind]) -> Topology:
+    """The machine as a policy sees it that uses only what is *available*; all CPUs where none of that is there.
 
-    It leaves out the memory of NUMA nodes that have only other CPUs, and keeps that of nodes without CPUs.
+    It leaves out the memory of NUMA nodes that have only other CPUs, and keeps that of nodes without CPUs if it is of
+    one of these *kinds*. What remains can hold a container, or all memory remains.
     """
-    cpus = available.of(topology.cpus)
-    if not cpus or cpus == topology.cpus:
+    cpus = (available.of(topology.cpus) if available else topology.cpus) or topology.cpus
+    nodes = [node for node in topology.nodes if node.id in topology.mems]
+    foreign = frozenset(node.id for node in nodes if node.cpus and node.cpus.isdisjoint(cpus) and cpus != topology.cpus)
+    other = frozenset(node.id for node in nodes if node.kind not in kinds) - foreign
+    if cpus == topology.cpus and not other:
         return topology
-    foreign = (node.id for node in topology.nodes if node.cpus and node.cpus.isdisjoint(cpus))
-    mems = topology.mems - frozenset(foreign)
-    return replace(topology, cpus=cpus, mems=mems if topology.can_hold(mems) else topology.mems)
+    if not topology.can_hold(topology.mems - foreign - other):
+        foreign = other = frozenset()
+    return replace(topology, cpus=cpus, mems=topology.mems - foreign - other, other_mems=other)

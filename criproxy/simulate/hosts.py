@@ -24,7 +24,7 @@ ACCELERATORS = ("0x0302", "0x0b40", "0x1200")
 """Classes of PCI functions: 3D controllers, coprocessors, processing accelerators."""
 _VGA, _OF_GPUS = "0x0300", ("0x10de", "0x1002")
 """Some GPUs are for screens, too; those of other vendors are for screens only."""
-_PARTS = ("sys/devices/", "sys/bus/pci/devices/", "sys/fs/cgroup/", "proc/")
+_PARTS = ("sys/devices/", "sys/bus/pci/devices/", "sys/bus/dax/devices/", "sys/fs/cgroup/", "proc/")
 """What of a host is read; the rest of an archive stays there."""
 
 

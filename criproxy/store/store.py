@@ -14,6 +14,7 @@ from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.database import Database
 from criproxy.store.directory import why_refused
+from criproxy.store.stuck import is_ending, why_it_stays
 from criproxy.store.writing import LeftOut
 
 T = TypeVar("T")
@@ -27,10 +28,12 @@ _RELEASE = " release"
 class InUse(StoreError):
     """Another process has the state directory."""
 
-    def __init__(self, text: str, *, by_release: bool = False) -> None:
+    def __init__(self, text: str, *, by_release: bool = False, ending: bool = False) -> None:
         super().__init__(text)
         self.by_release = by_release
         """Whether it is a `criproxy release`, which gives the directory back."""
+        self.ending = ending
+        """Whether it has been killed, and gives the directory back when the kernel lets it end."""
 
 
 class NodeStore(Protocol):
@@ -240,6 +243,9 @@ def _in_use(directory: Path, holder: str) -> InUse:
     if of_release:
         user, advice = f"'criproxy release' (process {process})", "wait until that ends"
         return InUse(f"the state directory {directory} is in use by {user}; {advice}", by_release=True)
+    if process.isdecimal() and is_ending(int(process)):
+        stays = f"a criproxy (process {process}) that {why_it_stays(int(process))}"
+        return InUse(f"the state directory {directory} is in use by {stays}", ending=True)
     return InUse(
         f"the state directory {directory} is in use by another criproxy (process {process}); "
         "stop that one or choose another directory with --state-dir"

@@ -108,11 +108,17 @@ def test_python_m_criproxy() -> None:
 @pytest.mark.parametrize(
     "arguments", [["schema"], ["completion", "bash"], ["--help"], ["--version"], ["schema", "--help"]], ids=" ".join
 )
-def test_what_cannot_be_written_is_a_sentence(arguments: list[str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_what_cannot_be_written_is_a_sentence(arguments: list[str], unbuffered: str) -> None:
     """Exit status 1, one line, no traceback, on a disk that is full."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "criproxy", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "criproxy", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
 
     assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")

@@ -304,35 +304,3 @@ def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: 
     monkeypatch.setattr(DaemonQueries, "status", lambda *_, **__: values)
     status, output = said("status", *options)
     assert (status, f"No container {words} is known." in output) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("kubelet", "noted"),
-    [
-        ("kind: KubeletConfiguration\n", "reserves no CPU (reservedSystemCPUs), but this policy reserves 0-1"),
-        ('reservedSystemCPUs: "0"\n', "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
-        ('reservedSystemCPUs: "0-1"\n', ""),
-        ('reservedSystemCPUs: "0-3"\n', ""),
-        ("reservedSystemCPUs: nonsense\n", ""),
-        ("kubeReserved: {cpu: 2000m}\n", ""),
-        ('reservedSystemCPUs: "0"\n---\n', "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
-        ('{\n\t"reservedSystemCPUs": "0"\n}\n', "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
-        ("reservedSystemCPUs: 0\n", "reserves 0 (reservedSystemCPUs), but this policy reserves 0-1"),
-        ("a: [", "config.yaml: it is not valid YAML"),
-        ("- a\n", "config.yaml: it is not a YAML mapping"),
-        (None, ""),
-    ],
-)
-def test_the_kubelet_has_to_reserve_the_same(tmp_path: Path, kubelet: str | None, noted: str) -> None:
-    """Where its configuration can be seen; nothing is guessed."""
-    from tests.cli.test_line_breaks import MACHINE
-    from tests.sysfs import write_sysfs
-
-    write_sysfs(tmp_path, MACHINE)
-    if kubelet is not None:
-        file = tmp_path / "var/lib/kubelet/config.yaml"
-        file.parent.mkdir(parents=True)
-        file.write_text(kubelet)
-    text = 'policy: static\nreservedCpus: "0-1"\n'
-    status, output = said("check", policy(tmp_path, text), "--host-root", tmp_path)
-    assert (status, "reservedSystemCPUs" in output, noted in output) == (0, bool(noted), True), output

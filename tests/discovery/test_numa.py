@@ -84,6 +84,45 @@ def test_memory_without_cpus(tmp_path: Path, files: dict[str, str], kind: Memory
     assert (dram.kind, other.kind) == (MemoryKind.DRAM, kind)
 
 
+MOVABLE = {f"{NODE}/has_normal_memory": "0-1\n"}
+DAX = {"sys/bus/dax/devices/dax0.0/target_node": "2\n"}
+
+
+def distances(to_other: int, lone: int) -> dict[str, str]:
+    """Rows of two nodes with CPUs, *to_other* apart, and one without, *lone* away from the nearer one."""
+    rows = [f"10 {to_other} {lone}", f"{to_other} 10 {lone + 40}", f"{lone} {lone + 40} 10"]
+    return {f"{NODE}/node{number}/distance": f"{row}\n" for number, row in enumerate(rows)}
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        pytest.param(MOVABLE | {f"{NODE}/has_generic_initiator": "2\n"}, MemoryKind.DEVICE, id="generic-initiator"),
+        pytest.param(
+            {"proc/driver/nvidia/gpus/0009:01:00.0/numa_status": "Node:            2\nStatus:  online\n"},
+            MemoryKind.DEVICE,
+            id="nvidia-says-so",
+        ),
+        pytest.param(
+            {"proc/driver/nvidia/gpus/0009:01:00.0/numa_status": "Node:            -1\nStatus:  disabled\n"},
+            MemoryKind.HBM,
+            id="nvidia-has-none",
+        ),
+        pytest.param(MOVABLE | distances(40, 80), MemoryKind.DEVICE, id="farther-than-the-other-socket"),
+        pytest.param(MOVABLE | distances(40, 80) | DAX, MemoryKind.PMEM, id="far-cxl-as-dax"),
+        pytest.param(MOVABLE | distances(21, 17), MemoryKind.PMEM, id="nearer-than-the-other-socket"),
+        pytest.param(MOVABLE, MemoryKind.PMEM, id="no-distances"),
+        pytest.param(distances(40, 80), MemoryKind.HBM, id="not-known-to-be-movable"),
+    ],
+)
+def test_memory_of_an_accelerator(tmp_path: Path, files: dict[str, str], kind: MemoryKind) -> None:
+    """It is told by the kernel or the driver, or by being plugged in farther away than any memory with CPUs."""
+    made = node(0, "0-3", 4) | node(1, "4-7", 4) | node(2, "", 16) | files
+    *_, lone = read_nodes(plant(tmp_path, made), parse_cpuset("0-7"))
+
+    assert lone.kind is kind
+
+
 @pytest.mark.parametrize(
     ("rows", "distances"),
     [

@@ -382,6 +382,39 @@ def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind
     assert node.read("/etc/of-another") == node.read(CHANGED[kind])
 
 
+@pytest.mark.parametrize(
+    ("kubelet", "policy", "noted"),
+    [
+        ("", "policy: static\n", ""),
+        ('reservedSystemCPUs: "0"\n', 'policy: static\nreservedCpus: "0"\n', ""),
+        (
+            'reservedSystemCPUs: "0"\n',
+            "policy: static\n",
+            "but this policy reserves no CPU: pods also run on CPU 0",
+        ),
+        (
+            "",
+            'policy: static\nreservedCpus: "0"\n',
+            "note: the kubelet reserves no CPU (reservedSystemCPUs), but this policy reserves CPU 0: the",
+        ),
+        ('reservedSystemCPUs: "0"\n', "policy: none\n", ""),
+    ],
+)
+@pytest.mark.parametrize("way", ["of the node", "named"])
+def test_the_reserved_cpus_are_compared(
+    attempts: Attempts, make_node: MakeNode, kubelet: str, policy: str, noted: str, way: str
+) -> None:
+    """Those of the kubelet and of the policy with which criproxy is to start; a difference is no obstacle."""
+    node = make_node("kubeadm", has_package=True)
+    write_sysfs(node.root, MACHINE)
+    node.write("/var/lib/kubelet/config.yaml", kubelet)
+    node.write(paths.POLICY, policy if way == "of the node" else "policy: none\n")
+
+    status, told = attempts.run(of(node, policy=policy if way == "named" else None))
+    assert status == 0, told
+    assert (noted in told, "this policy reserves" in told) == (True, bool(noted)), told
+
+
 OBSTACLES = [
     pytest.param(
         "kubeadm",

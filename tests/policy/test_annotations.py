@@ -170,7 +170,7 @@ def test_a_pod_with_thousands_of_annotations_is_told_of_in_a_few_words() -> None
 
 def test_a_refused_memory_type_is_quoted_as_it_was_written() -> None:
     """Its case does not matter, but its author looks for what it says."""
-    with pytest.raises(BadAnnotation, match="is invalid: 'DDR5' must be dram, pmem, hbm or mixed"):
+    with pytest.raises(BadAnnotation, match="is invalid: 'DDR5' must be dram, pmem, hbm, device or mixed"):
         memory_wish(wishes_of({"memory-type.criproxy.io/pod": "Dram, DDR5"}))
 
 

@@ -27,9 +27,10 @@ _OPTIONS = """
 
 _NOTICES = """
     bypass competing-manager config config-kept config-not-kept criproxy-behind daemon-down device-plugin-silent
-    device-plugin-version devices-failed devices-hanging devices-unguarded failure history left-running machine
-    no-healthy-card not-registered not-stored over-quota page-token pod-files policy-none released reserved-later
-    reserved-unknown resync runtime store try try-problem unlisted untold usage-unknown vgpu-directories withheld
+    device-plugin-version devices-failed devices-hanging devices-unguarded failure history kubelet-reserved left-running
+    machine no-healthy-card not-registered not-stored over-quota page-token pod-files policy-none released
+    reserved-later reserved-unknown resync runtime store try try-problem unlisted untold usage-unknown vgpu-directories
+    withheld
 """
 """Kinds of notices."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from criproxy.store.last_good import GoodFile
 
 RETRY_S = 10.0
 """Pause before a failed write is retried."""
+CLOSE_S = 1.0
+"""How long `close` waits for the disk."""
 
 
 @dataclass(slots=True, repr=False)
@@ -25,6 +28,8 @@ class PastConfigurations:
     _waiting: deque[InForceOnce] = field(default_factory=lambda: deque(maxlen=MOST))
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _failing: bool = False
+    _closing: bool = False
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, said: GoodFile, policy: str, loaded: Loaded, how: str) -> None:
         """Save *said* soon, which came into force as *loaded* says; *policy* and *how* as in `InForceOnce`."""
@@ -35,14 +40,25 @@ class PastConfigurations:
             self._news.set()
 
     async def run(self) -> None:
-        """Write what waits, for ever."""
-        while True:
-            await self._news.wait()
+        """Write what waits, until `close`."""
+        while not self._closing or self._news.is_set():
             self._news.clear()
-            while self._waiting:
-                await self._write(self._waiting[0])
+            while self._waiting and await self._written(self._waiting[0]):
+                pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0 if self._closing else RETRY_S if self._waiting else None):
+                    await self._news.wait()
+        self._ended.set()
 
-    async def _write(self, once: InForceOnce) -> None:
+    async def close(self) -> None:
+        """Write what still waits, for `CLOSE_S` at most."""
+        self._closing = True
+        self._news.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._ended.wait()
+
+    async def _written(self, once: InForceOnce) -> bool:
         try:
             await asyncio.to_thread(add, self.state_dir, once)
         except OSError as error:
@@ -50,8 +66,8 @@ class PastConfigurations:
                 values = {"folder": str(self.state_dir / FOLDER), "error": reason_of(error)}
                 self.log.warning("the history of configurations cannot be written", **values)
             self._failing = True
-            await asyncio.sleep(RETRY_S)
-        else:
-            self._failing = False
-            if self._waiting and self._waiting[0] is once:
-                self._waiting.popleft()
+            return False
+        self._failing = False
+        if self._waiting and self._waiting[0] is once:
+            self._waiting.popleft()
+        return True

@@ -13,7 +13,7 @@ from criproxy.devices.card_locality import CardLocation, locate_cards
 from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.enforcement import enforced_quota_in
-from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
+from criproxy.devices.evidence import OWN, Evidence, Known, Subject, has_new_card, weigh
 from criproxy.devices.holdings import vgpus_of
 from criproxy.devices.vgpu_profiles import Quota
 from criproxy.discovery.patience import Patience
@@ -44,7 +44,7 @@ class EvidenceGatherer:
     context: Context
     cards: MachineCards
     patience: Patience
-    source: Source = field(init=False)
+    source: Kubelet = field(init=False)
     _files: KubeletFiles = field(default_factory=KubeletFiles)
     """The files with which the source was created."""
     names: PodNames = field(init=False)
@@ -54,7 +54,12 @@ class EvidenceGatherer:
         self.names = PodNames(self._pods)
         self.source = self._kubelet()
 
-    def of(self, rules: DeviceRules) -> Source:
+    @property
+    def unheard(self) -> str:
+        """As `Kubelet.unheard`; empty if the rules in force need no evidence."""
+        return self.source.unheard if self.context.settings.devices else ""
+
+    def of(self, rules: DeviceRules) -> Kubelet:
         """Return the source for *rules*: a reload may have changed the paths of the kubelet's files."""
         if rules.kubelet != self._files:
             self.context.tasks.spawn("leave the kubelet", self.source.close())

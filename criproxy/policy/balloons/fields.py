@@ -23,10 +23,9 @@ from pydantic.fields import FieldInfo
 
 from criproxy.alloc.expressions import OPERATORS, Expression, to_expression
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import MemoryKind
 from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, Path
 from criproxy.policy.unheeded import option_notes
-from criproxy.policy.usable import HostReader
+from criproxy.policy.usable import HostReader, MemoryKindOption
 
 RESERVED, DEFAULT = "reserved", "default"
 """Types that always exist."""
@@ -78,9 +77,6 @@ ExpressionOption = Annotated[
 ]
 PriorityOption = Annotated[
     Literal["high", "normal", "low", "none"], BeforeValidator(_to_priority), WithJsonSchema(_PRIORITY_SCHEMA)
-]
-MemoryKindOption = Annotated[
-    MemoryKind, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 ]
 LevelOption = Literal["system", "package", "die", "numa", "l2cache", "core", "thread"]
 

@@ -75,5 +75,5 @@ def page_criteria(tree: PoolTree, others: Node, container: Container) -> ByPool:
 
 
 def _kinds(topology: Topology, near: CpuSet) -> frozenset[MemoryKind]:
-    mems = with_attached(topology, near) & topology.mems
+    mems = with_attached(topology, near) & (topology.mems | topology.other_mems)
     return frozenset(topology.node_by_id[mem].kind for mem in mems)

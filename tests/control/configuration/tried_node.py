@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,7 +102,7 @@ class Node:
             keeping.keep(self._begun.configuration.good)
         switch = controller.policy_switch
         self.reload = Reload(self.file, True, controller.context, switch, Notifier({}), str, keeping.keep)
-        self.try_out = await _with_tries(self.reload, self._options, controller, self._begun)
+        self.try_out = await _with_tries(AsyncExitStack(), self.reload, self._options, controller, self._begun)
         controller.context.tasks.forever("reload", self.reload.run)
         async with asyncio.timeout(LIMIT_S):
             await self.world.until(

@@ -1,0 +1,97 @@
+"""Pure: the CPUs that the kubelet reserves or has for its pods, compared with those of a policy."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from criproxy.install.facts import Facts
+from criproxy.model.amounts import format_milli, parse_milli
+from criproxy.model.cpuset import CpuSet, numbered, parse_cpuset
+from criproxy.model.topology import Topology
+from criproxy.policy.options import Options
+
+ReadCgroup = Callable[[str], CpuSet | None]
+_AMOUNTS = (("kube-reserved", "kubeReserved"), ("system-reserved", "systemReserved"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What the kubelet keeps from pods, as the scheduler sees it."""
+
+    cpus: CpuSet | None = None
+    """By ``reservedSystemCPUs``; None: it is not set."""
+    cpu_milli: int = 0
+    """By ``kubeReserved`` and ``systemReserved``, which do not count beside `cpus`."""
+
+    def difference(self, reserved: CpuSet, usable: CpuSet) -> str:
+        """Return a sentence if a policy reserves other CPUs; empty if not.
+
+        Args:
+            reserved: the CPUs that the policy reserves.
+            usable: all CPUs that it may give to pods.
+        """
+        then = []
+        if self._lacks(reserved):
+            then.append("the scheduler sends pods that do not fit and never start")
+        if beyond := ((self.cpus or frozenset()) & usable) - reserved:
+            then.append(f"pods also run on {numbered('CPU', beyond)}")
+        return f"{self}, but this policy reserves {_cpus(reserved)}: {'; '.join(then)}" if then else ""
+
+    def _lacks(self, reserved: CpuSet) -> bool:
+        """Whether the policy reserves more. An amount is rounded up, as in a policy."""
+        if self.cpus is None and self.cpu_milli:
+            return -(-self.cpu_milli // 1000) < len(reserved)
+        return not reserved <= (self.cpus or frozenset())
+
+    def __str__(self) -> str:
+        if self.cpus is None and self.cpu_milli:
+            return f"the kubelet reserves {format_milli(self.cpu_milli)} (kubeReserved, systemReserved)"
+        return f"the kubelet reserves {_cpus(self.cpus or frozenset())} (reservedSystemCPUs)"
+
+
+def reservation(facts: Facts) -> Reservation | None:
+    """Return what the kubelet of a node reserves; None without a kubelet, or with settings that cannot be read."""
+    if any(facts.unread) or not (facts.kubelet or facts.configs):
+        return None
+    listed = facts.kubelet_value("reserved-cpus", "reservedSystemCPUs")
+    amounts = [facts.kubelet_mapping(flag, key).get("cpu", "0") for flag, key in _AMOUNTS]
+    try:
+        return Reservation(parse_cpuset(listed) if listed else None, sum(map(parse_milli, amounts)))
+    except ValueError:
+        return None
+
+
+def differences(facts: Facts, options: Options, topology: Topology, read: ReadCgroup) -> Iterator[str]:
+    """Yield what a policy with these *options* does with the CPUs of the machine that the kubelet does not.
+
+    *read* returns the CPUs of a cgroup, and None if there is no such cgroup.
+    """
+    usable, found = options.usable(topology).cpus, reservation(facts)
+    if found and (difference := found.difference(options.reserved(topology) & topology.cpus, usable)):
+        yield difference
+    yield from _below_cgroup_root(facts, usable, read)
+
+
+def _below_cgroup_root(facts: Facts, usable: CpuSet, read: ReadCgroup) -> Iterator[str]:
+    """Yield a sentence if pods may not use all *usable* CPUs of a policy, since the kubelet has a ``cgroupRoot``."""
+    root = (facts.kubelet_value("cgroup-root", "cgroupRoot") or "").strip("/")
+    if not root:
+        return
+    for name in (f"{root}/kubepods", f"{_slice(root)}/{root.replace('/', '-')}-kubepods.slice", root, _slice(root)):
+        if (cpus := read(f"/{name}")) is not None:
+            if usable - cpus:
+                yield (
+                    f"the kubelet's cgroupRoot is /{root}, and pods may use only {numbered('CPU', cpus)} there, but "
+                    f"this policy gives them {numbered('CPU', usable)}: set availableResources to {{cpu: /{name}}}"
+                )
+            return
+
+
+def _slice(root: str) -> str:
+    """Return the path of a slice: systemd's name of a slice has those of all above it, as in ``a.slice/a-b.slice``."""
+    parts = PurePosixPath(root).parts
+    return "/".join(f"{'-'.join(parts[:number])}.slice" for number in range(1, len(parts) + 1))
+
+
+def _cpus(cpus: CpuSet) -> str:
+    return numbered("CPU", cpus) if cpus else "no CPU"
