@@ -34,6 +34,7 @@ POLL_S = 0.1
 """How often the kubelet asks for the runtime's status, and what this test waits for."""
 PAGE_S = 5.0
 """How long a page may show something else."""
+PROBLEMS = "criproxy_problems"
 HOURS = 2
 """How long a situation lasts for Prometheus: longer than any alert waits."""
 
@@ -51,6 +52,17 @@ class Seen:
     metrics: str
     banner: list[str]
     """What the page says is wrong."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether `/readyz`, the metrics and the page say what `status --check` says."""
+        stopping = [text for kind, text in self.checked.items() if kind in NOT_READY]
+        ready = (503, "\n".join(stopping) + "\n") if stopping else (200, "ok\n")
+        counted = {labels["kind"] for name, labels, value in samples(self.metrics) if name == PROBLEMS and value}
+        is_ready = self.value("criproxy_ready") == (not stopping)
+        return (
+            self.ready == ready and is_ready and counted == {*self.checked} and self.banner == [*self.checked.values()]
+        )
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of a metric; None if it is absent."""
@@ -150,12 +162,12 @@ class Node:
                             break
         return shown
 
-    async def until(self, kinds: Callable[[Seen], bool]) -> Seen:
+    async def until(self, wanted: Callable[[Seen], bool]) -> Seen:
         """What everybody says as soon as it is as wanted."""
         seen = await self.look()
         with suppress(TimeoutError):
             async with asyncio.timeout(LIMIT_S):
-                while not kinds(seen):
+                while not wanted(seen):
                     await asyncio.sleep(POLL_S)
                     seen = await self.look()
         return seen
@@ -182,8 +194,8 @@ class Row:
     """Metrics that say it in addition to ``criproxy_problems``."""
 
     def shows(self, seen: Seen) -> bool:
-        """Whether there is this problem and no other one."""
-        return {self.kind} <= seen.checked.keys() <= {self.kind} | self.also
+        """Whether there is this problem and no other one, and all have heard of it: they are asked one by one."""
+        return seen.agrees and {self.kind} <= seen.checked.keys() <= {self.kind} | self.also
 
 
 async def nothing(_node: Node) -> None:
@@ -486,40 +498,32 @@ def file_of(path: Path) -> int | None:
 
 async def test_everybody_says_the_same(tmp_path: Path, node: Node) -> None:
     """In each situation of the table, and before and after it; an alert for each problem fires."""
-    found: dict[str, Seen] = {}
-    well = Seen(0, {}, (200, ""), "", [])
+    found: dict[str, tuple[Seen, Seen]] = {}
+    well = Seen(0, {}, (200, "ok\n"), "", [])
     for name, row in TABLE.items():
         await row.begin(node)
-        seen = found[name] = await node.until(row.shows)
+        seen = await node.until(row.shows)
+        found[name] = well, seen
         print(f"{name}: {seen.checked}")
 
         assert (seen.status, row.text in seen.checked.get(row.kind, "(nothing)")) == (1, True), (name, seen.checked)
-        assert row.shows(seen), (name, seen.checked)
-        assert seen.banner == [*seen.checked.values()], name
-        assert_metrics(name, row, seen)
+        assert row.shows(seen), (name, seen)
+        for gauge, value in row.gauges.items():
+            assert (gauge, seen.value(gauge)) == (gauge, value), name
 
         await row.end(node)
-        well = await node.until(lambda seen: not seen.checked)
-        assert (well.status, well.checked, well.ready, well.banner) == (0, {}, (200, "ok\n"), []), name
-    assert_alerts(tmp_path, well, found)
+        well = await node.until(lambda seen: seen.agrees and not seen.checked)
+        assert (well.status, well.checked, well.agrees) == (0, {}, True), (name, well)
+    found["all is well"] = well, well
+    assert_alerts(tmp_path, found)
 
 
-def assert_metrics(name: str, row: Row, seen: Seen) -> None:
-    """Metrics and `/readyz` say what `status --check` says."""
-    for kind in seen.checked:
-        assert (seen.value("criproxy_problems", kind=kind) or 0) >= 1, name
-    stopping = [text for kind, text in seen.checked.items() if kind in NOT_READY]
-    assert seen.ready == ((503, "\n".join(stopping) + "\n") if stopping else (200, "ok\n")), name
-    for gauge, value in {"criproxy_ready": float(not stopping), **row.gauges}.items():
-        assert (gauge, seen.value(gauge)) == (gauge, value), name
-
-
-def assert_alerts(directory: Path, well: Seen, found: Mapping[str, Seen]) -> None:
+def assert_alerts(directory: Path, found: Mapping[str, tuple[Seen, Seen]]) -> None:
     """If a situation lasts, exactly the alerts of the table fire, and none fires when all is well."""
     if (promtool := find("promtool")) is None:
         pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
-    tests = [_alert_test(name, well, seen, TABLE[name].alerts) for name, seen in found.items()]
-    tests.append(_alert_test("all is well", well, well, frozenset()))
+    alerts = {name: row.alerts for name, row in TABLE.items()}
+    tests = [_alert_test(name, *both, alerts.get(name, frozenset())) for name, both in found.items()]
     path = directory / "alerts.yaml"
     path.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": tests}))
     done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
@@ -527,7 +531,7 @@ def assert_alerts(directory: Path, well: Seen, found: Mapping[str, Seen]) -> Non
 
 
 def _alert_test(name: str, well: Seen, seen: Seen, alerts: frozenset[str]) -> dict[str, Any]:
-    """A test of promtool: for an hour all is well, then there is the situation."""
+    """A test of promtool: for an hour all is *well*, then there is what was *seen*."""
     before = {_series(sample, labels): value for sample, labels, value in samples(well.metrics)}
     after = {_series(sample, labels): value for sample, labels, value in samples(seen.metrics)}
     minutes = HOURS * 60
@@ -544,7 +548,7 @@ def _alert_test(name: str, well: Seen, seen: Seen, alerts: frozenset[str]) -> di
         "input_series": series,
         "promql_expr_test": [
             {
-                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "expr": f'group by (alertname) (last_over_time(ALERTS{{alertstate="firing"}}[{minutes}m]))',
                 "eval_time": f"{60 + minutes}m",
                 "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(alerts)],
             }
