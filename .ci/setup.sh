@@ -32,6 +32,8 @@ lacks_venv_module() {
     if is_new_enough "$DISTRIBUTION"; then ! makes_venvs "$DISTRIBUTION"; else ! find_python >/dev/null; fi
 }
 
+has_compiler() { printf '#include <stdio.h>\n' | gcc -E -xc - >/dev/null 2>&1; }
+
 missing_packages() {
     command -v containerd >/dev/null && command -v ctr >/dev/null || echo containerd
     command -v runc >/dev/null || echo runc
@@ -40,6 +42,8 @@ missing_packages() {
     has_browser || echo chromium-headless-shell # for tests/page
     command -v systemd-analyze >/dev/null || echo systemd
     command -v umoci >/dev/null || echo umoci
+    command -v dpkg-parsechangelog >/dev/null || echo dpkg-dev
+    has_compiler || printf '%s\n' gcc libc6-dev # for the made-up NVML of tests/deviceplugin
     ! is_x86_64 || command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     ! lacks_venv_module || echo python3-venv
 }

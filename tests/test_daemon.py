@@ -18,13 +18,15 @@ import pytest
 from click.testing import CliRunner
 
 from criproxy.cli import main
+from criproxy.cli.client import ask
 from criproxy.cri import api_pb2
 from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.daemon.commands import DEVICE_PLUGIN
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.engine.events import PodCreated
-from criproxy.errors import CriproxyError, StatusCode
+from criproxy.errors import CriproxyError, StatusCode, UsageError
 from criproxy.simulate.traces import read_trace
 from tests.control.world import Slow
 from tests.daemons import LIMIT_S, Serve
@@ -455,6 +457,35 @@ async def test_commands_ask_the_running_daemon(tmp_path: Path, runtime: Embedded
 
     assert result.exit_code == 0, result.output
     assert json.loads(result.output)["source"] == "daemon"
+
+
+async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """Commands that change something are not known there.
+
+    It lies alone in a directory that a container of any user may see; on the node, only root reaches that directory.
+    """
+    changes = ("bypass", "release", "reload", "reload-try", "reload-keep", "reload-dry-run", "record")
+    async with Serve(tmp_path) as serve:
+        place = serve.control.parent / "read-only/pod" / serve.control.name
+        modes = [path.stat().st_mode & 0o777 for path in (place.parent.parent, place.parent, place)]
+        beside = {path.suffix for path in place.parent.iterdir()}
+        found = await asyncio.to_thread(
+            CliRunner().invoke, main, ["status", "--format", "json", "--control-socket", str(place)]
+        )
+        refusals = [await asyncio.to_thread(refusal, str(place), command) for command in (*changes, *DEVICE_PLUGIN)]
+        usage = await asyncio.to_thread(ask, str(place), "usage")
+
+    assert json.loads(found.output)["source"] == "daemon", found.output
+    assert usage["source"] == "daemon"
+    assert {each.partition(" ")[0] for each in refusals} == {"this"}, refusals
+    assert (modes, beside) == ([0o700, 0o755, 0o666], {".sock", ".lock"})
+
+
+def refusal(path: str, command: str) -> str:
+    """Why the daemon does not do it."""
+    with pytest.raises(UsageError, match="this daemon knows no command") as caught:
+        ask(path, command, {"state": "on"})
+    return str(caught.value)
 
 
 async def test_what_the_kubelet_asks_can_be_recorded(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_the_page_on_installing_says_what_surprises(beginning: str, words: list[
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        ("configuration.md", ["spec.resources", "share its exclusive CPUs"]),
+        ("configuration.md", ["spec.resources", "share the exclusive CPUs"]),
         ("status.md", ["`2 by pod`", "`pod_cpu_milli`"]),
         ("simulate.md", ["`pod_cpu`"]),
     ],

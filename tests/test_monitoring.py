@@ -34,6 +34,7 @@ from criproxy.store.store import Store
 from criproxy.watcher.watcher import Watched
 from criproxy.wire.stats import Stats
 from tests.control.world import RecordingLog, World, owner, sharer
+from tests.tables import anchor
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "monitoring.md").read_text()
@@ -194,8 +195,17 @@ def test_alerts_have_the_shape_of_a_rule_file() -> None:
         assert re.fullmatch(r"Criproxy[A-Za-z]+", rule["alert"])
         assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-        assert set(rule["annotations"]) == {"summary", "description"}
-        assert all(isinstance(text, str) and len(text) > 20 for text in rule["annotations"].values())
+        assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+        assert all(len(rule["annotations"][name]) > 20 for name in ("summary", "description"))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_an_alert_leads_to_what_to_do(rule: dict[str, Any]) -> None:
+    """Its runbook is a section of a page."""
+    page, _, section = rule["annotations"]["runbook"].partition("#")
+    headings = re.findall(r"(?m)^#+ (.*)$", (DOCS.parent / page).read_text())
+
+    assert section in map(anchor, headings)
 
 
 def test_the_dashboard_has_the_shape_that_grafana_imports() -> None:

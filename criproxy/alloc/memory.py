@@ -107,6 +107,8 @@ def place_memory(
     first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
     mems, moved = _beside_others(machine, node, grants, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
+    if had and node.topology.nodes_of(had.cpus) < near:  # with its CPUs; without them it comes back to where it was
+        home = had.home_mems or had.mems
     own = _with(grants[container.key], _Nodes(mems, home))
     if mems != first:
         reason = f"memory from {_nodes(mems)}: memory promises leave too little on {_nodes(first)}"
@@ -118,17 +120,24 @@ def place_memory(
 def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:
     """The layout *grants*, which a container has left, with those back whose nodes have room again; and why."""
     there, everywhere = node.containers, node.topology.mems
-    moved = ((key, grant.mems) for key, grant in grants.items() if grant.home_mems and key in there)
-    wide = {key: mems for key, mems in moved if mems <= everywhere}
-    if not wide:
+    moved = {key: grant for key, grant in grants.items() if grant.home_mems and key in there}
+    if not moved:
         return Layout(grants)
     machine = _machine(node.topology, pessimistic)
+    wide = {key: each.mems for key, each in moved.items() if each.mems <= everywhere and _is_home(machine, each)}
     zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
     narrower = come_back(machine.crowds.of(node, grants), zones)
     if not narrower:
         return Layout(grants)
     back = {key: _moved(grants[key], mems) for key, mems in narrower.items()}
     return Layout(_changed(grants, back), (f"{_counted(back)} fewer NUMA nodes: there is room again",))
+
+
+def _is_home(machine: _Machine, grant: Grant) -> bool:
+    """Whether the nodes to which a grant's memory returns are next to all of its CPUs, as far as these have memory."""
+    near = machine.topology.nodes_of(grant.cpus)
+    beside = (({node} | machine.attached.get(node, frozenset())) & machine.topology.mems for node in near)
+    return all(grant.home_mems & each for each in beside if each)
 
 
 def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = False) -> list[int | None]:

@@ -11,8 +11,7 @@ from criproxy.engine.shortfalls import shortfall, unplaced
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.observe.failures import KINDS
-from criproxy.policy.api import Policy
-from criproxy.policy.options import options_of
+from criproxy.policy.api import Policy, free_of
 from criproxy.views.shortfalls import undersized
 from criproxy.views.status_check import WELL, Found
 
@@ -80,7 +79,5 @@ def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
 
 
 def _cpus(node: Node, policy: Policy) -> dict[str, dict[int, int]]:
-    options = options_of(policy)
-    free = node.free_cpus(options.reserved(node.topology)) - options.held(node)
-    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free}
+    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free_of(policy, node).cpus}
     return {kind: {numa.id: len(numa.cpus & cpus) for numa in node.topology.nodes} for kind, cpus in kinds.items()}

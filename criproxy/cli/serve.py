@@ -50,7 +50,8 @@ from criproxy.errors import CriproxyError
     default=DEFAULT_CONTROL_SOCKET,
     show_default=True,
     metavar="PATH",
-    help="Socket through which the other commands reach this daemon.",
+    help="Socket through which the other commands reach this daemon. A second one, read-only/pod/NAME in its "
+    "directory, answers only queries.",
 )
 @log_options
 @click.option(

@@ -94,15 +94,15 @@ class Controller:
         self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
-        self.hotplug = Hotplug(context)  # after the machine was discovered, so that no later change is missed
-        self.devices = DeviceGuard(context)
+        self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
         users, passes_all = self.devices.users, lambda: self.passes_all
         self.incidents = Incidents(context, users, self.device_plugin, self._edits_changed, passes_all)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
-        creates = Creates(context, self.reconciler, self.outcomes, self.devices, inheritance, self.updates.on_create)
+        parts = (self.reconciler, self.outcomes, self.devices, inheritance, self.hotplug, self.updates.on_create)
+        creates = Creates(context, *parts)
         starts = Starts(context, self.reconciler, self.outcomes, self.resync)
         self.handlers = Handlers(
             context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
@@ -150,7 +150,7 @@ class Controller:
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)
         # The store has the node of the last run: CPUs may be gone since then.
-        context.state.submit(TopologyChanged(context.state.node.topology))
+        context.state.submit(TopologyChanged(self.hotplug.at_start()))
         context.tasks.forever("resync", self.resync.run)
         context.runtime.on_unavailable = self.resync.soon
         self.hotplug.start()

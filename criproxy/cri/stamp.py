@@ -42,6 +42,8 @@ class Stamp:
     """Whether an update might take its cards away."""
     pod_cpu_milli: int = 0
     """The CPU of its whole pod at that time; 0 if unknown."""
+    of_pod: bool = False
+    """Whether it has no CPU request of its own, and shares that of its pod."""
 
     def to_text(self) -> str:
         """Return the value of the annotation: JSON with sorted keys."""

@@ -34,8 +34,8 @@ _MOST_NAMED = 3
 """How many strings an error names."""
 _CGROUPFS = re.compile(r"(?:^|/)kubepods/(?:(burstable|besteffort)/)?pod[^/]+/?$")
 _SYSTEMD = re.compile(r"(?:^|[/-])kubepods-(?:(burstable|besteffort)-)?pod[^/]+\.slice/?$")
+_SLICE_OF_PODS = re.compile(r"(?:.*-)?kubepods\.slice")
 _CLASSES = {None: QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
-_NOTHING_ASKED = {qos: Container(key="", pod="", name="", qos=qos) for qos in QosClass}
 _STATES = {
     api.CONTAINER_CREATED: ContainerState.CREATED,
     api.CONTAINER_RUNNING: ContainerState.RUNNING,
@@ -118,6 +118,23 @@ def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
     return QosClass.BURSTABLE if 0 < oom_score_adj < BEST_EFFORT_OOM_SCORE_ADJ else QosClass.BEST_EFFORT
 
 
+def pods_cgroup(cgroup_parent: str) -> str | None:
+    """Return the cgroup above those of all pods, from the cgroup of one of a kubelet's pods.
+
+    Empty if that is where it usually is, and None for a pod of another program.
+    """
+    if found := _CGROUPFS.search(cgroup_parent):
+        path = f"{cgroup_parent[: found.start()]}/kubepods"
+    elif _SYSTEMD.search(cgroup_parent):
+        slices = cgroup_parent.strip("/").split("/")
+        above = [place for place, name in enumerate(slices, 1) if _SLICE_OF_PODS.fullmatch(name)]
+        unit = slices[-1].partition("kubepods")[0] + "kubepods.slice"  # a kubelet may send the last slice only
+        path = "/".join(["", *slices[: above[0]]]) if above else _slice_path(unit)
+    else:
+        return None
+    return "" if path in ("/kubepods", "/kubepods.slice") else path
+
+
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
     """Return the pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
     return Pod(
@@ -142,7 +159,7 @@ def container(request: api.CreateContainerRequest, reservation: str, capacity_by
     resources = request.config.linux.resources
     sandbox = request.sandbox_config
     qos = qos_class(sandbox.linux.cgroup_parent, resources.oom_score_adj)
-    asked = sizes.sizes_after(resources, _NOTHING_ASKED[qos], capacity_bytes)
+    asked = sizes.sizes_created(resources, sandbox.linux.resources, qos, capacity_bytes)
     return Container(
         key=reservation,
         pod=request.pod_sandbox_id,
@@ -151,14 +168,9 @@ def container(request: api.CreateContainerRequest, reservation: str, capacity_by
         pod_name=sandbox.metadata.name,
         namespace=sandbox.metadata.namespace,
         qos=qos,
-        cpu_milli=asked.cpu_milli,
-        cpu_limit_milli=asked.cpu_limit_milli,
-        cpu_quota=asked.cpu_quota,
-        memory_limit_bytes=asked.memory_limit_bytes,
-        memory_request_bytes=asked.memory_request_bytes,
         huge_pages=sizes.huge_pages(resources),
         reservation=reservation,
-    )
+    ).resized(asked)
 
 
 def has_cpuset(message: bytes) -> bool:
@@ -187,6 +199,7 @@ def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
         hints=";".join(map(format_cpuset, placed.hints)),
         stays=placed.stays,
         pod_cpu_milli=pod_cpu_milli,
+        of_pod=placed.of_pod,
     )
 
 
@@ -246,7 +259,8 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
             hints=_stamped_hints(stamp),
             stays=stamp.stays,
         )
-    return asked.resized(sizes.sizes_in_force(resources, asked, capacity_bytes))
+    total = stamp.pod_cpu_milli if stamp else None
+    return asked.resized(sizes.sizes_in_force(resources, asked, capacity_bytes, total))
 
 
 def _stamped_hints(stamp: Stamp) -> tuple[CpuSet, ...]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 QUERIES = ("status", "explain", "devices", "names", "who", "events", "fit")
 """How things are."""
-USAGE = ("device-usage", "usage")
-"""The watcher's report of the use of cards, and the query of it."""
 DEVICE_PLUGIN = (
     "free-cpus",
     "device-plugin",
@@ -44,15 +42,20 @@ class Commands:
 
     def table(self) -> dict[str, Command]:
         """Return the handlers by command name, for the control socket."""
-        table = {command: partial(self._query, command) for command in QUERIES}
-        table |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
-        table |= {command: partial(self._of_usage, command) for command in USAGE}
+        table: dict[str, Command] = {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
+        table["device-usage"] = partial(self._of_usage, "device-usage")
         started, bypass = self.problems.started, self.problems.bypass
         switch, reload, try_out = started.controller.policy_switch, started.reload, started.try_out
         try_out.why_not = self._why_not_try
-        changes = {"reload": reload.command, "reload-try": try_out.begin, "reload-keep": try_out.keep}
-        changes["reload-dry-run"] = self._rehearse
-        return {"bypass": bypass.command, "release": switch.command, "record": self._record, **changes, **table}
+        table |= {"reload": reload.command, "reload-try": try_out.begin, "reload-keep": try_out.keep}
+        table |= {"reload-dry-run": self._rehearse, "bypass": bypass.command, "release": switch.command}
+        return {"record": self._record, **table, **self.queries()}
+
+    def queries(self) -> dict[str, Command]:
+        """Return those of the handlers that change nothing."""
+        return {command: partial(self._query, command) for command in QUERIES} | {
+            "usage": partial(self._of_usage, "usage")
+        }
 
     @property
     def _controller(self) -> Controller:

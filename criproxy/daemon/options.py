@@ -57,6 +57,7 @@ class Endpoints:
             image = unix_path(options.image_endpoint, "--image-endpoint")
             pairs[IMAGE] = (unix_path(options.image_listen, "--image-listen"), image)
         control = unix_path(options.control_socket, "--control-socket")
+        unix_path(read_only(control), "--control-socket (the socket for queries)")
         http = Address.parse(options.http) if options.http is not None else None
         beside, behind = pairs.get(IMAGE, ("", ""))
         named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
@@ -68,6 +69,16 @@ class Endpoints:
     def runtime(self) -> str:
         """The path of the runtime's socket."""
         return self.pairs[MAIN][1]
+
+
+def read_only(control: str) -> str:
+    """Return the path of the socket that answers only queries: alone in a directory, below that of the control socket.
+
+    Its name is that of the control socket, so that a container that has this directory in place of the other one finds
+    it where commands look for the control socket.
+    """
+    folder, name = os.path.split(control)
+    return f"{folder}/read-only/pod/{name}"
 
 
 def _check_distinct(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ import uvloop
 from criproxy import __version__
 from criproxy.cri.here import TABLE as HERE
 from criproxy.cri.paths import touched_paths
-from criproxy.daemon.options import MAIN, Endpoints, Options
+from criproxy.daemon.options import MAIN, Endpoints, Options, read_only
 from criproxy.errors import UsageError
 from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.observe.control_socket import ControlServer
@@ -28,10 +28,12 @@ from criproxy.observe.writer import LineWriter
 from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
 from criproxy.wire.early import Early
 from criproxy.wire.server import Proxy
-from criproxy.wire.sockets import Listener, listen
+from criproxy.wire.sockets import Listener, listen, listen_within
 
 if TYPE_CHECKING:
     from criproxy.control.controller import Controller
+    from criproxy.daemon.behind import Serve
+    from criproxy.daemon.commands import Commands
     from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
 
@@ -45,8 +47,10 @@ CYCLES_AFTER = 3_000
 creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
 the process for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
 
-CONTROL, HTTP = "control", "http"
-"""The names of the listeners for commands, and for metrics and health."""
+CONTROL, READ_ONLY, HTTP = "control", "read-only", "http"
+"""The names of the listeners for commands, for those that change nothing, and for metrics and health."""
+READERS_MAX = 16
+"""The clients at once of the socket for queries, which may be in a container: they do not use up our descriptors."""
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -133,6 +137,8 @@ class Daemon:
             sock = passed.get(name)
             listeners[name] = listen(path, mode) if sock is None else Listener(sock, sock.getsockname())
             stack.callback(listeners[name].close)
+        listeners[READ_ONLY] = listen_within(read_only(self._endpoints.control))
+        stack.callback(listeners[READ_ONLY].close)
         if self._endpoints.http is not None:
             listeners[HTTP] = self._endpoints.http.listen()
             stack.callback(listeners[HTTP].close)
@@ -178,18 +184,14 @@ class Daemon:
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
         from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
-        from criproxy.daemon.commands import NOTICES, Commands
+        from criproxy.daemon.commands import Commands
         from criproxy.daemon.problems import Problems
 
         behind = Behind(self._endpoints, started.controller)
         kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
         problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
         commands = Commands(problems)
-        server = ControlServer(commands.table(), NOTICES)
-        await server.start(listeners[CONTROL].sock)
-        stack.push_async_callback(server.stop)
-        served = dict(zip(self._endpoints.pairs, (proxy.start for proxy in self._proxies), strict=True))
-        served[CONTROL] = server.start
+        served = await self._answer_commands(stack, listeners, commands)
         problems.sockets = SocketFiles({name: (listeners[name], start) for name, start in served.items()})
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
         self._serving = f"serving on {places}"
@@ -204,6 +206,20 @@ class Daemon:
         elif self._options.http_token_file is not None:
             log.warning("--http-token-file has no effect without --http: no page is served")
         await self._start_watches(stack, problems)
+
+    async def _answer_commands(
+        self, stack: AsyncExitStack, listeners: Mapping[str, Listener], commands: "Commands"
+    ) -> "dict[str, Serve]":
+        """Answer commands on the control socket, and queries on the other one; return what serves which Unix socket."""
+        from criproxy.daemon.commands import NOTICES
+
+        queries = ControlServer(commands.queries(), clients_max=READERS_MAX)
+        servers = {CONTROL: ControlServer(commands.table(), NOTICES), READ_ONLY: queries}
+        for name, server in servers.items():
+            await server.start(listeners[name].sock)
+            stack.push_async_callback(server.stop)
+        proxies = dict(zip(self._endpoints.pairs, self._proxies, strict=True))
+        return {name: each.start for name, each in (proxies | servers).items()}
 
     async def _start_watches(self, stack: AsyncExitStack, problems: "Problems") -> None:
         """Start to watch the policy file, the sockets, and the kubelet's configuration."""

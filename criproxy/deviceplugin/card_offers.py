@@ -22,7 +22,6 @@ from criproxy.nvidia.resources import offers as nvidia_offers
 
 E = TypeVar("E", bound=SharedCards | SharedResource)
 NO_MIG_DEVICE = "MIG is on, but it has no MIG device"
-NO_MIG_DEVICES_KNOWN = "only NVML knows the MIG devices, and it does not work"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +65,6 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: WarningLi
         ResourceError: The cards and the file contradict each other.
     """
     platform = platform_for(config, inventory)
-    if inventory.pending and config.flags.mig_strategy != "none":
-        warnings.add("NVIDIA's cards are not offered until NVML has reported how they are divided")
-        return {}
     shared = config.sharing.shared
     if shared is not None and pins is not None:
         whole = nvidia_offers(
@@ -89,7 +85,7 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: WarningLi
 def _about_empty(gpu: Gpu, config: PluginConfig) -> str:
     """Return a warning about a GPU with MIG that has no MIG device; empty if it is offered whole and may have some."""
     if config.flags.mig_strategy != "none":
-        return f"{gpu.uuid} is not offered: {NO_MIG_DEVICE if gpu.is_described else NO_MIG_DEVICES_KNOWN}"
+        return f"{gpu.uuid} is not offered: {NO_MIG_DEVICE}"
     return f"{gpu.uuid} is offered whole, but programs cannot use it: {NO_MIG_DEVICE}" if gpu.is_described else ""
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from criproxy.deviceplugin.detected_cards import CardKey, DetectedCard
@@ -67,6 +67,7 @@ class CardsHealth:
     Args:
         changed: Called when the set of unhealthy cards has changed.
         health_changed: Called with each card that becomes unhealthy or healthy.
+        query: Called when the hold-down of a card is over: it recovers only after an answer of its driver.
         log: Gets a line for each card that becomes unhealthy or healthy.
         clock: Returns monotonic seconds.
         now: Returns seconds since the epoch.
@@ -75,12 +76,15 @@ class CardsHealth:
     changed: Callable[[], None]
     health_changed: Callable[[CardKey, CardState], None]
     log: Log
+    query: Callable[[], None] = lambda: None
     hold_down_s: float = HOLD_DOWN_S
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
     known: dict[CardKey, CardState] = field(default_factory=dict)
     _judged_classes: frozenset[str] = frozenset()
     _timer: asyncio.TimerHandle | None = None
+    _hold_downs_until_s: float = float("-inf")
+    """Cards whose hold-down was over by then have recovered, or wait for an answer of their driver."""
 
     def update_cards(self, cards: Mapping[CardKey, DetectedCard], classes: Iterable[str]) -> None:
         """Update the set of existing cards.
@@ -128,6 +132,7 @@ class CardsHealth:
         self.hold_down_s = seconds
         for known in self.known.values():
             known.health = replace(known.health, hold_down_s=seconds)
+        self._hold_downs_until_s = float("-inf")
         self._apply({})
 
     def unhealthy(self) -> Unhealthy:
@@ -181,15 +186,26 @@ class CardsHealth:
     def _schedule_recovery(self) -> None:
         """Set a timer for the next recovery of a card."""
         self.stop()
-        due = [at_s for known in self.known.values() if (at_s := known.health.recovers_at_s) is not None]
+        due = [at_s for at_s in self._hold_down_ends() if at_s > self._hold_downs_until_s]
         if due:
             delay_s = max(min(due) - self.clock(), 0)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._apply, {})
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._recover)
+
+    def _recover(self) -> None:
+        """Let cards recover whose hold-down is over, or have their driver asked."""
+        self._hold_downs_until_s = now_s = self.clock()
+        self._apply({})
+        if any(at_s <= now_s for at_s in self._hold_down_ends()):
+            self.query()
+
+    def _hold_down_ends(self) -> Iterator[float]:
+        return (at_s for known in self.known.values() if (at_s := known.health.recovers_at_s) is not None)
 
 
 def _changes_of_existing(known: CardState, seen: DetectedCard) -> tuple[Change, ...]:
     """Return the changes of a card that exists."""
     known.seen, known.gone_s = seen, None
+    known.health = replace(known.health, queried_s=seen.queried_s)
     known.nodes |= seen.nodes
     missing = sorted(known.nodes - seen.nodes)
     described = call_failed(DESCRIPTION, seen.problem) if seen.problem else call_works(DESCRIPTION)

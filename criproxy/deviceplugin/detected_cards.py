@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.nvml_inventory import NOT_YET
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import card_id
 from criproxy.devices.classes import DeviceClass
@@ -25,6 +26,8 @@ class DetectedCard:
     """The ID of the card to which a part belongs; empty for a whole card."""
     problem: str = ""
     """Why the driver can no longer describe it; empty if it can, or has not been queried."""
+    queried_s: float | None = None
+    """When the driver was last asked about it and answered, on the monotonic clock; None: it cannot be asked."""
 
 
 def names_of(cards: Mapping[CardKey, DetectedCard]) -> Mapping[str, Mapping[str, str]]:
@@ -51,7 +54,7 @@ def nvml_problem(inventory: Inventory) -> str:
     """Return why NVML cannot be queried about NVIDIA's cards; empty if it can, or if the machine has no such card."""
     if inventory.driver_version and inventory.gpus:
         return ""
-    if NVIDIA.name not in inventory.stocks or inventory.pending:
+    if NVIDIA.name not in inventory.stocks or NOT_YET in inventory.problems:
         return "it is not known yet which NVIDIA cards exist"
     if not inventory.gpus and not inventory.stock(NVIDIA).cards:
         return ""
@@ -59,17 +62,21 @@ def nvml_problem(inventory: Inventory) -> str:
 
 
 def _nvidia(inventory: Inventory) -> Iterator[tuple[str, DetectedCard]]:
-    lost = inventory.lost
     nodes = {card.id: frozenset(card.nodes) for card in inventory.stock(NVIDIA).cards}
-    for gpu in inventory.gpus:
-        names = frozenset({str(gpu.index), gpu.pci_bus_id})
-        yield (
-            gpu.uuid,
-            DetectedCard(nodes=nodes.get(gpu.uuid, frozenset()), names=names, problem=lost.get(gpu.uuid, "")),
+
+    def detected(uuid: str, *names: str, parent: str = "") -> tuple[str, DetectedCard]:
+        return uuid, DetectedCard(
+            nodes=nodes.get(uuid, frozenset()),
+            names=frozenset(names),
+            parent=parent,
+            problem=inventory.lost.get(uuid, ""),
+            queried_s=inventory.answered_s,
         )
+
+    for gpu in inventory.gpus:
+        yield detected(gpu.uuid, str(gpu.index), gpu.pci_bus_id)
         for device in gpu.mig:
-            names = frozenset({f"{gpu.index}:{device.index}"})
-            yield device.uuid, DetectedCard(names=names, parent=gpu.uuid, problem=lost.get(device.uuid, ""))
+            yield detected(device.uuid, f"{gpu.index}:{device.index}", parent=gpu.uuid)
 
 
 def _others(kind: DeviceClass, inventory: Inventory) -> Iterator[tuple[str, DetectedCard]]:

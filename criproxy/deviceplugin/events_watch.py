@@ -37,6 +37,8 @@ class EventsWatch:
     silence_timeout_s: float = SILENCE_TIMEOUT_S
     on_mig: Callable[[Mapping[str, bool]], None] = lambda _: None
     """Called with which GPUs have MIG, by UUID: of those that support it."""
+    on_cards: Callable[[Mapping[str, str]], None] = lambda _: None
+    """Called with why GPUs do not work, by UUID; empty if they do. Nothing is known of others."""
     problem: str = ""
     """Why no events are received at the moment."""
     _gpus: tuple[str, ...] = ()
@@ -87,18 +89,11 @@ class EventsWatch:
             await self._child.end()
 
     def _take(self, line: bytes) -> str:
-        """Pass the event of a line on; return the problem that the line reports."""
+        """Pass on what a line reports; return its problem if it is why the program ends."""
         try:
-            problem = self._pass_on(json.loads(line))
+            return self._pass_on(json.loads(line))
         except ValueError as error:
             raise BadLine(f"{INVALID_LINE}: {error}") from error
-        if problem:
-            return problem
-        if self.problem:
-            self.log.info("NVML events are received again")
-        self.problem = ""
-        self._backoff.reset()
-        return ""
 
     def _pass_on(self, value: object) -> str:
         match value:
@@ -106,11 +101,25 @@ class EventsWatch:
                 self.on_registered(from_plain(Registered, gpus))
             case {"event": event}:
                 self.on_event(from_plain(Event, event))
+                self._note_success()
+            case {"alive": _}:
+                self._note_success()
+            case {"cards": dict(faults)}:
+                self.on_cards(faults)
             case {"mig": dict(modes)}:
                 self.on_mig(modes)
+            case {"unheard": str(problem)}:
+                self._log_problem(problem)
             case {"problem": str(problem)}:
                 return problem
         return ""
+
+    def _note_success(self) -> None:
+        """Note that NVML waits for events."""
+        if self.problem:
+            self.log.info("NVML events are received again")
+        self.problem = ""
+        self._backoff.reset()
 
     def _log_problem(self, problem: str) -> None:
         if problem != self.problem:

@@ -5,18 +5,20 @@ from collections.abc import Callable, Mapping
 from criproxy.deviceplugin.card_offers import platform_for
 from criproxy.deviceplugin.cards_health import CardsHealth
 from criproxy.deviceplugin.configuration import Loaded
-from criproxy.deviceplugin.detected_cards import cards_of
+from criproxy.deviceplugin.detected_cards import CardKey, cards_of
 from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.health_commands import HealthCommands
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.nvml_events import Registered
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.health import (
+    Change,
+    began,
     call_failed,
     call_works,
     command_healthy,
     command_unhealthy,
-    happened,
+    ended,
     xid_event,
 )
 from criproxy.devices.offers import Offered, Offers, card_of
@@ -27,6 +29,8 @@ from criproxy.observe.tasks import Tasks
 MOST_UNKNOWN = 100
 """Limit for logging names of unknown cards from health commands."""
 _CALL = "nvmlDeviceRegisterEvents"
+_LOOK = "look"
+"""Key of the cause that a GPU does not work, according to the program that watches it."""
 
 
 class HealthMonitor:
@@ -52,12 +56,16 @@ class HealthMonitor:
     ) -> None:
         self.health = health
         self.commands = HealthCommands(self._on_verdict, log)
-        self.events = EventsWatch(events, self._on_registered, self._on_event, log, on_mig=self._on_mig)
+        self.events = EventsWatch(
+            events, self._on_registered, self._on_event, log, on_mig=self._on_mig, on_cards=self._on_cards
+        )
         self._xids = xids
         self._offers = offers
         self._rescan = rescan
         self._log = log
         self._inventory = Inventory()
+        self._looked: tuple[set[str], ...] = ()
+        """The GPUs that worked last, according to the inventory and to the program that watches them."""
         self._logged_names: set[str] = set()
 
     def start(self, tasks: Tasks) -> None:
@@ -94,8 +102,21 @@ class HealthMonitor:
     def _on_event(self, event: Event) -> None:
         places = places_of(self._inventory.gpus)
         cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
-        change = happened("events", "NVML failed to report events") if event.kind == "failed" else xid_event(event.xid)
-        self.health.apply({(NVIDIA.name, card): change for card in cards})
+        self.health.apply({(NVIDIA.name, card): xid_event(event.xid) for card in cards})
+
+    def _on_cards(self, faults: Mapping[str, str]) -> None:
+        """Apply which GPUs work; where the inventory disagrees, a new process queries NVML."""
+        changes = dict[CardKey, Change]()
+        for key in self.health.of(NVIDIA.name):
+            fault = faults.get(self.health.known[key].seen.parent or key[1])
+            if fault is not None:
+                changes[key] = began(_LOOK, f"NVML: {fault}") if fault else ended(_LOOK)
+        self.health.apply(changes)
+        listed = {gpu.uuid for gpu in self._inventory.gpus} - self._inventory.lost.keys()
+        working = {gpu for gpu, fault in faults.items() if not fault}
+        before, self._looked = self._looked, (listed, working)
+        if listed != working and self._looked != before:
+            self._rescan()
 
     def _on_mig(self, modes: Mapping[str, bool]) -> None:
         """Look at the cards again if the inventory is wrong about which GPUs have MIG: no file shows it."""

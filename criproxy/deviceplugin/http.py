@@ -46,7 +46,9 @@ async def serve_http(
 
 
 def not_ready(sample: Sample) -> str | None:
-    """Return a resource that is not registered with the kubelet and the reason; None if all are registered."""
+    """Return why NVML does not work, or a resource that the kubelet has not registered and why; None if all is well."""
+    if sample.nvml_problem:
+        return sample.nvml_problem
     for status in sample.status:
         if status.state is not State.REGISTERED:
             return f"{status.resource}: {status.text or status.state.value}"

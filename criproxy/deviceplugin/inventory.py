@@ -10,14 +10,15 @@ from time import monotonic
 
 from criproxy.deviceplugin.device_nodes import Names, names_of_cards, with_render_nodes
 from criproxy.deviceplugin.nvml_inventory import (
+    NOT_YET,
     NvmlProgram,
+    NvmlState,
     gpus_of_driver,
     imex_channels,
     minors_of,
     platform_of,
     with_places,
 )
-from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.deviceplugin.vgpu_host import HOST, VgpuFiles
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock, Stocks
@@ -25,14 +26,14 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.links import Peers
 from criproxy.discovery.cards import DRIVER_TIMEOUT_S, DriverFiles, find_cards
 from criproxy.discovery.patience import Hangs, Patience
+from criproxy.model.notices import timestamp
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import MigMinors, Platform
-from criproxy.observe.ending import PART_S
 
 POLL_S = 0.5
 """How often the names of device nodes are compared."""
 NVML_RETRY_S = 30.0
-"""How soon NVML is queried again if it reported nothing although NVIDIA's device nodes exist."""
+"""How soon NVML is queried again if it failed, or if cards do not work, although NVIDIA's cards exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Inventory:
     stocks: Stocks = field(default_factory=dict)
     """By class, according to files."""
     gpus: tuple[Gpu, ...] = ()
-    """NVIDIA's GPUs in the order of NVML."""
+    """NVIDIA's GPUs in the order of NVML, or without its answer as far as the files of the driver list them."""
     peers: Mapping[str, Peers] = field(default_factory=dict)
     """Links between NVIDIA's GPUs, by UUID."""
     minors: MigMinors = field(default_factory=dict)
@@ -65,15 +66,27 @@ class Inventory:
     """Of NVIDIA's driver; empty if NVML does not report it."""
     cuda_version: tuple[int, int] = (0, 0)
     lost: Mapping[str, str] = field(default_factory=dict)
-    """NVIDIA's GPUs and MIG devices that existed and that NVML can no longer describe: UUID to reason."""
+    """NVIDIA's GPUs and MIG devices that do not work, or that NVML can no longer describe: UUID to reason."""
     nvml_queried: bool = True
     """Whether NVML was queried, the only source for the memory of GPUs: if not, rules about memory are not checked."""
     pending: bool = False
-    """Whether NVML has not answered yet, so that the division of NVIDIA's GPUs is unknown."""
+    """Whether NVML has never answered, so that the division of NVIDIA's GPUs is unknown."""
+    answered_s: float | None = None
+    """When the query of NVML began whose answer this is, on the monotonic clock; None: there is none."""
+    nvml_problem: str = ""
+    """Why NVML does not answer, on a machine with NVIDIA's cards; they are as it described them before."""
+    nvml_since_s: float | None = None
+    """Since when, in seconds since the epoch."""
     files: VgpuFiles = HOST
     """The files of the host that vGPUs need."""
     problems: tuple[str, ...] = ()
     """Sentences about what hangs or cannot be read."""
+
+    @property
+    def nvml_text(self) -> str:
+        """Why NVML does not answer, and since when; empty if it does."""
+        since = f" (since {timestamp(self.nvml_since_s)})" if self.nvml_since_s is not None else ""
+        return f"{self.nvml_problem}{since}" if self.nvml_problem else ""
 
     def stock(self, kind: DeviceClass) -> Stock:
         """Return the cards of a class."""
@@ -108,11 +121,8 @@ class Machine:
         self._patience = Patience()
         self._limits = limits
         self._files = DriverFiles(self._patience, limits.drivers_s)
-        self._report = NvmlReport()
-        self._nvml_query: asyncio.Task[NvmlReport] | None = None
-        self._pending = False
-        self._nvml_hangs = False
         self._is_stale = False
+        self._is_nvml_late = False
         self._scanned_s = float("-inf")
         self._names: Names | None = None
         self._wake = asyncio.Event()
@@ -139,16 +149,15 @@ class Machine:
 
     async def close(self) -> None:
         """Stop waiting for NVML."""
-        if self._nvml_query is not None:
-            self._nvml_query.cancel()
-            await asyncio.wait({self._nvml_query}, timeout=PART_S)
+        await self._nvml.close()
 
-    async def scan(self) -> Inventory:
-        """Return all cards; queries NVML, too."""
+    async def scan(self, *, query: bool = True) -> Inventory:
+        """Return all cards; queries NVML, too, unless *query* is false."""
         problems, hung = list[str](), self._patience.hanging
         self._scanned_s = monotonic()
-        names, _ = await asyncio.gather(self._read_names(problems), self._query_nvml(problems))
-        work = partial(_scan_files, self.classes, self._host_root, self._files, self._report)
+        names, _ = await asyncio.gather(self._read_names(problems), self._query_nvml(wanted=query))
+        nvml = self._nvml.state
+        work = partial(_scan_files, self.classes, self._host_root, self._files, nvml)
         try:
             inventory = await self._patience.wait("the machine's cards", work, self._limits.files_s)
         except Hangs as error:
@@ -158,8 +167,16 @@ class Machine:
         self._is_stale = bool(hung or hanging)  # a driver that came back during this scan is read in the next one
         problems += [f"{name} hangs" for name in hanging if not any(name in problem for problem in problems)]
         self._names = names
-        unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
-        self.latest = replace(inventory, files=self._vgpu_files, pending=self._pending, problems=(*unread, *problems))
+        if self.has_nvidia:
+            problems[:0] = _problems_of(nvml)
+        has_cards = bool(inventory.gpus or inventory.stock(NVIDIA).cards)
+        self.latest = replace(
+            inventory,
+            files=self._vgpu_files,
+            nvml_problem=nvml.problem if has_cards else "",
+            nvml_since_s=nvml.since_s if has_cards else None,
+            problems=tuple(problems),
+        )
         return self.latest
 
     async def watch(self, changed: Callable[[Inventory], None]) -> None:
@@ -179,14 +196,16 @@ class Machine:
                 self._remove_vanished(names, changed)
                 if scanning is not None and not scanning.done():
                     continue
-                scan_requested, self._scan_requested = self._scan_requested, False
-                if scan_requested or self._is_due(names):
-                    scanning = group.create_task(self._rescan(changed))
+                is_news = self._scan_requested or (names is not None and names != self._names)
+                if is_news or self._is_nvml_late or self._is_due:
+                    query = is_news or (self._is_due and not self._nvml.runs)
+                    self._scan_requested = self._is_nvml_late = False
+                    scanning = group.create_task(self._rescan(changed, query=query))
                     scanning.add_done_callback(lambda _: self._wake.set())
 
-    async def _rescan(self, changed: Callable[[Inventory], None]) -> None:
+    async def _rescan(self, changed: Callable[[Inventory], None], *, query: bool) -> None:
         before = self.latest
-        if await self.scan() != before:
+        if await self.scan(query=query) != before:
             changed(self.latest)
 
     def _remove_vanished(self, names: Names | None, changed: Callable[[Inventory], None]) -> None:
@@ -200,16 +219,12 @@ class Machine:
             self.latest = remaining
             changed(remaining)
 
-    def _is_due(self, names: Names | None) -> bool:
-        if self._is_incomplete and monotonic() - self._scanned_s >= NVML_RETRY_S:
-            return True
-        return names is not None and names != self._names
-
     @property
-    def _is_incomplete(self) -> bool:
-        """Whether the last scan missed something that may appear without a change of names."""
-        has_cards = bool(self.latest.stock(NVIDIA).cards)
-        return self._is_stale or self._nvml_hangs or (has_cards and bool(self._report.problem))
+    def _is_due(self) -> bool:
+        """Whether the last scan missed something that may appear without a change of names, and was some time ago."""
+        nvml, latest = self._nvml, self.latest
+        is_incomplete = self._is_stale or latest.nvml_problem or latest.lost or nvml.runs or nvml.state.report.unread
+        return bool(is_incomplete) and monotonic() - self._scanned_s >= NVML_RETRY_S
 
     async def _read_names(self, problems: list[str]) -> Names | None:
         work = partial(names_of_cards, self.classes, self._host_root)
@@ -219,30 +234,27 @@ class Machine:
             problems.append(str(error))
             return None
 
-    async def _query_nvml(self, problems: list[str]) -> None:
-        """Query NVML; while it hangs, keep its previous report. An answer after the time limit starts another scan."""
-        if not self.has_nvidia:
+    async def _query_nvml(self, *, wanted: bool) -> None:
+        """Query NVML if that is *wanted*; what it answers after the time limit is used by another scan.
+
+        A query that is already in progress may answer what is no longer true, so that another one follows.
+        """
+        if not (wanted and self.has_nvidia):
             return
-        if self._nvml_query is None:
-            self._nvml_query = asyncio.create_task(self._nvml.query())
-        query = self._nvml_query
-        done, _ = await asyncio.wait({query}, timeout=self._limits.nvml_s)
-        self._pending = not done and not self._report.gpus
-        if not done:
-            problems.append("NVML has not answered yet")
-            query.add_done_callback(lambda _: self.wake())
+        if not self._nvml.runs:
+            await self._nvml.query(self._limits.nvml_s, self._use_late_answer)
             return
-        self._nvml_query, self._nvml_hangs = None, False
-        try:
-            self._report = query.result().after(self._report)
-        except Hangs as error:
-            self._nvml_hangs = True
-            problems.append(str(error))
-            if not self._report.gpus:
-                self._report = NvmlReport(problem=str(error))
-            return
-        if self._report.problem:
-            problems.append(self._report.problem)
+        if await self._nvml.query(self._limits.nvml_s, self.wake):
+            self.wake()
+
+    def _use_late_answer(self) -> None:
+        self._is_nvml_late = True
+        self._wake.set()
+
+
+def _problems_of(nvml: NvmlState) -> list[str]:
+    unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in nvml.report.unread.items()]
+    return [*unread, nvml.problem] if nvml.problem else unread
 
 
 def _remaining(stock: Stock, gone: Names) -> Stock:
@@ -251,22 +263,23 @@ def _remaining(stock: Stock, gone: Names) -> Stock:
     return replace(stock, cards=tuple(replace(card, nodes=nodes) for card, nodes in remaining if nodes or card.id))
 
 
-def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, report: NvmlReport) -> Inventory:
+def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, nvml: NvmlState) -> Inventory:
     changed = find_cards(classes, host_root, files)
     stocks = {name: with_render_nodes(stock, host_root) for name, stock in changed.items()}
     if NVIDIA.name not in stocks:
         return Inventory(stocks=stocks)
-    gpus = report.gpus
-    if not report.gpus and not report.driver_version:  # NVML cannot be queried, or has not been
-        gpus = gpus_of_driver(stocks[NVIDIA.name], host_root, files)
+    report = nvml.report
+    gpus = report.gpus if nvml.is_answered else gpus_of_driver(stocks[NVIDIA.name], host_root, files)
     return Inventory(
         stocks=stocks,
         gpus=with_places(gpus, host_root, files),
         peers=report.peers,
         lost=report.lost,
         minors=minors_of(host_root, files),
-        platform=platform_of(host_root, files, has_nvml=not report.problem),
+        platform=platform_of(host_root, files, has_nvml=nvml.is_answered or nvml.problem in ("", NOT_YET)),
         imex_channels=imex_channels(host_root),
         driver_version=report.driver_version,
         cuda_version=report.cuda_version,
+        pending=not nvml.is_answered,
+        answered_s=nvml.answered_s,
     )

@@ -64,6 +64,8 @@ class Sample:
     """Number of internal failures of criproxy by kind."""
     config_problem: bool = False
     inventory_problem: bool = False
+    nvml_problem: str = ""
+    """Why NVML does not answer, and since when."""
     events_problem: bool = False
     labels_problem: bool = False
     daemon_reached: bool = False

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from criproxy.deviceplugin.card_offers import NO_MIG_DEVICES_KNOWN, WarningList
+from criproxy.deviceplugin.card_offers import WarningList
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.pins import Pins
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.card_division import choose, matching
-from criproxy.devices.cards import ids_text
 from criproxy.devices.instances import Instance, assign
 from criproxy.devices.mig_names import is_whole_instance
 from criproxy.devices.offers import Offers
@@ -21,7 +20,6 @@ from criproxy.nvidia.resources import counted_gpus, mig_part
 _PINNED = f"{NVIDIA.name} with MIG"
 """`Pins` keeps the places of GPUs with MIG under this name: GPUs without MIG are counted separately."""
 _UNKNOWN = "which MIG devices NVIDIA's GPUs have, only the driver knows: the device plugin looks for them at startup"
-_PENDING = "vGPUs that are MIG devices are not offered until NVML has reported the MIG devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +108,7 @@ def _matching(gpus: Sequence[Gpu], profiles: Sequence[Profile]) -> list[Gpu]:
 
 def _is_unknown(inventory: Inventory, gpus: Sequence[Gpu], warnings: WarningList) -> bool:
     """Whether the MIG devices of *gpus* are unknown, so that nothing can be wrong with them."""
-    if inventory.pending:
-        warnings.add(_PENDING)
-    elif not gpus:
+    if inventory.nvml_queried or not gpus:
         return False
-    elif not inventory.nvml_queried:
-        warnings.add(_UNKNOWN)
-    elif unknown := [gpu.uuid for gpu in gpus if not gpu.is_described]:
-        warnings.add(f"vGPUs of {ids_text(unknown)} are not offered: {NO_MIG_DEVICES_KNOWN}")
-    else:
-        return False
+    warnings.add(_UNKNOWN)
     return True

@@ -1,29 +1,32 @@
 """NVIDIA's GPUs: from NVML, which is queried in a separate process, or without NVML from the files of the driver."""
 
+import asyncio
 import json
 import re
-import subprocess
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic, time
 
 from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.devices.cards import Stock
 from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles
 from criproxy.discovery.files import entries
 from criproxy.discovery.nvml import address_of
-from criproxy.discovery.patience import Hangs, Patience
 from criproxy.discovery.places import PCI, Place
 from criproxy.model.plain import from_plain
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
-from criproxy.observe.tether import python, tethered
+from criproxy.observe.children import Child
+from criproxy.observe.ending import PART_S
+from criproxy.observe.tether import python
 
 COMMAND: tuple[str, ...] = python("criproxy.deviceplugin.nvml_report")
-TIMEOUT_S = 15.0
-"""An unused GPU is initialised first, which takes seconds for each one without the persistence daemon."""
-KILL_S = 1.0
-"""A killed process that still exists after this time hangs in the driver."""
+TIMEOUT_S = 600.0
+"""Unused GPUs are initialised first, one after the other, which may take minutes without the persistence daemon."""
+SLOW_S = 30.0
+"""A query that takes longer is a problem, even if an earlier one was answered."""
+NOT_YET = "NVML has not answered yet"
 MIG_MINORS = "proc/driver/nvidia-caps/mig-minors"
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 _DXG = "dev/dxg"
@@ -34,8 +37,27 @@ _UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
 _CHANNEL = re.compile("channel([0-9]{1,9})")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlState:
+    """What is known from NVML at one moment."""
+
+    report: NvmlReport = field(default_factory=NvmlReport)
+    """The last answer."""
+    answered_s: float | None = None
+    """When the query with that answer began, on the monotonic clock; None: there was no answer yet."""
+    problem: str = ""
+    """Why NVML does not answer; empty if it does."""
+    since_s: float | None = None
+    """Since when, in seconds since the epoch."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether there was any answer."""
+        return self.answered_s is not None
+
+
 class NvmlProgram:
-    """Queries NVML, one process at a time: a process that hangs can be killed only when its driver recovers.
+    """Queries NVML, one process at a time, and keeps its last answer: an error is none, and neither is silence.
 
     Args:
         command: Prints an `NvmlReport` as JSON.
@@ -45,42 +67,65 @@ class NvmlProgram:
     def __init__(self, command: Sequence[str] = COMMAND, timeout_s: float = TIMEOUT_S) -> None:
         self._command = tuple(command)
         self._timeout_s = timeout_s
-        self._patience = Patience()
-        self._hanging_process: subprocess.Popen[bytes] | None = None
+        self._child = Child()
+        self._query: asyncio.Task[None] | None = None
+        self._began_s = self._began_at_s = 0.0
+        self._state = NvmlState()
 
-    async def query(self) -> NvmlReport:
-        """Return the report of the process; a report with a *problem* if it has none.
+    @property
+    def runs(self) -> bool:
+        """Whether a query is in progress."""
+        return self._query is not None
 
-        Raises:
-            Hangs: The process has not answered in time, or a previous one still hangs.
-        """
-        return await self._patience.wait("NVML", self._run, self._timeout_s + 5.0)
+    @property
+    def state(self) -> NvmlState:
+        """What is known now."""
+        is_slow = not self._state.is_answered or monotonic() - self._began_s > SLOW_S
+        if self.runs and is_slow and not self._state.problem:
+            return replace(self._state, problem=NOT_YET, since_s=self._began_at_s)
+        return self._state
 
-    def _run(self) -> NvmlReport:
-        if self._hanging_process is not None and self._hanging_process.poll() is None:
-            raise Hangs("NVML still hangs")
-        self._hanging_process = None
+    async def query(self, wait_s: float, late: Callable[[], None]) -> bool:
+        """Query NVML, or wait for the query in progress; return whether it ended in time. If not, call *late* then."""
+        if self._query is None:
+            self._query = asyncio.create_task(self._ask(), name="query NVML")
+        query = self._query
+        done, _ = await asyncio.wait({query}, timeout=wait_s)
+        if not done:
+            query.add_done_callback(lambda _: late())
+        return bool(done)
+
+    async def close(self) -> None:
+        """End the query that is in progress."""
+        if self._query is not None:
+            self._query.cancel()
+            await asyncio.wait({self._query}, timeout=PART_S)
+
+    async def _ask(self) -> None:
+        self._began_s, self._began_at_s = monotonic(), time()
         try:
-            process = subprocess.Popen(
-                tethered(self._command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
+            report = await self._run()
+        finally:
+            self._query = None
+        if report.problem:
+            since_s = self._state.since_s if self._state.problem else self._began_at_s
+            self._state = replace(self._state, problem=report.problem, since_s=since_s)
+        else:
+            self._state = NvmlState(report=report.after(self._state.report), answered_s=self._began_s)
+
+    async def _run(self) -> NvmlReport:
+        """Return the report of the process; a report with a *problem* if it has none."""
+        try:
+            lines = await self._child.start(self._command)
         except OSError as error:
-            return NvmlReport(problem=f"{self._command[0]} cannot be run: {error.strerror}")
+            return NvmlReport(problem=f"the program that queries NVML cannot be run: {error.strerror}")
         try:
-            output, _ = process.communicate(timeout=self._timeout_s)
-        except subprocess.TimeoutExpired:
-            self._kill(process)
-            raise Hangs(f"NVML has not answered for {self._timeout_s:.3g} s") from None
-        return _report(output, process.returncode)
-
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        process.kill()
-        if process.stdout:
-            process.stdout.close()
-        try:
-            process.wait(KILL_S)
-        except subprocess.TimeoutExpired:
-            self._hanging_process = process
+            async with asyncio.timeout(self._timeout_s):
+                return _report(await lines.read(), await self._child.ended())
+        except TimeoutError:
+            return NvmlReport(problem=f"NVML has not answered for {self._timeout_s:.3g} s")
+        finally:
+            await self._child.end()
 
 
 def _report(output: bytes, status: int) -> NvmlReport:

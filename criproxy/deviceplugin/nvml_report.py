@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from criproxy.devices.links import Peers
-from criproxy.discovery.nvml import peers_of, text_of
+from criproxy.discovery.nvml import fault_of, is_unsupported, peers_of, text_of
 from criproxy.model.plain import to_plain
 from criproxy.nvidia.gpus import Fabric, Gpu, MigDevice
 from criproxy.nvidia.mig import profile_name
@@ -52,21 +52,26 @@ class NvmlReport:
     unread: Mapping[str, str] = field(default_factory=dict)
     """By index: why NVML cannot describe a GPU that it counts."""
 
-    def after(self, before: "NvmlReport") -> "NvmlReport":
-        """Return this report with the GPUs that only *before* describes: they exist, but do not work."""
-        known = {gpu.uuid for gpu in self.gpus}
-        kept = [gpu for gpu in before.gpus if str(gpu.index) in self.unread and gpu.uuid not in known]
-        return replace(self, gpus=tuple(sorted((*self.gpus, *kept), key=lambda gpu: gpu.index)))
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """GPUs and MIG devices that do not work, or that NVML can no longer describe: UUID to reason."""
 
-    @property
-    def lost(self) -> Mapping[str, str]:
-        """GPUs and MIG devices that NVML can no longer describe: UUID to reason."""
-        return {
-            card: self.unread[str(gpu.index)]
-            for gpu in self.gpus
-            if str(gpu.index) in self.unread
-            for card in (gpu.uuid, *(device.uuid for device in gpu.mig))
-        }
+    def after(self, before: "NvmlReport") -> "NvmlReport":
+        """Return this report with the GPUs that only *before* describes, if NVML counts GPUs that it cannot describe.
+
+        These exist, but do not work. Which one has which index may have changed.
+        """
+        known = {gpu.uuid for gpu in self.gpus}
+        kept = [gpu for gpu in before.gpus if gpu.uuid not in known] if self.unread else []
+        any_reason, lost = next(iter(self.unread.values()), ""), dict(self.lost)
+        for gpu in kept:
+            lost |= dict.fromkeys(_cards(gpu), self.unread.get(str(gpu.index), any_reason))
+        return replace(self, gpus=tuple(sorted((*self.gpus, *kept), key=lambda gpu: gpu.index)), lost=lost)
+
+
+def _cards(gpu: Gpu) -> Iterator[str]:
+    """Yield the UUIDs of a GPU and its MIG devices."""
+    yield gpu.uuid
+    yield from (device.uuid for device in gpu.mig)
 
 
 def read(nvml: ModuleType) -> NvmlReport:
@@ -83,14 +88,16 @@ def read(nvml: ModuleType) -> NvmlReport:
 
 
 def _read(nvml: ModuleType) -> NvmlReport:
-    gpus, handles, unread = list[Gpu](), dict[str, Any](), dict[str, str]()
+    gpus, handles, unread, lost = list[Gpu](), dict[str, Any](), dict[str, str](), dict[str, str]()
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            gpu = _gpu(nvml, index, handle)
+            gpu, fault = _gpu(nvml, index, handle), fault_of(nvml, handle)
         except nvml.NVMLError as error:
             unread[str(index)] = str(error)
             continue
+        if fault:
+            lost |= dict.fromkeys(_cards(gpu), fault)
         gpus.append(gpu)
         handles[gpu.uuid] = handle
     cuda = _query_or(nvml, nvml.nvmlSystemGetCudaDriverVersion, 0)
@@ -100,12 +107,13 @@ def _read(nvml: ModuleType) -> NvmlReport:
         driver_version=text_of(_query_or(nvml, nvml.nvmlSystemGetDriverVersion, "")),
         cuda_version=(cuda // _THOUSAND, cuda % _THOUSAND // _TEN),
         unread=unread,
+        lost=lost,
     )
 
 
 def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
     memory = _query_or(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total, 0) // _MIB
-    mode = _query_or(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
+    mode = _supported_or(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], None)
     enabled = mode == nvml.NVML_DEVICE_MIG_ENABLE
     return Gpu(
         index=index,
@@ -126,18 +134,24 @@ def _gpu(nvml: ModuleType, index: int, handle: Any) -> Gpu:  # noqa: ANN401
 
 
 def _mig_devices(nvml: ModuleType, handle: Any, memory_mib: int) -> Iterator[MigDevice]:  # noqa: ANN401
-    """Yield the MIG devices of a GPU; their indexes have gaps."""
+    """Yield the MIG devices of a GPU; their indexes have gaps.
+
+    Raises:
+        NVMLError: NVML does not say which ones there are.
+    """
     for index in range(_max_mig_devices(nvml, handle)):
         try:
             device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             yield _mig_device(nvml, index, handle, device, memory_mib)
-        except nvml.NVMLError:  # no device has this index, or it is being removed
-            continue
+        except nvml.NVMLError as error:
+            if error.value not in {nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INVALID_ARGUMENT}:
+                raise
+            # no device has this index, or it is being removed
 
 
 def _max_mig_devices(nvml: ModuleType, handle: Any) -> int:  # noqa: ANN401
     """Return the number of slices of a GPU, which is the maximum: the smallest device is one slice."""
-    return _query_or(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
+    return _supported_or(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)
 
 
 def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_mib: int) -> MigDevice:  # noqa: ANN401
@@ -182,10 +196,24 @@ def _fabric(nvml: ModuleType, handle: Any) -> Fabric | None:  # noqa: ANN401
 
 
 def _query_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
-    """Return the result of *query*, or *default* if the card or driver does not support it."""
+    """Return the result of *query*, or *default* if there is none: how the card is offered does not depend on it."""
     try:
         return query()
     except nvml.NVMLError:
+        return default
+
+
+def _supported_or(nvml: ModuleType, query: Callable[[], T], default: T) -> T:
+    """Return the result of *query*, or *default* if the card or driver does not support it.
+
+    Raises:
+        NVMLError: NVML does not answer, so that it is not known how the card is divided.
+    """
+    try:
+        return query()
+    except nvml.NVMLError as error:
+        if not is_unsupported(nvml, error):
+            raise
         return default
 
 

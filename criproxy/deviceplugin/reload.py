@@ -61,7 +61,8 @@ class Reload:
 
     def machine_changed(self, before: Inventory, now: Inventory) -> None:
         """Reload if the new cards may agree with the files now, or can be compared with them for the first time."""
-        if self.problem or (now.gpus and not before.gpus):
+        is_first = (now.gpus and not before.gpus) or (before.pending and not now.pending)
+        if self.problem or is_first:
             self._wanted.set()
 
     def begin(self, inventory: Inventory) -> None:

@@ -233,6 +233,18 @@ class _NvidiaBuilder(_Builder):
 
     __slots__ = ()
 
+    def builders(self, warnings: WarningList, pins: Pins | None) -> dict[str, tuple[_Builder, Mapping[str, Offered]]]:
+        if self.inventory.pending and self._needs_nvml and platform_for(self.config.nvidia, self.inventory) != "tegra":
+            warnings.add("NVIDIA's cards are not offered until NVML has answered: parts of them may be in use")
+            return {}
+        return _Builder.builders(self, warnings, pins)
+
+    @property
+    def _needs_nvml(self) -> bool:
+        """Whether the files of the driver are not enough: only NVML knows MIG devices."""
+        flags, profiles = self.config.nvidia.flags, self.config.plan.profiles_of(self.advertised)
+        return flags.fail_on_init_error or flags.mig_strategy != "none" or any(each.is_mig for each in profiles)
+
     def unshared(self) -> _Builder:
         config = replace(self.config, nvidia=replace(self.config.nvidia, sharing=Sharing()))
         return replace(self, config=config)

@@ -74,7 +74,7 @@ class DevicePlugin:
         self._heartbeat = Heartbeat(self._on_heartbeat, self._notifier.watchdog_interval_s, self._heartbeat_failed)
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
-        self._health = CardsHealth(self._health_changed, self._on_health_change, log)
+        self._health = CardsHealth(self._health_changed, self._on_health_change, log, self._look_again)
         self._instance = secrets.token_hex(8)
         self._reports = Reports(options.daemon_socket, self._published, log, self._instance)
         self._health_monitor = HealthMonitor(
@@ -86,6 +86,7 @@ class DevicePlugin:
         self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
         self._stop = asyncio.Event()
         self._last_status = ""
+        self._nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
         self._machine: Machine
         self._in_use: KubeletInUse
         self._plugins: PluginManager
@@ -230,9 +231,8 @@ class DevicePlugin:
             self._machine.use(kinds.values())
 
     def _machine_for(self, loaded: Loaded) -> Machine:
-        nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
         kinds = (each.kind for each in loaded.plan.advertised)
-        return Machine(kinds, self._options.host_root, nvml, files=self._vgpu_files)
+        return Machine(kinds, self._options.host_root, self._nvml, files=self._vgpu_files)
 
     def _cards_changed(self, inventory: Inventory) -> None:
         """Update all parts: cards have appeared or disappeared."""
@@ -260,9 +260,10 @@ class DevicePlugin:
         plugins, known = self._plugins, self._health.known
         served, reports = self._publisher.served, self._reports
         found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
-        return self._methods.told(
-            replace(found, unremoved=self._sweeper.problem, refused=self._reload.problem.partition("\n")[0])
-        )
+        inventory, refused = self._publisher.inventory, self._reload.problem.partition("\n")[0]
+        nvml, since_s = inventory.nvml_problem, inventory.nvml_since_s
+        wrong = replace(found, unremoved=self._sweeper.problem, refused=refused, nvml=nvml, nvml_since_s=since_s)
+        return self._methods.told(wrong)
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served
@@ -298,6 +299,7 @@ class DevicePlugin:
             failures=self._failures.counts,
             config_problem=bool(self._reload.problem),
             inventory_problem=bool(self._publisher.inventory.problems),
+            nvml_problem=self._publisher.inventory.nvml_text,
             events_problem=bool(self._health_monitor.events.problem),
             labels_problem=bool(self._label_updater.problem),
             daemon_reached=self._reports.reachable,

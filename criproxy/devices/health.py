@@ -2,7 +2,8 @@
 
 A cause either lasts until its end is reported (a device node that vanished, a call that fails, a health command), or
 happens at one moment (an XID error). There can be several causes at once. A card recovers when the last one has ended
-and no other has come during the hold-down, so that a card that fails again and again does not flap.
+and no other has come during the hold-down, so that a card that fails again and again does not flap. If its driver can
+be queried, an answer after the hold-down is required, too.
 """
 
 from dataclasses import dataclass, replace
@@ -58,6 +59,8 @@ class CardHealth:
     causes: tuple[Cause, ...] = ()
     """In the order in which they began; none: the card is Healthy."""
     hold_down_s: float = HOLD_DOWN_S
+    queried_s: float | None = None
+    """When the driver was last asked about the card and answered; None: it cannot be asked."""
 
     @property
     def healthy(self) -> bool:
@@ -77,7 +80,7 @@ class CardHealth:
 
     @property
     def recovers_at_s(self) -> float | None:
-        """When the card will be Healthy if nothing else happens; None: it is Healthy, or a cause lasts."""
+        """When the hold-down is over if nothing else happens; None: the card is Healthy, or a cause lasts."""
         over = [cause.over_s for cause in self.causes if cause.over_s is not None]
         return max(over) + self.hold_down_s if over and len(over) == len(self.causes) else None
 
@@ -158,7 +161,9 @@ def _recovered(health: CardHealth, now_s: float) -> CardHealth:
     recovers_at_s = health.recovers_at_s
     if recovers_at_s is None or now_s < recovers_at_s:
         return health
-    return replace(health, since_s=recovers_at_s, causes=())
+    if health.queried_s is None:
+        return replace(health, since_s=recovers_at_s, causes=())
+    return health if health.queried_s < recovers_at_s else replace(health, since_s=now_s, causes=())
 
 
 def _changed(causes: tuple[Cause, ...], change: Change, now_s: float) -> tuple[Cause, ...]:

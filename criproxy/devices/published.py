@@ -90,6 +90,10 @@ class Published:
     """Where a former directory of a vGPU is that cannot be removed, and why; empty: there is none."""
     refused: str = ""
     """Why its present configuration files are not in effect; empty: they are."""
+    nvml: str = ""
+    """Why NVML does not answer on a machine with NVIDIA's cards; empty: it does."""
+    nvml_since_s: float | None = None
+    """Since when, in seconds since the epoch."""
 
     @property
     def stale_after_s(self) -> float:

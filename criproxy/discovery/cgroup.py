@@ -39,10 +39,13 @@ class _Hierarchy:
         return Allowed(cpus, read_ids(path / f"{self.prefix}mems{self.suffix}") or None, path)
 
 
-def read_allowed(host_root: Path) -> Allowed:
-    """Read the pods' parent cgroup below *host_root*; all None if no cpuset cgroup is mounted."""
+def read_allowed(host_root: Path, pods: str = "") -> Allowed:
+    """Read the pods' parent cgroup below *host_root*; all None if no cpuset cgroup is mounted.
+
+    It is *pods* or, where that has no cpuset, the nearest cgroup above it that has one; if empty, the usual one.
+    """
     hierarchies = list(_hierarchies(host_root))
-    places = [(each, each.root / parent) for each in hierarchies for parent in POD_PARENTS]
+    places = [(each, each.root / parent) for each in hierarchies for parent in _parents(pods)]
     places += [(each, path) for each in hierarchies for path in _recorded_cgroups(host_root, each.root)]
     found = (hierarchy.allowed(path) for hierarchy, path in places)
     return next((allowed for allowed in found if allowed), Allowed(None, None, None))
@@ -61,9 +64,14 @@ def read_cgroup(host_root: Path, name: str) -> CpuSet | None:
     return None
 
 
-def deciding_files(host_root: Path) -> list[Path]:
+def _parents(pods: str) -> tuple[str, ...]:
+    words = [word for word in pods.split("/") if word not in ("", "..")]
+    return (*("/".join(words[:count]) for count in range(len(words), 0, -1)), *POD_PARENTS)
+
+
+def deciding_files(host_root: Path, pods: str = "") -> list[Path]:
     """Return the files on which `read_allowed` depends, including those that do not exist yet."""
-    parents = [(each, each.root / parent) for each in _hierarchies(host_root) for parent in POD_PARENTS]
+    parents = [(each, each.root / parent) for each in _hierarchies(host_root) for parent in _parents(pods)]
     files = [path / f"{each.prefix}{kind}{each.suffix}" for each, path in parents for kind in ("cpus", "mems")]
     return list(dict.fromkeys(files))
 

@@ -19,8 +19,12 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import Topology
 
 
-def discover(host_root: Path = Path("/")) -> Topology:
+def discover(host_root: Path = Path("/"), pods: str = "") -> Topology:
     """Read the machine with /sys and /proc below *host_root*, as far as placement needs it.
+
+    Args:
+        host_root: prefix of these paths.
+        pods: the cgroup above those of all pods; if empty, the usual one.
 
     Raises:
         CriproxyError: There are no CPUs, a file has invalid content, or the pods' cgroup allows no online CPU.
@@ -28,7 +32,7 @@ def discover(host_root: Path = Path("/")) -> Topology:
     online = read_online(host_root)
     nodes = read_nodes(host_root, online)
     cores = read_cores(host_root, online)
-    allowed = read_allowed(host_root)
+    allowed = read_allowed(host_root, pods)
     cpus = online if allowed.cpus is None else online & allowed.cpus
     if not cpus:
         text = format_cpuset(allowed.cpus or frozenset())

@@ -17,6 +17,10 @@ from criproxy.errors import CriproxyError
 TIMEOUT_S = 5.0
 """An unused GPU is initialised first, which takes seconds without the persistence daemon."""
 Answer = Mapping[str, Peers] | CriproxyError
+_RESET = "the driver asks for a reset of the GPU"
+_REBOOT = "the driver asks for a reboot because of the GPU"
+_RECOVERIES = {1: _RESET, 2: _REBOOT, 4: _RESET, 6: _RESET, 7: _REBOOT}
+"""NVML's recovery actions; 3 and 5 are about links to other GPUs."""
 
 
 class NoNvml(CriproxyError):
@@ -118,6 +122,43 @@ def _parts(nvml: ModuleType, card: Any) -> Iterator[str]:  # noqa: ANN401
             yield text_of(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)))
         except nvml.NVMLError:
             continue
+
+
+def fault_of(nvml: ModuleType, card: Any) -> str:  # noqa: ANN401
+    """Return why a GPU does not work, as the driver says it; empty if it works, or if the driver does not know.
+
+    Its memory is queried because NVML answers other questions from what it has read before.
+
+    Raises:
+        NVMLError: The driver has not answered about this GPU; that says nothing about the GPU.
+    """
+    try:
+        nvml.nvmlDeviceGetMemoryInfo(card)
+    except nvml.NVMLError as error:
+        if is_lost(nvml, error):
+            return str(error)
+        if not is_unsupported(nvml, error) and error.value != nvml.NVML_ERROR_NO_PERMISSION:
+            raise
+    return _RECOVERIES.get(_recovery_action(nvml, card), "")
+
+
+def is_lost(nvml: ModuleType, error: Any) -> bool:  # noqa: ANN401
+    """Whether an error of NVML about a GPU means that the GPU does not work."""
+    return error.value in {nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED}
+
+
+def is_unsupported(nvml: ModuleType, error: Any) -> bool:  # noqa: ANN401
+    """Whether an error of NVML means that the card or the driver does not support the call."""
+    return error.value in {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+
+
+def _recovery_action(nvml: ModuleType, card: Any) -> int:  # noqa: ANN401
+    """Return what the driver wants to be done about a GPU; 0: nothing, or the driver is too old to say it."""
+    try:
+        (field,) = nvml.nvmlDeviceGetFieldValues(card, [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    except nvml.NVMLError:
+        return 0
+    return int(field.value.uiVal) if field.nvmlReturn == nvml.NVML_SUCCESS else 0
 
 
 def address_of(bus_id: str) -> str:

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from criproxy.cri import api_pb2 as cri
 from criproxy.emulator import busybox, containerd_config, leftovers
 from criproxy.emulator.cgroups import CgroupDriver, PodCgroups
+from criproxy.observe.tether import python
 
 IMAGE = "criproxy.test/busybox:1"
 """The image in the store, for containers; its default command sleeps."""
@@ -104,6 +105,8 @@ class PrivateContainerd:
         self.cgroups = PodCgroups(f"/{self.directory.name}")
         """Makes the parent cgroups of pods, below a root that `stop` removes."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        """Removes everything if this process is killed."""
 
     @property
     def endpoint(self) -> str:
@@ -128,7 +131,16 @@ class PrivateContainerd:
     def start(self) -> None:
         """Start with an empty store but for `IMAGE`; ContainerdError, with nothing left behind, if that fails."""
         try:
-            (self.directory / "config.toml").write_text(self._config())
+            command = python("criproxy.emulator.keeper", str(self.directory))
+            # A session of its own, and no output that another one may wait for: it outlives us.
+            self._keeper = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            (self.directory / leftovers.CONFIG).write_text(self._config())
             self._launch()
             self.import_image(IMAGE, _PAUSE)
         except BaseException:
@@ -234,10 +246,12 @@ class PrivateContainerd:
         leftovers.remove(self.directory)
         self.cgroups.remove()
         shutil.rmtree(self.directory)
+        if self._keeper:
+            self._keeper.communicate()
 
     def _launch(self) -> None:
         with (self.directory / "log").open("ab") as log:
-            command = [self._program("containerd"), "--config", str(self.directory / "config.toml")]
+            command = [self._program("containerd"), "--config", str(self.directory / leftovers.CONFIG)]
             # A session of its own: an interrupt at the terminal is for us, and we then stop it in order.
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=self._environment, start_new_session=True

@@ -6,17 +6,19 @@ answers is what the caller gets.
 
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.emulator.cgroups import CgroupDriver, PodCgroups
 from criproxy.emulator.device_endpoint import Given, add
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
     DEFAULT_PERIOD_US,
     GUARANTEED_OOM_SCORE_ADJ,
+    MIN_SHARES,
     milli_to_quota,
     milli_to_shares,
     request_to_oom_score_adj,
@@ -58,7 +60,10 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """A pod; its UID follows from namespace and name unless given."""
+    """A pod; its UID follows from namespace and name unless given.
+
+    With pod-level resources, `cpu_limit_milli` and so on are those of the whole pod; 0 means that nothing was written.
+    """
 
     name: str
     containers: tuple[ContainerSpec, ...] = ()
@@ -66,6 +71,9 @@ class PodSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     given_uid: str = ""
+    cpu_request_milli: int = 0
+    cpu_limit_milli: int = 0
+    memory_limit_bytes: int = 0
 
     @property
     def uid(self) -> str:
@@ -75,6 +83,8 @@ class PodSpec:
     @property
     def qos(self) -> str:
         """``Guaranteed``, ``Burstable`` or ``BestEffort``."""
+        if whole := self.cpu_request_milli or self.cpu_limit_milli:
+            return "Guaranteed" if whole == self.cpu_limit_milli and self.memory_limit_bytes else "Burstable"
         if self.containers and all(c.guaranteed for c in self.containers):
             return "Guaranteed"
         asked = any(c.cpu_milli or c.memory_bytes or c.cpu_limit_milli for c in self.containers)
@@ -102,8 +112,6 @@ def sandbox_config(
     pod: PodSpec, cgroup_root: str = "/", attempt: int = 0, driver: CgroupDriver = "cgroupfs"
 ) -> api.PodSandboxConfig:
     """The sandbox of *pod* in the host's network, which needs no CNI."""
-    limits = [c.cpu_limit_milli for c in pod.containers]
-    memory = [c.memory_limit_bytes for c in pod.containers]
     return api.PodSandboxConfig(
         metadata=api.PodSandboxMetadata(name=pod.name, namespace=pod.namespace, uid=pod.uid, attempt=attempt),
         labels={**pod.labels, **_pod_labels(pod)},
@@ -114,25 +122,47 @@ def sandbox_config(
                 namespace_options=api.NamespaceOption(network=api.NODE, pid=api.CONTAINER)
             ),
             overhead=api.LinuxContainerResources(),
-            resources=api.LinuxContainerResources(
-                cpu_period=DEFAULT_PERIOD_US,
-                cpu_quota=milli_to_quota(sum(limits)) if limits and all(limits) else 0,
-                cpu_shares=milli_to_shares(sum(c.cpu_milli for c in pod.containers)),
-                memory_limit_in_bytes=sum(memory) if memory and all(memory) else 0,
-            ),
+            resources=pod_resources(pod),
         ),
     )
 
 
-def container_resources(spec: ContainerSpec, qos: str, memory_capacity_bytes: int) -> api.LinuxContainerResources:
-    """linux.resources of a container as the kubelet with its managers switched off fills them."""
+def pod_resources(pod: PodSpec) -> api.LinuxContainerResources:
+    """linux.resources of the sandbox of *pod*: those of the whole pod."""
+    limits = [c.cpu_limit_milli for c in pod.containers]
+    memory = [c.memory_limit_bytes for c in pod.containers]
+    limit_milli = pod.cpu_limit_milli
+    if not pod.cpu_request_milli and not limit_milli:
+        limit_milli = sum(limits) if all(limits) else 0
+    request_milli = pod.cpu_request_milli or pod.cpu_limit_milli or sum(c.cpu_milli for c in pod.containers)
     return api.LinuxContainerResources(
         cpu_period=DEFAULT_PERIOD_US,
-        cpu_quota=milli_to_quota(spec.cpu_limit_milli),
-        cpu_shares=milli_to_shares(spec.cpu_milli),
-        memory_limit_in_bytes=spec.memory_limit_bytes,
-        oom_score_adj=oom_score_adj(qos, spec.memory_bytes, memory_capacity_bytes),
+        cpu_quota=milli_to_quota(limit_milli),
+        cpu_shares=milli_to_shares(request_milli),
+        memory_limit_in_bytes=pod.memory_limit_bytes or (sum(memory) if all(memory) else 0),
     )
+
+
+def container_resources(pod: PodSpec, spec: ContainerSpec, memory_capacity_bytes: int) -> api.LinuxContainerResources:
+    """linux.resources of a container as the kubelet with its managers switched off fills them.
+
+    A container without a size of its own has the limits of its pod, and the shares of the pod's CPU limit.
+    """
+    return api.LinuxContainerResources(
+        cpu_period=DEFAULT_PERIOD_US,
+        cpu_quota=milli_to_quota(spec.cpu_limit_milli or pod.cpu_limit_milli),
+        cpu_shares=milli_to_shares(spec.cpu_milli or pod.cpu_limit_milli),
+        memory_limit_in_bytes=spec.memory_limit_bytes or pod.memory_limit_bytes,
+        oom_score_adj=oom_score_adj(pod.qos, spec.memory_bytes, memory_capacity_bytes),
+    )
+
+
+def resized_resources(pod: PodSpec, spec: ContainerSpec, memory_capacity_bytes: int) -> api.LinuxContainerResources:
+    """linux.resources of an in-place resize: the same, but without a request where the container has none."""
+    found = container_resources(pod, spec, memory_capacity_bytes)
+    if not spec.cpu_milli:
+        found.cpu_shares = MIN_SHARES
+    return found
 
 
 def container_config(
@@ -153,7 +183,7 @@ def container_config(
         labels={**_pod_labels(pod), "io.kubernetes.container.name": spec.name},
         annotations={**spec.annotations, **annotations},
         linux=api.LinuxContainerConfig(
-            resources=container_resources(spec, pod.qos, memory_capacity_bytes),
+            resources=container_resources(pod, spec, memory_capacity_bytes),
             security_context=api.LinuxContainerSecurityContext(
                 namespace_options=api.NamespaceOption(network=api.NODE, pid=api.CONTAINER)
             ),
@@ -242,6 +272,23 @@ class MiniKubelet:
     async def update(self, container_id: str, linux: api.LinuxContainerResources) -> None:
         """UpdateContainerResources, as for an in-place resize or by the kubelet's CPU manager."""
         await self._client.update_container_resources(container_id, linux)
+
+    async def resize_pod(self, before: PodSpec, after: PodSpec, sandbox_id: str, ids: Mapping[str, str]) -> None:
+        """Resize a whole pod in place: the sandbox first if it grows, and last if it shrinks.
+
+        As the kubelet does until 1.35, it goes on where the runtime does not know the sandbox's call.
+        """
+        pod = api.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id, resources=pod_resources(after))
+        grows = pod_resources(before).cpu_shares <= pod.resources.cpu_shares
+        for is_pod in (grows, not grows):
+            if is_pod:
+                with suppress(RuntimeCallError):
+                    reply = api.UpdatePodSandboxResourcesResponse
+                    await self._client.call("UpdatePodSandboxResources", pod, reply, CREATE_TIMEOUT_S)
+                continue
+            for spec in after.containers:
+                if spec.name in ids:
+                    await self.update(ids[spec.name], resized_resources(after, spec, self._memory_capacity_bytes))
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
         """Stop the sandbox with all its containers."""

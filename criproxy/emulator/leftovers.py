@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+CONFIG = "config.toml"
+"""The name of its configuration in the folder, which is an argument of its process."""
 BUNDLES = "state/io.containerd.runtime.v2.task/k8s.io"
 """Below the folder: one folder for each running sandbox or container, named by its id."""
 
@@ -47,6 +49,15 @@ def remove(directory: Path) -> None:
         if socket:
             socket.unlink(missing_ok=True)
     _remove_cgroups(ids)
+
+
+def end_daemon(directory: Path) -> None:
+    """Kill the containerd of *directory*: whoever has started it cannot end it any more.
+
+    Raises:
+        TimeoutError: it does not go.
+    """
+    _kill(pid for pid in _pids() if os.fsencode(directory / CONFIG) in _read(f"/proc/{pid}/cmdline").split(b"\0"))
 
 
 def file_system(directory: Path) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Found, Present
+from criproxy.engine.pod_total import asks_milli, counted
 from criproxy.engine.preserved import preserved
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
@@ -33,6 +34,8 @@ class _Adopted:
     """A container that is adopted."""
 
     container: Container
+    asked: Container
+    """With what it shares with its siblings as its request, see `pod_total.asks_milli`."""
     has: CpuSet
     """Those of its CPUs that pods may use; empty if unknown."""
     mems: CpuSet
@@ -59,7 +62,10 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
         return Decision(known if changed else node, updates_between(node, known) if changed else ())
     watched = [p for p in news if p.container.stays or (event.watch and not p.container.reservation)]
     after = _added(known, news)
-    adopted = [_adopted(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
+    for pod in {present.container.pod for present in news}:
+        after = counted(after, pod, arrives=True)
+    news = [replace(p, container=_counted_as(p.container, after)) for p in news]
+    adopted = [_adopted(after, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
     after = after.replace(applied={**after.applied, **{p.container.key: p.has or node.anywhere for p in watched}})
     placed = [one for one in adopted if one]
     after, reasons = _placed(after, placed, policy, is_before_change=event.is_before_change)
@@ -99,13 +105,19 @@ def _is_news(node: Node, container: Container, *, watch: bool) -> bool:
 
 def _adopted(node: Node, present: Present, policy: Policy) -> _Adopted | None:
     """Return the container to adopt; None if the policy leaves it alone."""
-    wish = _wish(node, policy, present.container)
+    asked = replace(present.container, cpu_milli=asks_milli(node, present.container))
+    wish = _wish(node, policy, asked)
     if wish is None and node.exclusive_cpus:  # with the policy none, after another one
         wish = Grant(node.topology.cpus, NO_CPUS, pool=PRESERVED)
     if wish is None:
         return None
     has = present.has.cpus & node.topology.cpus if present.has else NO_CPUS
-    return _Adopted(present.container, has, _mems(node.topology, present.has), present, wish)
+    return _Adopted(present.container, asked, has, _mems(node.topology, present.has), present, wish)
+
+
+def _counted_as(container: Container, node: Node) -> Container:
+    counts = node.containers[container.key]
+    return replace(container, of_pod=counts.of_pod, cpu_milli=counts.cpu_milli)
 
 
 def _wish(node: Node, policy: Policy, container: Container, old: Grant | None = None) -> Grant | None:
@@ -236,7 +248,7 @@ def _confirmed(node: Node, one: _Adopted, claim: CpuSet, policy: Policy) -> Gran
     count, alone = len(one.wish.exclusive), len(one.wish.cpus) == len(one.wish.exclusive)
     if len(claim) < count or (alone and len(one.has) != count):
         return None
-    kept = _wish(node, policy, one.container, Grant(one.has, one.mems, claim))
+    kept = _wish(node, policy, one.asked, Grant(one.has, one.mems, claim))
     if kept is None or not kept.exclusive <= claim or len(kept.exclusive) != count:
         return None
     leaves_some = node.shared_cpus - kept.exclusive

@@ -4,6 +4,7 @@ No running container is moved without need: each is placed again with its presen
 can keep as much of it as possible, and memory stays on its NUMA nodes.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from criproxy.engine.complete import complete
@@ -32,7 +33,7 @@ from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, ContainerState, Miss
+from criproxy.model.workload import Container, ContainerState, Desired, Miss
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
@@ -70,7 +71,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     known = known.replace(kept={}) if known.kept else known
     # No container gets exclusive CPUs again while the policy is not asked: they may not be on disk.
     known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
-    after, reasons = _place_all(known, complete(policy), may_stay=False)
+    after, reasons = _place_all(known, complete(policy), node.former, at_s=event.at_s, may_stay=False)
     if isinstance(policy, Fallback):
         sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
         after = to_be_promoted(after, Miss.BYPASSED, sharing)
@@ -142,7 +143,7 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
     moved = _fitted(node.replace(kept=kept), topology, usable.cpus)
     if topology == node.topology and moved.grants == node.grants and moved.kept == node.kept:
         return Decision(node)
-    after, reasons = _place_all(moved, policy, may_stay=True)
+    after, reasons = _place_all(moved, policy, {}, may_stay=True)
     return _decision(node, after, _difference(node.topology, topology), reasons)
 
 
@@ -160,8 +161,13 @@ def _decision(before: Node, after: Node, why: str, reasons: tuple[Reason, ...]) 
     return Decision(after, updates, (summary, *reasons))
 
 
-def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tuple[Reason, ...]]:
-    """Place all containers again, oldest first; with reasons only for those whose exclusive CPUs or quota change."""
+def _place_all(
+    node: Node, policy: Policy, former: Mapping[str, Grant], *, at_s: float = 0.0, may_stay: bool
+) -> tuple[Node, tuple[Reason, ...]]:
+    """Place all containers again, oldest first; with reasons only for those whose exclusive CPUs or quota change.
+
+    *former* has the grants from before a release that ends.
+    """
     after, reasons = node, list[Reason]()
     refused: list[Container] = []
     for container in node.containers.values():
@@ -175,9 +181,31 @@ def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tup
         try:
             after, why = _place(after, container, policy)
         except Refused as error:
-            after, why = _unfit(after, container, policy, str(error), may_stay=may_stay)
+            waiting = _waiting(after, container, policy, at_s) if container.key in former else None
+            after, why = waiting or _unfit(after, container, policy, str(error), may_stay=may_stay)
         reasons += why
     return after, tuple(reasons)
+
+
+def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> tuple[Node, tuple[Reason, ...]] | None:
+    """Return the node in which *container*, which was resized during a release, has the CPUs from before that again.
+
+    The kubelet does not repeat the new size: the container gets it when there is room. None if there is no room for the
+    former size either.
+    """
+    grant = node.grants.get(container.key)
+    cpu_milli = 1000 * len(grant.exclusive) if grant else 0
+    if not 0 < cpu_milli < container.cpu_milli:
+        return None
+    desired = Desired(sizes=container.sizes, since_s=at_s, told=True, in_force=True)
+    smaller = replace(container, cpu_milli=cpu_milli, desired=desired)
+    try:
+        known = node.replace(containers=with_entries(node.containers, {container.key: smaller}))
+        after, why = _place(known, smaller, policy)
+    except Refused:
+        return None
+    text = f"{container.title} was resized during the release, and waits for the CPUs that it lacks"
+    return after, (*why, Reason(container.key, text))
 
 
 def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:

@@ -163,7 +163,7 @@ class PolicyChanged:
     back: Places | None = None
     """Set if a tried configuration goes back: the places of the containers before the try."""
     at_s: float = 0.0
-    """When it goes back, in seconds since the epoch."""
+    """When it comes into force, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from criproxy.model.cpuset import numbered
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.api import NOTHING_FREE, Free
 from criproxy.policy.options import Options
 
 
@@ -33,6 +34,10 @@ class Fallback:
             )
         reason = f"{container.title} shares {numbered('CPU', shared)}: the policy was not asked"
         return Layout({**node.grants, container.key: Grant(shared, part.topology.mems)}, (reason,))
+
+    def free(self, node: Node) -> Free:
+        """Return that nothing can become exclusive."""
+        return NOTHING_FREE
 
     def release(self, node: Node, key: str) -> Layout:
         """Return the layout without *key*; no container moves."""

@@ -87,7 +87,7 @@ class Keeping:
         else:
             shown, layout = self._asked(node, container, node.kept_cpus)
         if pod is not None:
-            layout = self._pod_level.gathered(node, container, pod, layout)
+            layout = self._pod_level.gathered(node, container, layout)
         if pod is None or pod.uid not in node.kept:
             return shown, layout
         return shown, self._within_total(node, layout, pod)

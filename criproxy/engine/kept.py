@@ -100,10 +100,11 @@ def within_total(kept: Kept, owned: CpuSet, pod: Pod, node: Node) -> Kept:
 def _shared_milli(node: Node, pod: Pod) -> int:
     """Return the CPU that running containers of *pod* request beyond their exclusive CPUs, in milli.
 
-    A container that requests the total of the pod has no size of its own, and does not count.
+    Containers without a size of their own do not count, nor one that requests the total: it may be among them.
     """
     alive = (each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED)
-    placed = [(each.cpu_request_milli.low, node.grants[each.key]) for each in alive if each.key in node.grants]
+    sized = (each for each in alive if each.key in node.grants and not each.of_pod)
+    placed = [(each.cpu_request_milli.low, node.grants[each.key]) for each in sized]
     return sum(max(low - 1000 * len(grant.exclusive), 0) for low, grant in placed if low < (pod.cap_milli or 0))
 
 

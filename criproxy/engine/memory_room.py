@@ -1,14 +1,15 @@
 """What holds of a container's memory under every policy.
 
 A container gets huge pages only from the NUMA nodes that it may use. And it may be resized while it runs: policies
-handle this for the containers that they place. A container that is left alone, or keeps its memory, may still be
-restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, it would be killed because of us.
+handle growth for the containers that they place. A container that is left alone, or keeps its memory, may still be
+restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, it would be killed because of us. If it
+shrinks, memory returns to the nodes where it was before.
 """
 
 from dataclasses import replace
 
 from criproxy.alloc.huge_pages import are_missing, with_huge_pages
-from criproxy.alloc.memory import MemoryWish, place_memory
+from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.model.amounts import format_bytes
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.entries import entries_of, with_entries
@@ -22,12 +23,24 @@ _AS_IT_IS = MemoryWish(untouched="it was resized")
 
 
 def with_room(node: Node, layout: Layout, key: str, policy: Policy) -> Layout:
-    """Return the *layout* that *policy* made from *node*, with more NUMA nodes for the memory of *key* if necessary."""
-    old, new = node.grants[key], layout.grants.get(key)
+    """Return the *layout* that *policy* made from *node*, with memory for the new size of the container *key*.
+
+    It gets more NUMA nodes if necessary; it and others return to fewer nodes if these have room again.
+    """
+    options = options_of(policy)
+    seen, pessimistic = options.within(node), options.rules == "crirm"
+    layout = _grown(seen, layout, key, pessimistic=pessimistic)
+    back = return_memory(seen, layout.grants, pessimistic=pessimistic)
+    if not back.reasons:
+        return layout
+    return replace(layout, grants=back.grants, reasons=(*layout.reasons, *back.reasons))
+
+
+def _grown(seen: Node, layout: Layout, key: str, *, pessimistic: bool) -> Layout:
+    old, new = seen.grants[key], layout.grants.get(key)
     if new is None or new.mems != old.mems:
         return layout
-    container, options = node.containers[key], options_of(policy)
-    seen, pessimistic = options.within(node), options.rules == "crirm"
+    container = seen.containers[key]
     more = place_memory(seen, layout.grants, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
     if more[key].mems == new.mems:
         return layout

@@ -1,10 +1,10 @@
-"""Pod-level resources: containers without a size of their own have that of their pod, and share its CPUs.
+"""Pod-level resources: containers without a size of their own share what the others leave of their pod's total.
 
-Such pods are recognised by their sizes: one container requests as much as the whole pod, and is not alone. The
-exclusive CPUs of the pod are then at most its total, and all of its containers have the same CPUs.
+One of them counts all of that rest, the others nothing, so that the containers of a pod never count more than its
+total. Containers that request whole CPUs own them; the others share the exclusive CPUs that are left of the total.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -16,13 +16,118 @@ from criproxy.model.amounts import format_milli
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import entries_of, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
-from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.reason import Reason
-from criproxy.model.workload import Container, ContainerState, Pod
+from criproxy.model.resources import MIN_REQUEST_MILLI
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.policy.api import Policy
 from criproxy.policy.exclusive import exclusive_of
 from criproxy.policy.options import options_of
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The containers of a pod that share its CPUs."""
+
+    members: Sequence[Container]
+    cpu_milli: int
+    """What they share: the pod's total without the whole CPUs of other containers."""
+
+
+def counted(node: Node, key: str, *, arrives: bool = False) -> Node:
+    """Return the node in which the containers of the pod *key* count no more than its total.
+
+    If a container *arrives* (its create has the total), or if exclusive CPUs are shared, those that request exactly the
+    total have no size of their own, unless all of them together fit into it.
+    """
+    pod = node.pods.get(key)
+    alive = [each for each in node.containers_of(key) if each.state is not ContainerState.EXITED] if pod else []
+    arrives = arrives or (key in node.pods_with_exclusive and _overlap(node, alive))
+    bare = [each for each in alive if each.of_pod or (pod and arrives and _is_bare(pod, each, alive))]
+    total = _total(pod, bare) if pod and bare else None
+    if total is None or any(each.desired and each.desired.told for each in bare):
+        return node
+    names = {each.key for each in bare}
+    rest = max(total - _requested(each for each in alive if each.key not in names), MIN_REQUEST_MILLI)
+    first = max(bare, key=lambda each: each.cpu_milli).key
+    amounts = {each.key: rest if each.key == first else MIN_REQUEST_MILLI for each in bare}
+    changed = [each for each in bare if not each.of_pod or each.cpu_milli != amounts[each.key]]
+    news = {each.key: replace(each, of_pod=True, cpu_milli=amounts[each.key]) for each in changed}
+    return node.replace(containers=with_entries(node.containers, news)) if news else node
+
+
+def _is_bare(pod: Pod, container: Container, alive: Sequence[Container]) -> bool:
+    """Whether *container*, which comes with the total of its *pod*, has no size of its own, like others of *alive*."""
+    if pod.cap_milli is None or container.cpu_milli != pod.cap_milli:
+        return False
+    limits = {each.asked_quota for each in alive if each.of_pod and each.asked_quota}
+    return container.asked_quota in limits or _requested(alive) > pod.cap_milli
+
+
+def _requested(containers: Iterable[Container]) -> int:
+    return sum(each.cpu_request_milli.low for each in containers)
+
+
+def _total(pod: Pod, bare: Iterable[Container]) -> int | None:
+    """Return the total of *pod*; if it is unknown, it is the limit of containers without a size in a Guaranteed pod."""
+    if pod.cap_milli is not None or pod.qos is not QosClass.GUARANTEED:
+        return pod.cap_milli
+    return max((each.cpu_limit_milli or 0 for each in bare), default=0) or None
+
+
+def group_of(node: Node, container: Container) -> Group | None:
+    """Return the containers with which *container* shares CPUs of its pod, and which of these have not exited.
+
+    None if it has its own request: if it requests whole CPUs or nothing, or if no container is without a size.
+    """
+    pod = node.pods.get(container.pod)
+    beside = [each for each in node.containers_of(container.pod) if each.key != container.key]
+    alive = [each for each in beside if each.state is not ContainerState.EXITED]
+    found = _group(pod, [*alive, container]) if pod else None
+    return found if found and container in found.members else None
+
+
+def _group(pod: Pod, alive: Sequence[Container]) -> Group | None:
+    bare = [each for each in alive if each.of_pod]
+    total = _total(pod, bare)
+    own = [each for each in alive if not each.of_pod and each.cpu_request_milli.low]
+    if not bare or total is None or total - _requested(own) <= MIN_REQUEST_MILLI:
+        return None
+    whole = [each for each in own if each.cpu_milli >= 1000 and not each.cpu_milli % 1000]
+    return Group([*bare, *(each for each in own if each not in whole)], total - _requested(whole))
+
+
+def asks_milli(node: Node, container: Container) -> int:
+    """Return the CPU that *container* requests, alone or together with those with which it shares, in milli."""
+    group = group_of(node, container)
+    return group.cpu_milli if group else container.cpu_milli
+
+
+def recounted(
+    node: Node, key: str, policy: Policy, *, arrives: bool = False, must: bool = False
+) -> tuple[Node, tuple[Reason, ...]]:
+    """Return the `counted` node, with the container that counts for its siblings placed again if its count changes.
+
+    If the policy has no room for a larger count, the container keeps the former one.
+
+    Raises:
+        Refused: there is no room, and it *must* have it.
+    """
+    known, reasons = counted(node, key, arrives=arrives), tuple[Reason, ...]()
+    for each in known.containers_of(key) if known is not node else ():
+        before = node.containers[each.key].cpu_milli
+        if each.key not in known.grants or not each.of_pod or each.cpu_milli == before:
+            continue
+        try:
+            layout = policy.place(known, each)
+        except Refused:
+            if must:
+                raise
+            as_before = replace(each, cpu_milli=min(each.cpu_milli, before))
+            return known.replace(containers=with_entries(known.containers, {each.key: as_before})), reasons
+        known = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
+        reasons += layout.reasons_about(None)
+    return known, reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,52 +144,83 @@ class PodLevel:
         Raises:
             NotEnough: the pod needs more CPUs than it has, and there are none; or it shares some, and must not.
         """
-        if container.pod not in node.pods_with_exclusive or exclusive_of(self.policy) is None:
+        has_exclusive = container.pod in node.pods_with_exclusive
+        if exclusive_of(self.policy) is None or not (container.of_pod or has_exclusive):
             return None
-        siblings = _siblings(node, container)
-        exclusive = [each for each in siblings if node.grants[each.key].exclusive]
-        total = total_of_group(node, pod, [*siblings, container])
-        if _resized(node, container) and not _overlap(node, [*siblings, container]):
-            return None
-        if not exclusive or total is None:
-            return None
-        # A container that already shares them would break up the group if it got its own CPUs.
-        is_among = container.key in node.grants and any(_overlap(node, [each, container]) for each in siblings)
-        if not (wish := self._wish(node, container, total, must_fit=is_among)):
-            return None
+        if not (group := group_of(node, container)):
+            return self._left(node, container) if has_exclusive else None
+        members = [each for each in group.members if each.key != container.key and each.key in node.grants]
+        exclusive = [each for each in members if node.grants[each.key].exclusive]
+        if not exclusive:
+            return self._first(node, container, group)
+        is_among = container.key in node.grants and any(_overlap(node, [each, container]) for each in members)
+        if not (wish := self._wish(node, container, group.cpu_milli)):
+            return self._all_shared(node, container, exclusive) if is_among else None
         leader = max((node.grants[each.key] for each in exclusive), key=lambda grant: len(grant.exclusive))
-        reason = f"{container.title} shares the CPUs of its pod, which asks for {format_milli(total)} in total"
+        total = format_milli(group.cpu_milli)
         if container.key not in node.grants and len(leader.exclusive) >= len(wish.exclusive):
+            reason = f"{container.title} shares the CPUs of its pod, which asks for {total} in total"
             return Layout(self._joined(node, container, leader, wish), (f"{reason}: {format_cpuset(leader.cpus)}",))
-        return self._together(node, container.resized(replace(container.sizes, cpu_milli=total)), leader, siblings)
+        return self._together(node, replace(container, cpu_milli=group.cpu_milli), leader, members)
 
-    def gathered(self, node: Node, container: Container, pod: Pod, layout: Layout) -> Layout:
+    def _left(self, node: Node, container: Container) -> Layout | None:
+        """Return the layout for *container*, which no longer shares CPUs with siblings; None if it did not."""
+        siblings = _siblings(node, container)
+        if container.key not in node.grants or not any(_overlap(node, [each, container]) for each in siblings):
+            return None
+        if container.of_pod:
+            return self._all_shared(node, container, [each for each in siblings if each.of_pod])
+        grant = node.grants[container.key]
+        shared = replace(grant, cpus=node.shared_cpus or grant.cpus, exclusive=NO_CPUS, quota=restored(grant))
+        return self.beside(node.replace(grants=with_entries(node.grants, {container.key: shared})), container)
+
+    def _first(self, node: Node, container: Container, group: Group) -> Layout | None:
+        """Return the layout in which *container* and its siblings get the exclusive CPUs of their pod; None if none.
+
+        Raises:
+            NotEnough: there are too few, and *container* counts for its siblings.
+        """
+        if container.qos is not QosClass.GUARANTEED or len(group.members) < 2:
+            return None  # asking the policy about the empty machine takes long
+        if not self._wish(node, container, group.cpu_milli):
+            return None
+        asked = replace(container, cpu_milli=group.cpu_milli)
+        try:
+            return self.beside(node, asked)
+        except NotEnough:
+            if container.of_pod and container.cpu_milli > MIN_REQUEST_MILLI:
+                raise
+            return None
+
+    def _all_shared(self, node: Node, container: Container, exclusive: Sequence[Container]) -> Layout:
+        """Return the layout in which *container* and its siblings have no *exclusive* CPUs any more."""
+        layout = self.beside(node, container)
+        for each in exclusive:
+            if not each.stays:
+                view = node.replace(grants=entries_of(node.grants, layout.grants), kept=layout.kept)
+                layout = replace(self.beside(view, each), reasons=layout.reasons)
+        return layout
+
+    def gathered(self, node: Node, container: Container, layout: Layout) -> Layout:
         """Return the *layout* in which the siblings of *container* share the CPUs that it got for the whole pod."""
         grant = layout.grants.get(container.key)
-        if not grant or not grant.exclusive or container.cpu_milli != pod.cap_milli or not exclusive_of(self.policy):
+        if not grant or not grant.exclusive or exclusive_of(self.policy) is None:
             return layout
-        if _resized(node, container):
-            return layout
-        siblings = [each for each in _siblings(node, container) if not layout.grants[each.key].exclusive]
-        total = total_of_group(node, pod, [*siblings, container])
-        moved = [each for each in siblings if total and not each.stays and self._wish(node, each, total)]
+        group = group_of(node, container)
+        others = [each for each in group.members if each.key in layout.grants] if group else []
+        siblings = [each for each in others if each.key != container.key and not layout.grants[each.key].exclusive]
+        moved = [each for each in siblings if group and not each.stays and self._wish(node, each, group.cpu_milli)]
         if not moved:
             return layout
         return replace(layout, grants=_all_on(layout, grant, moved))
 
-    def _wish(self, node: Node, container: Container, total: int, *, must_fit: bool = False) -> Grant | None:
-        """Return the grant of *container* with its pod's total on the empty machine; None without exclusive CPUs.
-
-        Raises:
-            NotEnough: the policy has too few CPUs for it; only with *must_fit*.
-        """
-        key, asked = container.key, container.resized(replace(container.sizes, cpu_milli=total))
+    def _wish(self, node: Node, container: Container, cpu_milli: int) -> Grant | None:
+        """Return the grant of *container* with *cpu_milli* on the empty machine; None without exclusive CPUs."""
+        key, asked = container.key, replace(container, cpu_milli=cpu_milli)
         alone = Node(node.topology, pods=node.pods, containers={key: asked})
         try:
             wish = self.policy.place(alone, asked).grants.get(key)
         except NotEnough:
-            if must_fit:
-                raise
             return None
         return wish if wish and wish.exclusive else None
 
@@ -121,26 +257,6 @@ def _siblings(node: Node, container: Container) -> list[Container]:
     return [each for each in beside if each.state is not ContainerState.EXITED and each.key in node.grants]
 
 
-def _resized(node: Node, container: Container) -> bool:
-    """Whether *container* was placed before: creates contain the total of the pod, resizes may not."""
-    return container.key in node.grants and container.missed is None
-
-
-def total_of_group(node: Node, pod: Pod, group: Sequence[Container]) -> int | None:
-    """Return the CPU that *group*, running containers of *pod*, shares, in milli; None if each has its own.
-
-    Containers that already share CPUs continue to do so while their sizes change one after the other.
-    """
-    total = pod.cap_milli
-    low = sum(each.cpu_request_milli.low for each in group)
-    whole = [each for each in group if each.cpu_milli == total]
-    if total is not None and whole and low > total:
-        return total
-    if _overlap(node, group):
-        return total or max(each.cpu_milli for each in group)
-    return None
-
-
 def total_shared_by(node: Node, container: Container) -> int | None:
     """Return the CPU that *container* shares with others of its pod, in milli; None if it has its own request."""
     pod, grant = node.pods.get(container.pod), node.grants.get(container.key)
@@ -148,7 +264,12 @@ def total_shared_by(node: Node, container: Container) -> int | None:
         return None
     beside = [other for other in node.containers_of(container.pod) if other.key in node.grants]
     together = [other for other in beside if node.grants[other.key].exclusive & grant.exclusive]
-    return total_of_group(node, pod, together) if len(together) > 1 else None
+    return _group_milli(pod, beside) if len(together) > 1 else None
+
+
+def _group_milli(pod: Pod, placed: Sequence[Container]) -> int | None:
+    group = _group(pod, placed)
+    return group.cpu_milli if group else pod.cap_milli or max(each.cpu_milli for each in placed)
 
 
 def _exclusive_of_all(node: Node, group: Sequence[Container]) -> CpuSet:
@@ -164,10 +285,10 @@ def _overlap(node: Node, group: Sequence[Container]) -> bool:
 def _cut(node: Node, pod: Pod, siblings: Sequence[Container]) -> Node:
     """Return the node in which *siblings* share no more than they and their *pod* request; without the policy."""
     owners = [each for each in siblings if node.grants[each.key].exclusive]
-    group = [each for each in owners if any(_overlap(node, [each, other]) for other in owners if other is not each)]
-    total, low = total_of_group(node, pod, owners), sum(each.cpu_request_milli.low for each in owners)
-    if not group or total is None or any(each.stays for each in group):
+    group = [each for each in owners if each.of_pod or any(_overlap(node, [each, o]) for o in owners if o is not each)]
+    if not group or any(each.stays for each in group):
         return node
+    total, low = pod.cap_milli or max(each.cpu_milli for each in owners), _requested(owners)
     shared = _exclusive_of_all(node, group)
     own = _exclusive_of_all(node, owners) - shared
     room = max(total, low) // 1000 - len(own)
@@ -198,73 +319,17 @@ def _unlifted(grants: "dict[str, Grant]", node: Node, container: Container) -> "
     return with_entries(grants, changed) if changed else grants
 
 
-def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
-    """Return the layout for the new total of *pod*, if its containers share CPUs; None if none moves."""
-    if pod.key not in node.pods_with_exclusive:
-        return None
-    alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
-    group = [each for each in alive if each.key in node.grants]
-    if not _overlap(node, group):
-        return None
-    exclusive = [each for each in group if node.grants[each.key].exclusive]
-    leader = max(exclusive, key=lambda each: each.cpu_milli)
-    try:
-        layout = policy.place(node, leader)
-    except Refused:
-        return None
-    return replace(layout, reasons=layout.reasons_about(leader.key))
-
-
-def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
-    """Return the layout in which containers that share CPUs of *pod* have their own; None if these exceed its total.
-
-    The largest containers keep as many of the CPUs as possible, and no memory moves.
-    """
-    alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
-    group = [each for each in alive if each.key in node.grants]
-    low, total = sum(each.cpu_request_milli.low for each in group), pod.cap_milli
-    if total is None or low > total or not _overlap(node, group) or any(each.stays for each in group):
-        return None
-    together = [each for each in group if node.grants[each.key].exclusive]
-    together.sort(key=lambda each: -each.cpu_milli)
-    kept = node.kept.get(pod.uid, Kept())
-    view, reasons = node.replace(grants=with_entries(node.grants, _parts(node, kept, together))), tuple[Reason, ...]()
-    try:
-        for each in together:
-            layout = policy.place(view, each)
-            view = view.replace(grants=entries_of(view.grants, layout.grants), kept=layout.kept)
-            reasons += layout.reasons_about(each.key)
-    except Refused:
-        return None
-    return Layout(view.grants, reasons, view.kept)
-
-
-def _parts(node: Node, by_name: Kept, together: Sequence[Container]) -> "dict[str, Grant]":
-    """Divide the CPUs that the containers *together* share among them; one that gets none has shared CPUs."""
-    left, parts = _exclusive_of_all(node, together), dict[str, Grant]()
-    for each in together:
-        old, kept = node.grants[each.key], by_name.of(each.name)
-        own, count = left & old.exclusive, each.cpu_milli // 1000
-        # Prefer its kept CPUs: otherwise they would stay kept in addition to the others that it gets.
-        mine = take_cpus(node.topology, own & kept if len(own & kept) >= count else own, min(count, len(own)))
-        parts[each.key] = replace(old, cpus=mine or node.shared_cpus, exclusive=mine)
-        left -= mine
-    return parts
-
-
 def apart_again(node: Node, gone: Container, policy: Policy) -> Node:
     """Return the node after *gone* ended or failed: its siblings may have had more CPUs because of it."""
     if gone.pod not in node.pods_with_exclusive or (pod := node.pods.get(gone.pod)) is None:
         return node
-    if exclusive_of(policy) is None:
-        return _cut(node, pod, _siblings(node, gone))
-    if moved := apart(node, pod, policy):
-        return node.replace(grants=entries_of(node.grants, moved.grants), kept=moved.kept)
     siblings = _siblings(node, gone)
-    if total_of_group(node, pod, siblings) is not None:
-        return node
+    if exclusive_of(policy) is None:
+        return _cut(node, pod, siblings)
+    group = _group(pod, siblings)
     for each in siblings:
-        if not each.stays and len(node.grants[each.key].exclusive) * 1000 > each.cpu_milli:
+        has_own = group is None or each not in group.members
+        if has_own and not each.stays and len(node.grants[each.key].exclusive) * 1000 > each.cpu_milli:
             with suppress(Refused):  # it stays where it is
                 layout = policy.place(node, each)
                 node = node.replace(grants=entries_of(node.grants, layout.grants), kept=layout.kept)

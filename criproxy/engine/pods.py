@@ -6,11 +6,10 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import PodCreated, PodNotReady, PodResized
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import owned_by, with_kept_of, within_total
-from criproxy.engine.pod_total import apart, resized_together
+from criproxy.engine.pod_total import counted, recounted
 from criproxy.engine.updates import updates_between
-from criproxy.model.entries import entries_of, with_entries
+from criproxy.model.entries import with_entries
 from criproxy.model.node import Node
-from criproxy.model.reason import Reason
 
 
 def of_pod(node: Node, event: PodCreated | PodResized | PodNotReady, policy: Keeping) -> Decision:
@@ -49,10 +48,8 @@ def _resized(node: Node, key: str, cpu_total_milli: int, policy: Keeping) -> Dec
     if pod is None or pod.cpu_total_milli == cpu_total_milli:
         return Decision(node)
     pod = replace(pod, cpu_total_milli=cpu_total_milli)
-    after, reasons = node.replace(pods=with_entries(node.pods, {key: pod})), tuple[Reason, ...]()
-    if layout := apart(after, pod, policy) or resized_together(after, pod, policy):
-        after = after.replace(grants=entries_of(after.grants, layout.grants), kept=layout.kept)
-        reasons = layout.reasons_about(None)
+    known = counted(node, key)
+    after, reasons = recounted(known.replace(pods=with_entries(node.pods, {key: pod})), key, policy)
     if pod.uid in after.kept:
         left = within_total(after.kept[pod.uid], owned_by(after, pod.uid), pod, after)
         after = policy.changed(after, with_kept_of(after, pod.uid, left).kept)

@@ -12,6 +12,7 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import DesiredEvent, Promoted, ResizeRefused
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.memory_room import with_room
+from criproxy.engine.pod_total import recounted
 from criproxy.engine.transitions import ignores
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
@@ -54,7 +55,11 @@ def as_before(node: Node, new: Container, at_s: float) -> Container | None:
     Its memory and its quota are those of its create: only CPUs were missing.
     """
     last = _last_attempt(node, new)
-    if last is None or last.desired is None or not new.same_cpu(last.desired.sizes):
+    if last is None or last.desired is None:
+        return None
+    if last.of_pod and new.asked_quota == last.desired.sizes.cpu_quota:
+        new = replace(new, of_pod=True)
+    if not new.same_cpu(last.desired.sizes):
         return None
     desired = Desired(sizes=new.sizes, since_s=last.desired.since_s or at_s, told=True)
     return replace(new, cpu_milli=last.cpu_milli, cpu_limit_milli=last.cpu_limit_milli, desired=desired)
@@ -99,6 +104,9 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
     asking = replace(asking, missed=None)
     known = _with(node, asking)
     try:
+        if asking.of_pod:
+            known, _ = recounted(known, asking.pod, policy, must=True)
+            asking = known.containers[key]
         layout = with_room(known, policy.place(known, asking), key, policy)
     except Refused:
         return Decision(node, key=key)

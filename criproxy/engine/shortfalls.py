@@ -3,10 +3,10 @@
 The controller promotes these as soon as there is room, and `status`, its check and `explain` name them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.engine.complete import complete
-from criproxy.engine.pod_total import total_shared_by
+from criproxy.engine.pod_total import asks_milli
 from criproxy.errors import Refused
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
@@ -26,8 +26,6 @@ class Shortfall:
     """How many it has."""
     refusal: str
     """Why the policy would refuse it even on the empty machine; empty if it would not."""
-    pod_cpu_milli: int | None = None
-    """The CPU that all containers of its pod share, if it is less than its own request; else None."""
 
     @property
     def missed(self) -> Missed | None:
@@ -68,12 +66,13 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
     container, grant = node.containers.get(key), node.grants.get(key)
     if policy is None or node.released or container is None or grant is None:
         return None
-    if container.state is ContainerState.EXITED:
+    if container.state is ContainerState.EXITED or (container.desired and container.desired.told):
+        return None  # one that lacks a size does not lack exclusive CPUs
+    if not (container.missed or container.qos is QosClass.GUARANTEED):
         return None
-    if container.desired and container.desired.told:
-        return None  # it lacks a size, not exclusive CPUs
+    container = replace(container, cpu_milli=asks_milli(node, container))
     whole = container.cpu_milli // 1000
-    if whole <= len(grant.exclusive) or not (container.missed or container.qos is QosClass.GUARANTEED):
+    if whole <= len(grant.exclusive):
         return None
     alone = Node(node.topology, node.pods, containers={key: container})
     owed, refused = _granted(policy, alone, container)
@@ -82,9 +81,7 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
         count = whole  # the policy will never grant them
     if count <= len(grant.exclusive):
         return None
-    total = total_shared_by(node, container)
-    less = total if total is not None and total < container.cpu_milli else None
-    return Shortfall(container, count, len(grant.exclusive), refused, less)
+    return Shortfall(container, count, len(grant.exclusive), refused)
 
 
 def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:

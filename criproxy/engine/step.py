@@ -42,7 +42,7 @@ from criproxy.engine.fallback import Fallback
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
 from criproxy.engine.memory_room import with_pages, with_room
-from criproxy.engine.pod_total import apart_again
+from criproxy.engine.pod_total import apart_again, counted, recounted
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
@@ -169,7 +169,8 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
             container = node.containers[key].resized(sizes)
             if container.same_cpu(node.containers[key].sizes):
                 return None
-            known = node.replace(containers=with_entries(node.containers, {key: container}))
+            known = counted(node.replace(containers=with_entries(node.containers, {key: container})), container.pod)
+            container = known.containers[key]
         case _:
             return None
     shown = keeping.shown(known, container)
@@ -189,7 +190,9 @@ def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: P
     container = new
     if new.state is not ContainerState.CREATING or new.reservation != new.key:
         container = replace(new, state=ContainerState.CREATING, reservation=new.key)
-    return freed.replace(containers=with_entries(freed.containers, {container.key: container})), container
+    known = freed.replace(containers=with_entries(freed.containers, {container.key: container}))
+    known, _ = recounted(known, container.pod, policy, arrives=True)
+    return known, known.containers[container.key]
 
 
 def _older(beside: Sequence[Container], new: Container) -> list[Container]:
@@ -266,6 +269,9 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
         return Decision(known, key=key)
     try:
         # If the CPU size is unchanged, do not place it again: a shared container must not be refused for lack of CPUs.
+        if not is_same_cpu:
+            known, _ = recounted(known, container.pod, policy, must=True)
+            container = known.containers[key]
         placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
     except Refused:
         if not is_believed(before, sizes):
@@ -319,6 +325,8 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
                 moved = apart_again(after, before.containers[key], policy)
                 failed = before.containers[key].reservation == key
                 after = moved if failed else _kept_as_before(after, moved, before.containers[key], policy)
+            if key is not None and key in before.containers and before.containers[key].of_pod:
+                after, _ = recounted(after, before.containers[key].pod, policy)
     return Decision(after, updates_between(before, after), reasons, key)
 
 

@@ -101,6 +101,11 @@ class Node:
             return False
         return key in self.applied and key not in self.grants
 
+    def total_of(self, container: Container) -> int | None:
+        """Return the CPU of the whole pod of *container*, in milli, as `Pod.cap_milli`."""
+        pod = self.pods.get(container.pod)
+        return pod.cap_milli if pod else None
+
     def containers_of(self, pod: str) -> list[Container]:
         """Return the containers of the sandbox *pod*, in the order of their creation."""
         return [container for container in self.containers.values() if container.pod == pod]

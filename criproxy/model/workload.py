@@ -74,11 +74,14 @@ class Sizes:
     """The requests and limits of a container that a resize can change."""
 
     cpu_milli: int = 0
+    """Its own request; 0 with `of_pod`."""
     cpu_limit_milli: int | None = None
     cpu_quota: CfsQuota | None = None
     """The limit as it was sent."""
     memory_limit_bytes: int | None = None
     memory_request_bytes: Interval | None = None
+    of_pod: bool = False
+    """As `Container.of_pod`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,12 @@ class Container:
     namespace: str = ""
     qos: QosClass = QosClass.BEST_EFFORT
     cpu_milli: int = 0
-    """The request, as exactly as CRI shows it; `cpu_request_milli` has the possible values."""
+    """The request, as exactly as CRI shows it; `cpu_request_milli` has the possible values.
+
+    With `of_pod`, what it counts: one container counts all that its siblings leave of the pod's total.
+    """
+    of_pod: bool = False
+    """Whether it has no CPU request of its own, and shares the rest of its pod's total: pod-level resources."""
     cpu_limit_milli: int | None = None
     cpu_quota: CfsQuota | None = None
     """The limit as it was sent; `asked_quota` also derives it from `cpu_limit_milli`."""
@@ -193,23 +201,27 @@ class Container:
     def sizes(self) -> Sizes:
         """Its present sizes."""
         return Sizes(
-            cpu_milli=self.cpu_milli,
+            cpu_milli=0 if self.of_pod else self.cpu_milli,
             cpu_limit_milli=self.cpu_limit_milli,
             cpu_quota=self.asked_quota,
             memory_limit_bytes=self.memory_limit_bytes,
             memory_request_bytes=self.memory_request_bytes,
+            of_pod=self.of_pod,
         )
 
     def same_cpu(self, sizes: Sizes) -> bool:
         """Whether *sizes* differ from its own at most in memory."""
-        asked = sizes.cpu_milli, sizes.cpu_limit_milli, sizes.cpu_quota
-        return asked == (self.cpu_milli, self.cpu_limit_milli, self.asked_quota)
+        asked = sizes.of_pod, sizes.cpu_milli, sizes.cpu_limit_milli, sizes.cpu_quota
+        own = self.sizes
+        return asked == (own.of_pod, own.cpu_milli, own.cpu_limit_milli, own.cpu_quota)
 
     def resized(self, sizes: Sizes) -> "Container":
         """Return the container with another size, and so without desired sizes."""
+        counted = self.cpu_milli if self.of_pod else MIN_REQUEST_MILLI
         return replace(
             self,
-            cpu_milli=sizes.cpu_milli,
+            cpu_milli=counted if sizes.of_pod else sizes.cpu_milli,
+            of_pod=sizes.of_pod,
             cpu_limit_milli=sizes.cpu_limit_milli,
             cpu_quota=sizes.cpu_quota,
             memory_limit_bytes=sizes.memory_limit_bytes,

@@ -18,8 +18,8 @@ def without_effect(config: PluginConfig, set_keys: Collection[str]) -> Iterator[
     """
     if "flags.failOnInitError" in set_keys and config.flags.fail_on_init_error:
         yield (
-            "flags.failOnInitError: true does not make criproxy exit: it keeps running while NVML does not work, and "
-            "reports this in its log and in criproxy_device_plugin_inventory_problem"
+            "flags.failOnInitError: true does not make criproxy exit while NVML does not work: it keeps running, and "
+            "until NVML has answered, it offers no NVIDIA card"
         )
     yield from (f"{key} has no effect: criproxy writes no CDI specification" for key in _FOR_CDI if key in set_keys)
     if any(strategy.startswith("cdi-") for strategy in config.flags.plugin.device_list_strategy):

@@ -31,8 +31,8 @@ _NUMBER = re.compile("[0-9]{1,100}")
 _OLD_MIG_UUID = re.compile(r"MIG-(GPU-[^/]+)/([0-9]{1,9})/([0-9]{1,9})")
 """The UUID of drivers before R470, which contains the GPU and both instances."""
 
-EventKind = Literal["xid", "other", "failed"]
-"""An XID; something else, such as a corrected memory error; or the wait for events of all GPUs failed."""
+EventKind = Literal["xid", "other"]
+"""An XID; or something else, such as a corrected memory error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def place_in(uuid: str) -> Place | None:
 
 def made_unhealthy(event: Event, offered: Iterable[Offered], places: Places, xids: XidFilter) -> list[str]:
     """Return the IDs, including replicas and MIG devices, that *event* makes unhealthy, in the order of *offered*."""
-    if not xids.watching or event.kind == "other" or (event.kind == "xid" and not xids.handles(event.xid)):
+    if not xids.watching or event.kind == "other" or not xids.handles(event.xid):
         return []
     if event.gpu is None:
         return [each.id for each in offered]

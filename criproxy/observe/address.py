@@ -67,5 +67,18 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine by an address that no name server can give away."""
+    from ipaddress import ip_address
+
+    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.rpartition(":")[0] or host
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16

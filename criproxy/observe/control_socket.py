@@ -10,7 +10,7 @@ import json
 import select
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -38,14 +38,17 @@ class UnknownCommand(UsageError):
 
 
 class _Connections:
-    """The connections that are open, also those that are not served yet."""
+    """The connections that are open, also those that are not served yet; beyond *most*, they are closed at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None) -> None:
+        self._most = most
         self._open: set[asyncio.BaseTransport] = set()
         self._closed = asyncio.Event()
 
     def add(self, made: asyncio.BaseTransport) -> None:
         """It is open."""
+        if self._most is not None and len(self._open) >= self._most:
+            made.close()
         self._open.add(made)
 
     def remove(self, lost: asyncio.BaseTransport) -> None:
@@ -89,15 +92,19 @@ class ControlServer:
     Args:
         commands: the handlers by command name.
         notices: the commands that count although their client has hung up: they tell something that stays true.
+        clients_max: if given, further clients are turned away, and the requests of all run one after the other.
     """
 
-    def __init__(self, commands: Mapping[str, Command], notices: Collection[str] = ()) -> None:
+    def __init__(
+        self, commands: Mapping[str, Command], notices: Collection[str] = (), *, clients_max: int | None = None
+    ) -> None:
         self._commands = commands
         self._notices = frozenset(notices)
         self._server: asyncio.Server | None = None
-        self._connections = _Connections()
+        self._connections = _Connections(clients_max)
         self._sock: socket.socket
         self._stopped = False
+        self._turn = nullcontext() if clients_max is None else asyncio.Lock()
 
     async def start(self, sock: socket.socket) -> None:
         """Serve on *sock*, a listening Unix socket, in place of a former one; its mode decides who may connect."""
@@ -124,10 +131,11 @@ class ControlServer:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while not self._stopped and (line := await _read_line(reader)):
-                if _hung_up(writer) and not self._is_notice(line):
-                    log.warning("a control request is dropped: its client did not wait for the answer")
-                    break
-                answer = await self._answer(line)
+                async with self._turn:
+                    if _hung_up(writer) and not self._is_notice(line):
+                        log.warning("a control request is dropped: its client did not wait for the answer")
+                        break
+                    answer = await self._answer(line)
                 if writer.is_closing():  # `stop` has closed it meanwhile; uvloop raises an error for a late write
                     break
                 writer.write(answer)

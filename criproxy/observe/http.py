@@ -10,6 +10,7 @@ from functools import partial
 
 from aiohttp import web
 
+from criproxy.observe.address import is_loopback
 from criproxy.observe.ending import PART_S, in_full
 from criproxy.observe.http_limits import (
     BURST,
@@ -19,6 +20,7 @@ from criproxy.observe.http_limits import (
     RENDERS_PER_S,
     Acceptor,
     Bucket,
+    Handler,
     Rendered,
     bounded,
 )
@@ -56,14 +58,16 @@ class HttpServer:
         self._sources, self._tasks = sources, tasks
         self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
         app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[bounded])
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
+        self._names_must_be_ours = False
+        for path, handler in {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}.items():
+            app.router.add_get(path, partial(self._for_us, handler))
         app.router.add_routes(more)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=LAST_S)
 
     async def start(self, listener: Listener) -> None:
         """Serve on *listener*, which the caller closes."""
+        place = listener.sock.getsockname()
+        self._names_must_be_ours = isinstance(place, tuple) and is_loopback(place[0])
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
@@ -75,6 +79,12 @@ class HttpServer:
         await self._tasks.stop()
         with suppress(TimeoutError):
             await in_full(self._runner.cleanup(), LAST_S + PART_S)
+
+    async def _for_us(self, handler: Handler, request: web.Request) -> web.StreamResponse:
+        """Answer, unless a web site has led its name to our loopback address (DNS rebinding)."""
+        if self._names_must_be_ours and not is_loopback(request.headers.get("Host", "localhost")):
+            return _last(web.Response(status=403, text="this address is only for clients on this machine\n"))
+        return await handler(request)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if self._sources.refresh is not None:

@@ -8,8 +8,11 @@ The streams of open pages, of which there are few, stay open.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from logging import Logger
-from socket import socket
+from socket import AF_UNIX, SO_PEERCRED, SOL_SOCKET, socket
+from struct import calcsize, unpack
 from time import monotonic
 from typing import Any, cast
 
@@ -23,6 +26,8 @@ MOST_CONNECTIONS = 32
 CONNECTIONS_PER_S = 50.0
 BURST = 100
 MOST_REQUEST_BYTES = 16 * 1024
+MOST_PEERS = 64
+"""The largest number of clients that have a share of their own."""
 RENDERS_PER_S = 5.0
 RENDER_BURST = 20
 REFUSED_S = 1.0
@@ -63,6 +68,62 @@ class Bucket:
         self._tokens = min(self._burst, self._tokens + (now_s - self._filled_s) * self._per_s)
         self._filled_s = now_s
         return self._tokens
+
+
+class Shares:
+    """Token buckets: one for each client, and one for all together.
+
+    Args:
+        per_s: tokens that are added per second for each client.
+        burst: the capacity for each client.
+        all_per_s: tokens that are added per second for all.
+        all_burst: the capacity for all.
+        now: a clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        per_s: float,
+        burst: float,
+        all_per_s: float,
+        all_burst: float,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self._new, self._all = partial(Bucket, per_s, burst, now), Bucket(all_per_s, all_burst, now)
+        self._buckets: dict[str, Bucket] = {}
+        """The client that asked last is last."""
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, peer: str) -> bool:
+        """Take a token for *peer*; False if there is none."""
+        bucket = self._buckets.pop(peer, None) or self._new()
+        self._buckets[peer] = bucket
+        if len(self._buckets) > MOST_PEERS:
+            del self._buckets[next(iter(self._buckets))]
+        return bucket.take() and self._all.take()
+
+
+def peer_of(request: web.Request) -> str:
+    """Return whose request it is: a user of a Unix socket, or a host."""
+    sock = request.get_extra_info("socket")
+    if sock is None:  # the client is gone
+        return ""
+    if sock.family == AF_UNIX:
+        _, uid, _ = unpack("iii", sock.getsockopt(SOL_SOCKET, SO_PEERCRED, calcsize("iii")))
+        return f"uid {uid}"
+    return peer_at(request.get_extra_info("peername")[0])
+
+
+def peer_at(address: str) -> str:
+    """Return the name of the host with an IP address: all of loopback is one host, and so is a network of IPv6."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv6Address) and found.ipv4_mapped:
+        found = found.ipv4_mapped
+    if found.is_loopback:
+        return "loopback"
+    return str(found) if isinstance(found, IPv4Address) else str(ip_network((found, 64), strict=False))
 
 
 class Rendered:

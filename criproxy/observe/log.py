@@ -148,7 +148,7 @@ def _renderers(log_format: str, fd: int) -> list[Any]:
         return [_render_journal]
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     if log_format == "json":
-        return [stamp, structlog.processors.JSONRenderer(default=str, ensure_ascii=False)]
+        return [stamp, structlog.processors.JSONRenderer(_to_json, default=str, ensure_ascii=False)]
     return [stamp, _flatten, structlog.dev.ConsoleRenderer(colors=os.isatty(fd), sort_keys=False)]
 
 
@@ -166,8 +166,16 @@ def _cut(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
 
 
 def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
-    """Render values in the notation of the journal; keep the traceback unchanged."""
-    return {key: value if key in _OUR_KEYS else _LiteralText(render_value(value)) for key, value in event.items()}
+    """Render values in the notation of the journal; only a traceback has lines."""
+    found: EventDict = {}
+    for key, value in event.items():
+        if key == "exception":
+            found[key] = _printable(str(value))
+        elif key in _OUR_KEYS:
+            found[key] = _printable(str(value)).replace("\n", "\\n")
+        else:
+            found[key] = _LiteralText(render_value(value))
+    return found
 
 
 class _LiteralText(str):
@@ -183,8 +191,9 @@ def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
     """Return ``<6>event key=value …``; the lines of a traceback follow with the same priority, for the journal."""
     prefix = f"<{_PRIORITY.get(method, 6)}>"
     pairs = " ".join(f"{key}={render_value(value)}" for key, value in event.items() if key not in _OUR_KEYS)
-    lines = [f"{event.get('event', '')} {pairs}".strip().replace("\n", "\\n")]
-    lines += str(event.get("exception") or "").splitlines()
+    lines = [_printable(f"{event.get('event', '')} {pairs}".strip().replace("\n", "\\n"))]
+    if exception := str(event.get("exception") or ""):
+        lines += _printable(exception).split("\n")
     return "\n".join(prefix + line for line in lines)
 
 
@@ -192,7 +201,15 @@ def render_value(value: object) -> str:
     """Render *value* for a line: bare if it is a plain word, else as JSON, so that no value can forge a line."""
     if isinstance(value, str) and len(value) <= _MAX_VALUE_CHARS and _PLAIN.fullmatch(value):
         return value
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    if not text.isprintable():  # JSON does not escape bidirectional controls and other control characters
-        text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
-    return bounded_text(text, _MAX_RENDERED_CHARS)
+    return bounded_text(_to_json(value, default=str, ensure_ascii=False), _MAX_RENDERED_CHARS)
+
+
+def _to_json(value: object, **options: Any) -> str:  # noqa: ANN401 (those of json.dumps)
+    return _printable(json.dumps(value, **options))
+
+
+def _printable(text: str) -> str:
+    """Escape what is not shown, except line breaks; JSON leaves bidirectional controls and those above 0x7F alone."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)

@@ -5,14 +5,17 @@ compares the layouts and finds which containers need an update. `README.md` in t
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.candidates import Candidates
+from criproxy.policy.options import options_of
 
 
 class Policy(Protocol):
@@ -62,6 +65,39 @@ class Explains(Protocol):
             Refused: as `place`, but only where there is nothing to compare.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """What can become exclusive to new containers."""
+
+    cpus: CpuSet
+    """Each of these CPUs can."""
+    count: int
+    """How many of them together: others must stay shared."""
+
+
+NOTHING_FREE = Free(frozenset(), 0)
+
+
+@runtime_checkable
+class KnowsFree(Protocol):
+    """A policy for which other CPUs can become exclusive than those that are shared and not reserved."""
+
+    def free(self, node: Node) -> Free:
+        """What `place` would give to Guaranteed containers that ask for whole CPUs."""
+        ...
+
+
+def free_of(policy: object, node: Node) -> Free:
+    """What can become exclusive on *node*: what `status`, `who` and the metrics call free."""
+    if node.released:
+        return NOTHING_FREE
+    if isinstance(policy, KnowsFree):
+        return policy.free(node)
+    options = options_of(policy)
+    cpus = options.within(node).free_cpus(options.reserved(node.topology)) - options.held(node)
+    return Free(cpus, len(cpus))
 
 
 def candidates_of(policy: Policy, node: Node, container: Container) -> Candidates | None:

@@ -3,6 +3,7 @@
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.api import NOTHING_FREE, Free
 from criproxy.policy.entry import Entry
 from criproxy.policy.options import Options
 
@@ -16,6 +17,10 @@ class NonePolicy:
     def place(self, node: Node, container: Container) -> Layout:
         """The same layout: *container* gets no grant."""
         return Layout(node.grants, (f"{container.title} is left alone: the policy is none",))
+
+    def free(self, node: Node) -> Free:
+        """Nothing: no container gets exclusive CPUs."""
+        return NOTHING_FREE
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*."""

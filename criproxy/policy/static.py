@@ -25,6 +25,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.api import NOTHING_FREE, Free
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.entry import Entry
 from criproxy.policy.exclusive import Exclusive
@@ -164,6 +165,11 @@ class StaticPolicy:
         note = f"only parts nearest to its devices on {near_words(hints)} were compared" if hints else ""
         found = parts_compared(node.topology, taken.source, count, self._taste(node.topology, wishes))
         return replace(found, note=note)
+
+    def free(self, node: Node) -> Free:
+        """The CPUs that can become exclusive; where all shared ones could, one of them stays shared."""
+        cpus, available = self._free(self.options.within(node), NO_CPUS)
+        return Free(cpus, available) if available and self.options.exclusive_for else NOTHING_FREE
 
     def _free(self, node: Node, own: CpuSet) -> tuple[CpuSet, int]:
         """The CPUs that may become exclusive for a container, and how many of them at most."""

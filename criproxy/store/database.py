@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import count
 from os.path import samestat
 from pathlib import Path
@@ -21,12 +22,13 @@ from criproxy.store.rows import (
     GRANTS,
     INCIDENTS,
     KEPT,
+    OF_POD,
     PODS,
     QUOTA_INCIDENTS,
     Table,
     tables,
 )
-from criproxy.store.schema import VERSION, has_quotas_apart, migrate, version_of
+from criproxy.store.schema import VERSION, has_table, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
 NAME = "criproxy.db"
@@ -222,11 +224,13 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         return dict(map(table.entry, connection.execute(table.select)))
 
     # Where both have the same incident, the row among the cards is the later one: see `schema`.
-    quotas = read(QUOTA_INCIDENTS) if has_quotas_apart(connection) else {}
+    quotas, of_pod = (read(table) if has_table(connection, table.name) else {} for table in (QUOTA_INCIDENTS, OF_POD))
+    containers = read(CONTAINERS)
+    containers |= {key: replace(containers[key], of_pod=True) for key in of_pod.keys() & containers.keys()}
     return Node(
         topology,
         pods=read(PODS),
-        containers=read(CONTAINERS),
+        containers=containers,
         grants=read(GRANTS),
         applied=read(APPLIED),
         kept=read(KEPT),

@@ -204,9 +204,10 @@ QUOTA_INCIDENTS = Table(
     *("quota_incidents", 2, lambda node: node.incidents, _incident_row, _to_incident),
     holds=lambda incident: incident.excess is not None,
 )
+OF_POD = Table("of_pod", 1, lambda node: node.containers, lambda key, _: (key,), lambda _: True, lambda c: c.of_pod)
 FORMER = Table("former", 8, lambda node: node.former, _grant_row, _to_grant)
 
 
 def tables() -> Iterator[Table]:
     """All tables that hold a map of a node."""
-    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, FORMER, INCIDENTS, QUOTA_INCIDENTS)
+    yield from (PODS, CONTAINERS, OF_POD, GRANTS, APPLIED, KEPT, FORMER, INCIDENTS, QUOTA_INCIDENTS)

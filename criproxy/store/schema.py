@@ -87,11 +87,15 @@ MIGRATIONS = (
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 
 VERSION = len(MIGRATIONS)
-BESIDE = ("CREATE TABLE IF NOT EXISTS quota_incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID",)
+BESIDE = (
+    "CREATE TABLE IF NOT EXISTS quota_incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS of_pod (key TEXT PRIMARY KEY) WITHOUT ROWID",
+)
 """Tables that came without a newer version: a criproxy that does not know one opens the database and leaves it alone.
 
 Each statement is executed at every start. The first table is there because an older criproxy takes every row of
-``incidents`` for an unhealthy card, and would stop all containers that use it.
+``incidents`` for an unhealthy card, and would stop all containers that use it. The second one has the ids of the
+containers with `Container.of_pod`.
 """
 
 
@@ -106,13 +110,14 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;")
     for statement in BESIDE:
         connection.execute(statement)
+    connection.execute("DELETE FROM of_pod WHERE key NOT IN (SELECT key FROM containers)")
     _set_quotas_apart(connection)
 
 
-def has_quotas_apart(connection: sqlite3.Connection) -> bool:
-    """Whether there is the table beside; where only an older criproxy has had the database, there is none."""
-    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'quota_incidents'"
-    return connection.execute(query).fetchone() is not None
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether there is a table beside; where only an older criproxy has had the database, there is none."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.execute(query, (name,)).fetchone() is not None
 
 
 def _set_quotas_apart(connection: sqlite3.Connection) -> None:

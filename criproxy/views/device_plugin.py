@@ -29,6 +29,10 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
     if report.refused:
         text = f"the device plugin does not use its present configuration files, but the former ones: {report.refused}"
         yield Notice("device-plugin-config", text)
+    if report.nvml:
+        since = f" since {timestamp(report.nvml_since_s)}" if report.nvml_since_s is not None else ""
+        kept = "the device plugin offers NVIDIA's cards as NVML described them before"
+        yield Notice("nvml", f"NVML has not worked{since}: {report.nvml}; {kept}, and otherwise none")
     if report.unremoved:
         text = "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root"
         yield Notice("vgpu-directories", f"{text}: {report.unremoved}")

@@ -118,8 +118,6 @@ def _because(why: str, refused: str) -> str:
 
 
 def _other(short: Shortfall) -> str:
-    if short.pod_cpu_milli is not None:
-        return f"it shares the CPUs of its pod, which asks for {format_milli(short.pod_cpu_milli)} in total"
     if not short.container.reservation:
         return "criproxy found it running, and leaves it where it is"
     return "it was placed without exclusive CPUs, under another policy or for lack of room"

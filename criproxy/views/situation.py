@@ -7,8 +7,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Refusal, Trouble
-from criproxy.policy.api import Policy
-from criproxy.policy.options import options_of
+from criproxy.policy.api import Free, Policy, free_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +43,14 @@ class Situation:
     @property
     def free(self) -> CpuSet | None:
         """The CPUs that can become exclusive; None if unknown."""
-        if not self.knows_reserved:
-            return None
-        return self.node.free_cpus(self.reserved) - options_of(self.placer).held(self.node)
+        return self.can_become_exclusive.cpus if self.knows_reserved else None
+
+    @property
+    def can_become_exclusive(self) -> Free:
+        """The free CPUs, and how many of them together; wrong if it is unknown what is reserved."""
+        if self.placer is None:
+            return Free(cpus := self.node.free_cpus(self.reserved), len(cpus))
+        return free_of(self.placer, self.node)
 
     @property
     def is_stored(self) -> bool:

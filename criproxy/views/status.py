@@ -16,6 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import free_of
 from criproxy.views.shortfalls import refusals
 from criproxy.views.situation import Situation
 from criproxy.views.status_check import is_in_place, notices_of_node
@@ -127,11 +128,12 @@ def summary(situation: Situation) -> Values:
 
 def _counts(situation: Situation, free: CpuSet | None) -> Values:
     """How many CPUs are exclusive, how many could be at the most, and how many of these are *free*; None: unknown."""
-    node, topology = situation.node, situation.node.topology
+    node = situation.node
     if free is None:
         return {"exclusive": len(node.exclusive_cpus), "capacity": None, "free": None}
-    capacity = (topology.cpus - situation.reserved - topology.isolated_cpus) | node.exclusive_cpus
-    return {"exclusive": len(node.exclusive_cpus), "capacity": len(capacity), "free": len(free)}
+    capacity = free_of(situation.placer, Node(node.topology)).cpus | node.exclusive_cpus
+    count = situation.can_become_exclusive.count
+    return {"exclusive": len(node.exclusive_cpus), "capacity": len(capacity), "free": count}
 
 
 def _shared_by_all(node: Node) -> bool:

@@ -9,7 +9,9 @@ import fcntl
 import os
 import socket
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from criproxy.errors import CriproxyError, UsageError
@@ -49,8 +51,8 @@ class Listener:
     identity: tuple[int, int] | None = None
     """Device and inode of our socket file; None if the file belongs to systemd."""
     lock_fd: int = -1
-    mode: int = 0o660
-    """The mode of the file."""
+    again: "Callable[[], Listener] | None" = None
+    """Listens anew on the same path; None for one that systemd has passed, which is done as its unit does it."""
     _file: tuple[int, int] | None = field(init=False)
     """Device and inode of the file, whoever made it."""
 
@@ -79,7 +81,7 @@ class Listener:
             CriproxyError: as `listen`.
         """
         self._unlock()
-        new = listen(self.path, self.mode)
+        new = self.again() if self.again else listen(self.path, 0o660)
         self.sock, self.identity, self.lock_fd, self._file = new.sock, new.identity, new.lock_fd, new.identity
 
     def _unlock(self) -> None:
@@ -107,7 +109,25 @@ def listen(path: str, mode: int) -> Listener:
     except BaseException:
         os.close(lock_fd)
         raise
-    return Listener(sock, path, _identity(path), lock_fd, mode)
+    return Listener(sock, path, _identity(path), lock_fd, partial(listen, path, mode))
+
+
+def listen_within(path: str) -> Listener:
+    """Listen on *path* for every user who can reach its directory: on this machine, only the owner of the one above.
+
+    A container of any user to whom the directory is mounted can connect.
+
+    Raises:
+        CriproxyError: as `listen`.
+    """
+    folder = Path(path).parent
+    try:
+        _own_directory(folder)
+        folder.parent.chmod(0o700)
+        folder.chmod(0o755)
+    except OSError as error:
+        raise CriproxyError(f"cannot listen on {path}: {error.strerror}: {error.filename}") from error
+    return replace(listen(path, 0o666), again=partial(listen_within, path))
 
 
 def _own_directory(directory: Path) -> None:

@@ -2,10 +2,13 @@
 
 import gzip
 import hashlib
+import platform
 import re
 import shutil
 import subprocess
 import tempfile
+from datetime import datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -63,7 +66,7 @@ def _fill(root: Path) -> None:
     _place(root / "etc/criproxy/policy.yaml", (ROOT / "policies/default.yaml").read_text())
     _place(root / _DOC / "copyright", (_TEMPLATES / "copyright").read_text())
     _place(root / _DOC / "requirements.lock", (ROOT / "packaging/requirements.lock").read_text())
-    (root / _DOC / "changelog.gz").write_bytes(gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
+    (root / _DOC / "changelog.gz").write_bytes(gzip.compress(_changelog().encode(), mtime=0))
     manual.write(root / "usr/share/man/man1")
     for shell, place in _COMPLETIONS.items():
         _place(root / place, _completion(shell))
@@ -84,6 +87,7 @@ def _control(root: Path, architecture: str) -> None:
         "version": debian_version(version()),
         "architecture": architecture,
         "python": wheels.distribution_python().name,
+        "distribution": platform.freedesktop_os_release()["PRETTY_NAME"],
         "kib": sum(-(-path.stat().st_size // 1024) for path in files),
     }
     _place(folder / "control", (_TEMPLATES / "control").read_text().format(**fields))
@@ -91,6 +95,30 @@ def _control(root: Path, architecture: str) -> None:
         shutil.copy(_TEMPLATES / name, folder)
         (folder / name).chmod(0o755)
     normalise(root)
+
+
+def _changelog() -> str:
+    """CHANGELOG.md as dpkg reads it; what is not released yet belongs to the version of this package."""
+    newest, *releases = re.split(r"(?m)^## ", (ROOT / "CHANGELOG.md").read_text())[1:]
+    unreleased = newest.partition("\n")[2]
+    entries = []
+    for release in releases:
+        heading, _, changes = release.partition("\n")
+        number, date = re.findall(r"\[(.+)\] - (\S+)", heading)[0]
+        lines = f"{unreleased}\n{changes}".strip().splitlines()
+        body = "\n".join(_changelog_line(line) for line in lines if line)
+        day = format_datetime(datetime.fromisoformat(f"{date}T00:00:00+00:00"))
+        head = f"criproxy ({debian_version(number)}) unstable; urgency=medium"
+        entries.append(f"{head}\n\n{body}\n\n -- criproxy maintainers <criproxy@localhost>  {day}\n")
+        unreleased = ""
+    return "\n".join(entries)
+
+
+def _changelog_line(line: str) -> str:
+    """A heading in brackets, an item with an asterisk, and other lines indented."""
+    if heading := re.fullmatch(r"#+ (.*)", line):
+        return f"  [ {heading[1]} ]"
+    return f"  * {line[2:]}" if line.startswith("- ") else f"  {line}"
 
 
 def _place(path: Path, text: str) -> None:

@@ -124,6 +124,19 @@ async def test_what_the_device_plugin_cannot_remove(tmp_path: Path) -> None:
         assert not (await say("status", check=True))["problems"]
 
 
+async def test_nvml_that_does_not_work(tmp_path: Path) -> None:
+    """`status --check` says since when, and why, until a report says so no more."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        report = {**REPORT, "cards": [{**CARD, "healthy": True}]}
+        await say("device-inventory", **report, nvml="NVML: Unknown Error", nvml_since_s=1e9)
+        (failing,) = (await say("status", check=True))["problems"]
+        await say("device-inventory", **report)
+
+        assert failing.startswith("NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error; "), failing
+        assert not (await say("status", check=True))["problems"]
+
+
 async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
     """`status --check` names resources that the kubelet has not accepted, and classes without a healthy card."""
     async with guarded(tmp_path) as world, asked(world, tmp_path) as say:

@@ -411,6 +411,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "annotations": {"allow": {}, "deny": {}},
                     "rules": "nri",
                     "availableResources": {"cpu": None},
+                    "memoryTypes": ["dram", "pmem", "hbm"],
                     "reservedResources": {"cpu": None},
                     "cpuQuota": "keep",
                 },

@@ -238,6 +238,48 @@ def test_a_load_is_not_explained(file: Path) -> None:
     assert "--explain is for a scenario FILE" in result.output
 
 
+RESIZED = """
+topologies:
+  two: {threads: consecutive, nodes: {0: {cpus: 0-7, mem: 8G}, 1: {cpus: 8-15, mem: 8G}}}
+vectors:
+  - id: memory
+    topology: two
+    policy: topology-aware
+    config: {reservedCpus: "0"}
+    steps:
+      - create: {pod: a, qos: guaranteed, cpu: 2, mem: 5G}
+      - create: {pod: b, qos: guaranteed, cpu: 2, mem: 5G}
+      - create: {pod: c, qos: guaranteed, cpu: 1, mem: 2G}
+      - resize: {c: ac0, mem: 7G}
+      - expect: [{c: ac0, n_mems: 2}]
+      - resize: {c: ac0, mem: 3G}
+      - expect: [{c: ac0, mems: "1"}]
+  - id: cpus
+    topology: two
+    policy: static
+    config: {reservedCpus: "0"}
+    steps:
+      - create: {pod: a, qos: guaranteed, cpu: 2, mem: 1G}
+      - create: {pod: b, qos: guaranteed, cpu: 4, mem: 1G}
+      - create: {pod: d, qos: guaranteed, cpu: 1, mem: 1G}
+      - resize: {c: ac0, cpu: 6}
+      - delete: [d]
+      - expect: [{c: ac0, mems: "0-1"}]
+      - resize: {c: ac0, cpu: 2}
+      - expect: [{c: ac0, mems: "0"}]
+"""
+
+
+def test_memory_comes_back_after_a_resize_down(tmp_path: Path) -> None:
+    """A container has memory from more nodes only as long as its limit or its CPUs need them."""
+    (tmp_path / "cases.yaml").write_text(RESIZED)
+
+    result = simulate(tmp_path / "cases.yaml")
+
+    assert result.exit_code == 0, result.output
+    assert "2 ok, 0 FAILED" in result.output
+
+
 def test_huge_pages_of_a_copied_host(tmp_path: Path) -> None:
     """With --host-root, the machine has the huge pages of the copy, and none that the file says of its own machine."""
     root = tmp_path / "host"

@@ -49,6 +49,7 @@ def test_defaults(tmp_path: Path) -> None:
         "rules": "nri",
         "availableResources": {"cpu": None},
         "reservedResources": {"cpu": None},
+        "memoryTypes": ["dram", "pmem", "hbm"],
     }
     assert settings.explicit() == {"policy"}
     assert isinstance(settings.build_policy(), NonePolicy)

@@ -115,7 +115,11 @@ async def scraped(directory: Path, quotas: Mapping[str, str]) -> AsyncIterator[N
         config = loaded("prometheus.yaml")
         (job,) = config["scrape_configs"]
         job |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
-        job["static_configs"] = [{"targets": [address]}]
+        del job["kubernetes_sd_configs"]
+        host, port = address.split(":")
+        found = {"__meta_kubernetes_pod_host_ip": host, "__meta_kubernetes_pod_node_name": "node-1"}
+        job["static_configs"] = [{"targets": ["192.0.2.1"], "labels": found}]  # a pod, as Kubernetes tells of it
+        job["relabel_configs"][0]["replacement"] = job["relabel_configs"][0]["replacement"].replace("9820", port)
         yield Node(await stack.enter_async_context(prometheus(server_program, directory, config)))
 
 
@@ -126,7 +130,9 @@ async def test_queries_of_the_manifests(tmp_path: Path) -> None:
         memory = await node.evaluated("Pods", "criproxy_vgpu_memory_used_percent", pods, group)
         cores = await node.evaluated("Pods", "criproxy_vgpu_cores_used_percent", pods, group)
         cpu, used = await node.of_nodes()
+        ((named, _),) = await node.server.until("criproxy_build_info")
 
+    assert named["instance"] == "node-1"
     assert {labels["pod"]: value for labels, value in memory} == {"one": 25.0, "two": 75.0}
     assert {labels["pod"]: round(value, 6) for labels, value in cores} == {"one": 20.0, "two": 80.0}
     for labels, value in (cpu, used):

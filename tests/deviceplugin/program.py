@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.hosts import Host
 from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
 from tests.nvml import Driver
@@ -30,11 +31,24 @@ def policy(plugin: str) -> str:
 
 
 class Program:
-    """One device plugin with everything that belongs to it below *folder*, whose path has to be short."""
+    """One device plugin with everything that belongs to it below *folder*, whose path has to be short.
 
-    def __init__(self, folder: Path, *arguments: str, driver: Driver | None = None, **environ: str) -> None:
+    Args:
+        folder: for all files.
+        arguments: of the command line.
+        driver: what NVML says, below pynvml as tests replace it, or by a library below the real pynvml.
+        environ: variables.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        driver: Driver | FakeNvml | None = None,
+        **environ: str,
+    ) -> None:
         self.folder = folder
-        self.host = Host(folder, driver)
+        self.host = Host(folder, driver if isinstance(driver, Driver) else None)
         self.policy = folder / "policy.yaml"
         self.control = folder / "control.sock"
         self.kubelet = FakeKubelet(folder / "k")
@@ -47,6 +61,11 @@ class Program:
         self.process: asyncio.subprocess.Process | None = None
         self._arguments = arguments
         self._environ = environ
+        self._module: tuple[str, ...] = ("tests.deviceplugin.wired", str(self.host.nvml))
+        if isinstance(driver, FakeNvml):
+            driver.plug(self.host)
+            self._environ = {**driver.environ, **environ}
+            self._module = ("criproxy",)
         self._news = asyncio.Event()
         self._readers: list[asyncio.Task[None]] = []
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -77,7 +96,7 @@ class Program:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("NVIDIA_")}
         environ |= {"NOTIFY_SOCKET": str(self.folder / "notify.sock"), **self._environ}
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.deviceplugin.wired", str(self.host.nvml), "device-plugin"),
+            *(sys.executable, "-m", *self._module, "device-plugin"),
             *(
                 "--config",
                 str(self.policy),

@@ -83,6 +83,28 @@ async def test_it_recovers_by_itself() -> None:
     rig.health.stop()
 
 
+async def test_a_card_whose_driver_can_be_asked_recovers_with_its_answer() -> None:
+    """It is asked once when the hold-down is over; an answer from before that time, or none, changes nothing."""
+    rig, asked = Rig(), asyncio.Event()
+    rig.health.query = asked.set
+    rig.health.hold_down(0.01)
+    seen = {A: DetectedCard(queried_s=999.0)}
+    rig.update_cards(seen)
+    rig.health.apply({A: xid_event(79)})
+    rig.at_s += 30
+    await asyncio.wait_for(asked.wait(), 60)
+
+    assert rig.update_cards(seen) == {"npu": ["npu0"]}
+    assert rig.update_cards({A: DetectedCard(queried_s=1000.005)}) == {"npu": ["npu0"]}
+    bad = DetectedCard(queried_s=1030.0, problem="GPU is lost")
+    assert rig.update_cards({A: bad}) == {"npu": ["npu0"]}
+    good = {A: DetectedCard(queried_s=1031.0)}
+    assert rig.update_cards(good, after_s=1) == {"npu": ["npu0"]}  # another hold-down begins
+    assert rig.update_cards({A: DetectedCard(queried_s=1032.0)}, after_s=1) == {}
+    assert [healthy for _, healthy, _ in rig.health_changed] == [False, True]
+    rig.health.stop()
+
+
 async def test_a_node_that_vanishes_makes_its_card_unhealthy() -> None:
     """One of several is enough, and its name is the reason."""
     rig = Rig()

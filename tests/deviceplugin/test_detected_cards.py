@@ -6,6 +6,7 @@ import pytest
 
 from criproxy.deviceplugin.detected_cards import DetectedCard, names_of, nvml_problem
 from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.nvml_inventory import NOT_YET
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from tests.deviceplugin.hosts import t4
@@ -20,11 +21,12 @@ UNKNOWN, UNANSWERED = "NVML does not list", "is not known yet"
     [
         pytest.param(replace(NODE, gpus=(t4(0),), driver_version="550"), "", id="nvml-works"),
         pytest.param(NONE, "", id="no-cards"),
+        pytest.param(replace(NONE, pending=True, problems=("NVML: Driver Not Loaded",)), "", id="no-driver"),
         pytest.param(replace(NONE, driver_version="550"), "", id="a-driver-without-cards"),
         pytest.param(NODE, UNKNOWN, id="broken-since-the-start"),
         pytest.param(replace(NODE, gpus=(t4(0),)), UNKNOWN, id="gpus-of-proc-alone"),
         pytest.param(replace(NODE, driver_version="550"), UNKNOWN, id="all-gpus-are-lost"),
-        pytest.param(replace(NONE, pending=True), UNANSWERED, id="no-answer-yet"),
+        pytest.param(replace(NONE, pending=True, problems=(NOT_YET,)), UNANSWERED, id="no-answer-yet"),
         pytest.param(Inventory(), UNANSWERED, id="not-looked-at-yet"),
     ],
 )

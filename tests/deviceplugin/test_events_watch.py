@@ -10,6 +10,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from criproxy.deviceplugin import nvml_events
 from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.nvml_events import Registered, watch
 from criproxy.nvidia.xids import Event
@@ -126,16 +127,28 @@ async def test_a_program_that_cannot_be_run_is_told() -> None:
         await watched.log.until(lambda: any("cannot be run: No such file" in str(each) for each in watched.log.lines))
 
 
-def test_the_program_ends_where_nvml_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait that fails is an event about all cards; where NVML does not start, its reason is raised."""
-    library = Nvml(Driver)
+class Enough(Exception):
+    """Ends a program that would go on."""
+
+
+def test_a_wait_for_events_that_fails_says_nothing_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPUs are looked at all the same, and events are waited for again."""
+    library = Nvml(lambda: Driver(gpus=(t4(0), t4(1)), lost=(1,)))
     library.nvmlEventSetWait_v2 = lambda *_: 999  # type: ignore[method-assign]
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(nvml_events, "PAUSE_S", 0.0)
     told: list[tuple[str, object]] = []
-    watch(pynvml, lambda key, value: told.append((key, value)))
 
-    assert told == [("registered", Registered()), ("event", Event(gpu=None, kind="failed"))]
+    def tell(key: str, value: object) -> None:
+        told.append((key, value))
+        if len(told) == 6:
+            raise Enough
+
+    with pytest.raises(Enough):
+        watch(pynvml, tell)
+    registered, cards = ("registered", Registered(gpus=("GPU-0",))), ("cards", {"GPU-0": ""})
+    assert told == [registered, cards, ("unheard", "NVML: Unknown Error"), registered, cards, told[2]]
 
 
 async def test_which_gpus_have_mig_is_told() -> None:
@@ -164,7 +177,7 @@ def test_the_program_tells_of_mig_that_is_switched(monkeypatch: pytest.MonkeyPat
 
     def wait() -> int:
         if len(drivers) == 1:
-            return int(pynvml.NVML_ERROR_UNKNOWN)
+            raise Enough
         del drivers[0]
         library._driver = drivers[0]
         return int(pynvml.NVML_ERROR_TIMEOUT)
@@ -173,6 +186,7 @@ def test_the_program_tells_of_mig_that_is_switched(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     told: list[tuple[str, object]] = []
-    watch(pynvml, lambda key, value: told.append((key, value)))
+    with pytest.raises(Enough):
+        watch(pynvml, lambda key, value: told.append((key, value)))
 
     assert [value for key, value in told if key == "mig"] == [{"GPU-0": False}, {"GPU-0": True}]

@@ -173,12 +173,11 @@ async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     """The same."""
     found = await Machine([NVIDIA], tmp_path, NvmlProgram((str(tmp_path / "none"),)), PATIENT).scan()
 
-    assert found.problems == (f"{tmp_path}/none cannot be run: No such file or directory",)
+    assert found.problems == ("the program that queries NVML cannot be run: No such file or directory",)
 
 
-async def test_nvml_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nvml_that_hangs(tmp_path: Path) -> None:
     """The GPUs known before stay, and the process that hangs is ended."""
-    monkeypatch.setattr(nvml_inventory, "KILL_S", 60.0)
     host = Host(tmp_path, Driver(gpus=(t4(0),)))
     program = NvmlProgram(command(host.nvml), 60.0)
     looking = Machine([NVIDIA], host.root, program, PATIENT)
@@ -190,8 +189,48 @@ async def test_nvml_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     found = await looking.scan()
 
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-0"]
-    assert found.problems == ("NVML has not answered for 0.05 s",)
+    assert found.problems == (found.nvml_problem,) == ("NVML has not answered for 0.05 s",)
     assert set(Process().children()) <= before
+
+
+def test_an_answer_may_take_minutes() -> None:
+    """Unused GPUs are initialised one after the other: a query that is ended early would never be answered."""
+    assert nvml_inventory.TIMEOUT_S >= 300
+
+
+async def test_errors_of_nvml(tmp_path: Path) -> None:
+    """The last answer counts, also for another look that starts from scratch; the first error says since when."""
+    host = Host(tmp_path, Driver(gpus=(t4(0),)))
+    looking = machine(host, NVIDIA)
+    before = await looking.scan()
+    host.use(Driver(fails=18))
+    found, other = await looking.scan(), await Machine([NVIDIA, ALI], host.root, looking._nvml, PATIENT).scan()
+    again = await looking.scan()
+
+    assert (found.gpus, found.pending, found.answered_s) == (before.gpus, False, before.answered_s)
+    assert (other.gpus, other.pending) == (before.gpus, False)
+    assert "version mismatch" in found.nvml_problem
+    assert found.nvml_since_s == again.nvml_since_s
+    host.use(Driver(gpus=(t4(0), t4(1))))
+    now = await looking.scan()
+    assert (len(now.gpus), now.nvml_problem, now.nvml_since_s) == (2, "", None)
+
+
+async def test_a_question_while_another_one_is_open(tmp_path: Path) -> None:
+    """The answer to the first one may be older than what the second one is about: NVML is asked once more."""
+    host = Host(tmp_path, Driver(gpus=(t4(0),)))
+    looking = machine(host, NVIDIA)
+    async with watched(looking) as upcoming:
+        asked = asyncio.create_task(looking._nvml.query(60.0, lambda: None))
+        await asyncio.sleep(0)
+        assert looking._nvml.runs
+        change = upcoming()
+        looking.wake()
+        await asked
+        first = await change
+        second = await upcoming()
+
+    assert (first.answered_s or 0) < (second.answered_s or 0)
 
 
 async def test_nvml_that_takes_long(tmp_path: Path) -> None:
@@ -236,7 +275,20 @@ async def test_a_gpu_that_is_lost(tmp_path: Path) -> None:
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-0", "GPU-1"]
     assert found.lost == {"GPU-0": "GPU is lost", "MIG-1": "GPU is lost"}
     assert found.problems == ("NVML cannot describe GPU 0: GPU is lost",)
-    assert again == found
+    assert again == replace(found, answered_s=again.answered_s)
+
+
+async def test_a_gpu_that_is_lost_while_indexes_change(tmp_path: Path) -> None:
+    """NVML counts one that it cannot describe: that may be any of those that are missing, so none of them is gone."""
+    host = Host(tmp_path, Driver(gpus=(t4(0), t4(1), t4(2))))
+    looking = machine(host, NVIDIA)
+    await looking.scan()
+    host.use(Driver(gpus=(replace(t4(2), index=0), replace(t4(0), index=1)), lost=(1,)))
+
+    found = await looking.scan()
+
+    assert {gpu.uuid for gpu in found.gpus} == {"GPU-0", "GPU-1", "GPU-2"}
+    assert found.lost == {"GPU-0": "GPU is lost", "GPU-1": "GPU is lost"}
 
 
 async def test_nvml_that_hangs_from_the_start(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_contradiction_ends_a_start_and_is_a_warning_later() -> None:
 @pytest.mark.parametrize(
     ("inventory", "warning"),
     [
-        pytest.param(replace(machine(divided()), pending=True), "until NVML has reported", id="pending"),
+        pytest.param(replace(machine(divided()), pending=True), "until NVML has answered", id="pending"),
         pytest.param(replace(machine(divided()), nvml_queried=False), "only the driver knows", id="not-asked"),
     ],
 )
@@ -285,11 +285,11 @@ def test_a_share_is_one_of_gpus_with_mig() -> None:
 def test_nvml_that_does_not_work(text: str) -> None:
     """Files show that there are MIG devices, but not which: nothing is wrong with the profile, and NVML is named."""
     undescribed = replace(divided(), mig_capable=False, memory_mib=0, mig_slices=0)
-    found = build_resources(of_nvidia(SMALL, text=text), machine(undescribed), strict=True)
+    unknown = replace(machine(undescribed), pending=True)
+    found = build_resources(of_nvidia(SMALL, text=text), unknown, strict=True)
 
     assert ids(found) == {}
-    assert found.warnings
-    assert all("only NVML knows the MIG devices, and it does not work" in each for each in found.warnings)
+    assert found.warnings == ("NVIDIA's cards are not offered until NVML has answered: parts of them may be in use",)
 
 
 def test_a_share_whose_gpus_only_nvml_knows() -> None:

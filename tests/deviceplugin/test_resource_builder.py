@@ -386,10 +386,19 @@ def test_a_resource_of_nvidias_file_that_the_class_does_not_have() -> None:
     )
 
 
-@pytest.mark.parametrize(("strategy", "names"), [("none", [GPU]), ("mixed", []), ("single", [])])
-def test_before_nvml_has_answered(strategy: str, names: list[str]) -> None:
-    """Cards that may turn out to be divided are not offered as a whole."""
-    config = of_nvidia(f"flags: {{migStrategy: {strategy}}}")
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        pytest.param("migStrategy: none, failOnInitError: false", [GPU], id="not-needed"),
+        pytest.param("migStrategy: none", [], id="needed-by-default"),
+        pytest.param("migStrategy: mixed, failOnInitError: false", [], id="mixed"),
+        pytest.param("migStrategy: single, failOnInitError: false", [], id="single"),
+        pytest.param("deviceDiscoveryStrategy: tegra", [GPU], id="tegra"),
+    ],
+)
+def test_before_nvml_has_answered(flags: str, names: list[str]) -> None:
+    """Cards that may turn out to be divided are not offered as a whole; a Tegra chip has no NVML."""
+    config = of_nvidia(f"flags: {{{flags}}}")
 
     assert list(build_resources(config, replace(gpus(t4(0)), pending=True), strict=True).resources) == names
 

@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator import leftovers
 from criproxy.emulator.containerd import IMAGE, ContainerdError, PrivateContainerd, available, left_task
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.e2e
 POD = PodSpec("pod", (ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 << 20),))
@@ -37,20 +40,18 @@ async def run_pod(containerd: PrivateContainerd, pod: PodSpec = POD) -> tuple[st
     return sandbox_id, ids["main"]
 
 
-def traces(containerd: PrivateContainerd, *ids: str) -> list[str]:
+def traces(directory: Path, *ids: str) -> list[str]:
     """Return what is left of a containerd: processes, mounts, cgroups, files."""
-    words = [containerd.directory.name, *ids]
+    words = [directory.name, *ids]
     found = [
         f"process {entry.name}"
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and any(word in _said_by(entry) for word in words)
     ]
-    found += [
-        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if containerd.directory.name in line
-    ]
+    found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if directory.name in line]
     for tree in Path("/sys/fs/cgroup").iterdir():
         found += [str(path) for word in words for path in (tree / word, tree / "k8s.io" / word) if path.exists()]
-    return found + [str(path) for path in (containerd.directory,) if path.exists()]
+    return found + [str(path) for path in (directory,) if path.exists()]
 
 
 def _said_by(process: Path) -> str:
@@ -144,15 +145,43 @@ async def test_nothing_is_left_behind(containerd: PrivateContainerd, dead: bool)
     outside, ids = await _without_parent(client, bare)
     await client.close()
     shims = [leftovers.shim_socket(path) for path in (containerd.directory / leftovers.BUNDLES).iterdir()]
-    assert traces(containerd, container_id)
+    assert traces(containerd.directory, container_id)
     if dead:
         os.kill(containerd.pid, signal.SIGKILL)
 
     for _ in range(2):
         containerd.stop()
 
-    assert traces(containerd, sandbox_id, container_id, outside, ids) == []
+    assert traces(containerd.directory, sandbox_id, container_id, outside, ids) == []
     assert [path for path in shims if path and path.exists()] == []
+
+
+RUNS_A_POD = """
+import asyncio, sys
+from tests.emulator.test_containerd import run_pod
+from criproxy.emulator.containerd import PrivateContainerd
+containerd = PrivateContainerd()
+containerd.start()
+print(containerd.directory, *asyncio.run(run_pod(containerd)), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_is_left_behind_by_a_process_that_is_killed() -> None:
+    """Its containerd ends, with all pods."""
+    reason = available()
+    if reason:
+        pytest.skip(reason)
+    command = [sys.executable, "-c", RUNS_A_POD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout
+        name, *ids = process.stdout.readline().split()
+        process.kill()
+    until_s = time.monotonic() + 60.0
+    while (left := traces(Path(name), *ids)) and time.monotonic() < until_s:
+        time.sleep(0.05)  # nothing tells
+
+    assert left == []
 
 
 async def _without_parent(client: RuntimeClient, pod: PodSpec) -> tuple[str, str]:
@@ -181,7 +210,7 @@ def test_a_failed_start_says_why_and_leaves_nothing() -> None:
     with pytest.raises(ContainerdError, match="not a directory"):
         second.start()
 
-    assert traces(second) == []
+    assert traces(second.directory) == []
 
 
 def test_refusals_of_containerd_reach_the_caller(containerd: PrivateContainerd) -> None:

@@ -87,6 +87,6 @@ def test_a_container_carries_what_the_kubelet_writes() -> None:
     }
     assert config.metadata.attempt == 2
     assert config.annotations["io.kubernetes.container.restartCount"] == "2"
-    assert config.linux.resources == container_resources(WHOLE, "Guaranteed", 8 * GIB)
+    assert config.linux.resources == container_resources(pod, WHOLE, 8 * GIB)
     assert config.linux.resources.cpu_quota == 100_000
     assert config.linux.resources.memory_limit_in_bytes == sandbox.linux.resources.memory_limit_in_bytes == GIB

@@ -159,14 +159,15 @@ def test_who_is_left_alone_only_has_another_size() -> None:
 
 
 def test_memory_in_use_is_not_moved_by_a_resize() -> None:
-    """Nodes are added where the new CPUs are, and all are taken where limits would not fit; none is taken away."""
+    """Nodes are added where the new CPUs are, and all are taken where limits would not fit; only those go again."""
     topology = machine(nodes=3, cores=2, threads=1, memory_bytes=10 * GIB)
     node = running(asking("a", 1), topology=topology)
     assert node.grants["a"].mems == {0}
 
     wider = resize(node, "a", 2).node
-    assert wider.grants["a"] == Grant(parse_cpuset("1-2"), parse_cpuset("0-1"), parse_cpuset("1-2"))
-    assert resize(wider, "a", 1).node.grants["a"].mems == {0, 1}
+    cpus = parse_cpuset("1-2")
+    assert wider.grants["a"] == Grant(cpus, parse_cpuset("0-1"), cpus, home_mems=parse_cpuset("0"))
+    assert resize(wider, "a", 1).node.grants["a"].mems == {0}
     assert resize(node, "a", 1, 10 * GIB).node.grants["a"].mems == topology.mems
     assert (
         resize(running(asking("a", 1, memory_bytes=11 * GIB), topology=topology), "a", 1).node.grants["a"].mems

@@ -20,6 +20,7 @@ from criproxy.engine.invariants import violations
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
+from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.simulate.machines import machine
@@ -47,6 +48,12 @@ def resized(each: Container, cpus: int) -> Event:
     return ContainerResized(key_of(each), replace(each.sizes, cpu_milli=cpus * 1000))
 
 
+def resized_with_pod(each: Container, cpus: int) -> Event:
+    """Another limit for a container without a size of its own: that of its pod."""
+    sizes = replace(each.sizes, cpu_milli=0, of_pod=True, cpu_limit_milli=cpus * 1000)
+    return ContainerResized(key_of(each), replace(sizes, cpu_quota=CfsQuota.of_limit(cpus * 1000)))
+
+
 def test_containers_without_a_size_of_their_own_share_the_pods_cpus(policy: Policy) -> None:
     """Each comes with the size of the pod; the pod has as many CPUs, and the other pods what is left."""
     node = live(policy, pod("p", 2), runs(A), runs(B), runs(C))
@@ -66,13 +73,16 @@ def test_one_with_a_size_of_its_own_shares_them_too(policy: Policy, order: tuple
     assert len(pod_cpus(node, "p")) == 2
 
 
-def test_one_that_owned_cpus_before_shares_those_of_the_whole_pod(policy: Policy) -> None:
-    """Together they have the total and not more."""
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
+def test_one_with_whole_cpus_of_its_own_leaves_the_rest(policy: Policy, *, is_first: bool) -> None:
+    """Together they have the total and not more; those without a size share what it leaves."""
     own = container("own", 1)
-    node = live(policy, pod("p", 2), runs(own), runs(A))
+    order = (own, A, B) if is_first else (A, B, own)
+    node = live(policy, pod("p", 3), *(runs(own if each is own else replace(each, cpu_milli=3000)) for each in order))
 
-    assert len(set(places(node).values())) == 1
-    assert len(pod_cpus(node, "p")) == 2
+    assert places(node)["a"] == places(node)["b"] != places(node)["own"]
+    assert [len(node.grants[key_of(each)].exclusive) for each in (own, A, B)] == [1, 2, 2]
+    assert len(pod_cpus(node, "p")) == 3
 
 
 def test_containers_with_sizes_that_add_up_are_not_pod_level(policy: Policy) -> None:
@@ -125,11 +135,11 @@ def test_a_crash_in_a_pod_level_pod(policy: Policy) -> None:
 def test_a_pod_level_pod_grows_and_shrinks_in_place(policy: Policy) -> None:
     """As the kubelet does it: the pod first when it grows, last when it shrinks."""
     node = live(policy, pod("p", 2), runs(A), runs(B))
-    node = live(policy, PodResized("p-0", 3000), resized(A, 3), resized(B, 3), node=node)
+    node = live(policy, PodResized("p-0", 3000), resized_with_pod(A, 3), resized_with_pod(B, 3), node=node)
     assert len(set(places(node).values())) == 1
     assert len(pod_cpus(node, "p")) == 3
 
-    node = live(policy, resized(A, 1), resized(B, 1), PodResized("p-0", 1000), node=node)
+    node = live(policy, resized_with_pod(A, 1), resized_with_pod(B, 1), PodResized("p-0", 1000), node=node)
     assert len(set(places(node).values())) == 1
     assert len(pod_cpus(node, "p")) == 1
 
@@ -156,13 +166,13 @@ def test_none_of_them_gets_a_part_of_the_cpus_where_the_pod_has_no_place(policy:
     Who finds no place shares with everybody, and the last one keeps what it has.
     """
     small = build("static", availableResources={"cpu": "cpuset:0-1"})
-    node = live(policy, pod("p", 2), runs(container("own", 1)), runs(A), runs(B))
+    node = live(policy, pod("p", 2), runs(A), runs(B))
     assert len(set(places(node).values())) == 1
 
     node = live(small, PolicyChanged(apply_all=True), node=node)
 
     assert violations(node) == []
-    assert [node.grants[key_of(each)].exclusive for each in (container("own", 1), A)] == [frozenset(), frozenset()]
+    assert not node.owned_cpus
 
 
 def test_a_lost_store_finds_them_together(policy: Policy) -> None:
@@ -198,14 +208,13 @@ def test_cpu_limits_stay_where_cpus_are_shared() -> None:
 
 def test_who_is_left_has_what_it_asks_for(policy: Policy) -> None:
     """It had the CPUs of the whole pod only because of the one that has ended; these are kept for that one."""
-    small, whole, other = container("small", 1), container("whole", 2), replace(SMALL, key="r-w-0-a-0", pod="w-0")
+    small, whole, other = SMALL, container("whole", 2), replace(SMALL, key="r-w-0-a-0", pod="w-0")
     node = live(policy, pod("w"), runs(other), pod("p", 2), runs(small), runs(whole))
     had = places(node)
     assert had["small"] == had["whole"]
 
     left = live(policy, exits(whole), node=node)
-    assert len(left.grants[key_of(small)].exclusive) == 1
-    assert len(pod_cpus(left, "p")) == 2
+    assert not left.grants[key_of(small)].exclusive
 
     assert places(live(policy, runs(container("whole", 2, 1)), node=left)) == had
 
@@ -216,7 +225,7 @@ def test_two_that_are_left_are_apart(policy: Policy) -> None:
     node = live(policy, pod("p", 2), runs(first), runs(second))
     had = places(node)
     during = live(policy, ContainerCreating(whole), node=node)
-    assert len(set(places(during).values())) == 1
+    assert places(during)["s1"] == places(during)["whole"] != places(during)["one"]
 
     assert places(live(policy, ContainerGone(whole.key), node=during)) == had
 
@@ -246,29 +255,6 @@ def test_a_resize_whose_total_was_not_told_draws_nobody_in(policy: Policy) -> No
     assert [grant.exclusive for grant in node.grants.values() if grant.exclusive] == [node.owned_cpus]
 
 
-@pytest.mark.parametrize("sizes", [(2, 1), (2, 2)], ids=str)
-def test_containers_that_fit_the_new_total_are_apart(policy: Policy, sizes: tuple[int, int]) -> None:
-    """They shared CPUs by a mistake, or until now."""
-    one, other = container("a", sizes[0]), container("b", sizes[1])
-    node = live(policy, pod("p", 2), runs(one), runs(other))
-    assert len(set(places(node).values())) == 1
-    had = node.grants[key_of(one)].exclusive
-
-    node = live(policy, PodResized("p-0", sum(sizes) * 1000), node=node)
-    assert [len(node.grants[key_of(each)].exclusive) for each in (one, other)] == list(sizes)
-    assert len(pod_cpus(node, "p")) == sum(sizes)
-    assert node.grants[key_of(one)].exclusive == had
-
-
-def test_they_stay_together_where_there_is_no_room_to_be_apart(policy: Policy) -> None:
-    """Nobody loses its place."""
-    one, other, big = container("a", 2), container("b", 2), container("main", 5, sandbox="w-0")
-    node = live(policy, pod("p", 2), runs(one), runs(other), pod("w", 5), runs(big))
-    had = places(node)
-
-    assert places(live(policy, PodResized("p-0", 4000), node=node)) == had
-
-
 def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:
     """What the containers of a pod share is compared with its total, also where nothing is kept for it."""
     node = live(policy, pod("p", 2), runs(A), runs(B))
@@ -282,8 +268,8 @@ def test_siblings_give_up_what_the_largest_leaves_under_a_policy_without_exclusi
 
     One of them that shares its CPUs with nobody keeps these.
     """
-    big, own = container("big", 3), container("own", 1)
-    node = live(build("static"), pod("p", 3), runs(big), runs(container("a", 1)), runs(container("b", 1)), runs(own))
+    big, a, b, own = container("big", 3), container("a", 3), container("b", 3), container("own", 1)
+    node = live(build("static"), pod("p", 3), runs(big), runs(a), runs(b), runs(own))
     assert len(pod_cpus(node, "p")) == 3
     alone = replace(node.grants[key_of(own)], cpus=frozenset({7}), exclusive=frozenset({7}))
     small = {key: replace(each, cpu_total_milli=2000) for key, each in node.pods.items()}
@@ -291,7 +277,7 @@ def test_siblings_give_up_what_the_largest_leaves_under_a_policy_without_exclusi
 
     after = live(build("pools"), resized(big, 0), node=node)
 
-    assert len(pod_cpus(after, "p")) == 3
+    assert len(pod_cpus(after, "p")) == 2
     assert after.grants[key_of(own)] == alone
-    assert len(after.grants["p-0-a-0"].cpus) == 2
-    assert after.grants["p-0-a-0"].exclusive == after.grants["p-0-b-0"].exclusive == after.grants["p-0-a-0"].cpus
+    assert not after.grants["p-0-a-0"].exclusive
+    assert len(after.grants["p-0-b-0"].cpus) == 1

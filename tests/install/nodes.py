@@ -177,6 +177,11 @@ _SYSTEMCTL = """#!/bin/sh
 state={state}; root={root}
 case $1 in
 is-active | is-enabled) [ -e "$state/$1/$2" ]; exit ;;
+show)
+    restarts=$(cat $state/restarts 2>/dev/null || echo 0)
+    echo "NRestarts=$restarts"
+    [ ! -e $state/crashes ] || {{ cat $state/crashes; echo $((restarts + 1)) >$state/restarts; }}
+    exit ;;
 esac
 echo "systemctl $*" >>$state/log
 [ ! -e $state/fail ] || ! echo "$*" | grep -qf $state/fail || {{ echo 'Job failed.' >&2; exit 1; }}

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -265,6 +266,21 @@ def test_the_kubelet_does_not_call(attempts: Attempts, make_node: MakeNode) -> N
     assert (status, "has not called criproxy" in told) == (1, True)
     assert node.snapshot() == before
     assert node.log.count("systemctl restart kubelet.service") == 2
+
+
+@pytest.mark.parametrize("crashes", ["SubState=auto-restart", "ActiveState=failed"])
+def test_a_kubelet_that_crashes_is_not_waited_for(attempts: Attempts, make_node: MakeNode, crashes: str) -> None:
+    """Long before the time is over, the installation is taken back, and says where the reason is."""
+    node = make_node("kubeadm")
+    before = node.snapshot()
+    (node.state / "last_call_s").write_text("900.5")
+    (node.state / "crashes").write_text(f"{crashes}\nResult=exit-code\nExecMainStatus=1\n")
+
+    begun_s = time.monotonic()
+    status, told = attempts.run(of(node, timeout_s=100.0))
+    assert (status, time.monotonic() - begun_s < 60.0) == (1, True), told
+    assert "kubelet.service ends again and again (exit-code, status 1): 'journalctl -u kubelet.service' shows" in told
+    assert node.snapshot() == before
 
 
 class ApiServer(BaseHTTPRequestHandler):

@@ -101,7 +101,6 @@ def test_errors_of_replicas(event: Event, expected: list[str]) -> None:
         pytest.param(Event(gpu="GPU-0", xid=79), ["MIG-0-0", "MIG-0-1"], id="whole-gpu"),
         pytest.param(Event(gpu="GPU-0", xid=79, gi=2), ["MIG-0-0", "MIG-0-1"], id="no-compute-instance"),
         pytest.param(Event(gpu=None, xid=79), ["MIG-0-0", "MIG-0-1", "MIG-1-0"], id="any-gpu"),
-        pytest.param(Event(gpu=None, kind="failed"), ["MIG-0-0", "MIG-0-1", "MIG-1-0"], id="the-wait-failed"),
     ],
 )
 def test_errors_of_mig_devices(event: Event, expected: list[str]) -> None:
@@ -110,10 +109,10 @@ def test_errors_of_mig_devices(event: Event, expected: list[str]) -> None:
 
 
 def test_nothing_counts_where_nothing_is_watched() -> None:
-    """If all errors are ignored, a failed wait is of no consequence either."""
+    """If all errors are ignored, one of an unknown GPU is of no consequence either."""
     none = xid_filter(variables("all", "79"))
 
-    for event in (Event(gpu="GPU-1", xid=79), Event(gpu=None, kind="failed")):
+    for event in (Event(gpu="GPU-1", xid=79), Event(gpu=None, xid=79)):
         assert made_unhealthy(event, offered_with("none"), WHOLE_PLACES, none) == []
 
 

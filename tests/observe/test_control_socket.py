@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,32 @@ async def test_a_notice_counts_although_its_sender_is_gone(tmp_path: Path) -> No
         await heard.wait()
     await server.stop()
     listener.close()
+
+
+async def test_clients_in_a_container_use_up_nothing(tmp_path: Path) -> None:
+    """Where their number is limited, further ones are turned away, and one request runs at a time."""
+    running, most, together = 0, 0, asyncio.Event()
+
+    async def note(_: Mapping[str, Any]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await together.wait()
+        running -= 1
+
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    server = ControlServer({"note": note}, clients_max=2)
+    await server.start(listener.sock)
+    asks = (exchange(listener.path, b'{"command": "note"}\n') for _ in range(5))
+    clients = [asyncio.create_task(asked) for asked in asks]
+    for each in islice(asyncio.as_completed(clients, timeout=60), 3):  # those that are turned away
+        with suppress(ConnectionError):
+            await each
+    together.set()
+    answers = await asyncio.gather(*clients, return_exceptions=True)
+    await server.stop()
+    listener.close()
+    assert (most, len([each for each in answers if each == [{"result": None}]])) == (1, 2)
 
 
 def test_only_the_owner_may_ask(path: str) -> None:

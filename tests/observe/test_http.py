@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -111,17 +111,36 @@ def test_a_port_in_use_is_an_error() -> None:
             Address("127.0.0.1", port).listen()
 
 
-async def test_a_port_is_served(node: Node) -> None:
-    """On a port, by host name, as on a Unix socket."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
+@asynccontextmanager
+async def on_port(node: Node, host: str = "") -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of a server on a port."""
+    with socket.create_server((host or "127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    listener = Address.parse(f":{port}").listen()
+    listener = Address.parse(f"{host}:{port}").listen()
     server = _server(node, lambda _accept: (b"", "text/plain"))
     await server.start(listener)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
-        assert await get(session, "/healthz") == (200, "ok\n")
+        yield session
     await server.stop()
     listener.close()
+
+
+async def test_a_port_is_served(node: Node) -> None:
+    """On a port, by host name, as on a Unix socket."""
+    async with on_port(node) as session:
+        assert await get(session, "/healthz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize(("host", "expected"), [("", 403), ("0.0.0.0", 200)])
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+async def test_a_web_site_that_leads_its_name_here_reads_nothing(
+    node: Node, path: str, host: str, expected: int
+) -> None:
+    """On loopback, a name that is not this machine's is that of a web site (DNS rebinding)."""
+    async with on_port(node, host) as session:
+        for name, status in (("evil.example", expected), ("localhost:1", 200), ("127.0.0.1", 200)):
+            async with session.get(path, headers={"Host": name}) as response:
+                assert response.status == status, name
 
 
 class Stuck(Node):

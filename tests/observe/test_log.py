@@ -137,6 +137,36 @@ def test_a_value_is_text_and_nothing_else(value: object, expected: str) -> None:
     assert log.render_value(value) == expected
 
 
+HOSTILE = """
+import logging, sys
+from criproxy.observe import log
+log.setup(sys.argv[1], "info")
+text = "größe \\x1b[2J\\x9b2J a\\u202eb \\x85c\\u2028d \\U000e0041"
+logger = log.structlog.get_logger("criproxy.test")
+logger.info("placed", container=text, parts=[text])
+logging.getLogger("asyncio").warning("slow %s", text)
+try:
+    raise ValueError(text)
+except ValueError:
+    logger.exception("it failed")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["journal", "json", "console"])
+def test_no_part_of_a_line_acts_on_a_terminal(log_format: str) -> None:
+    """Neither values nor the text of a library or a traceback have characters that are not shown; JSON stays JSON."""
+    command = [sys.executable, "-c", HOSTILE, log_format]
+    done = subprocess.run(command, capture_output=True, check=True, env={"PYTHONPATH": str(Path.cwd())})
+    text = done.stderr.decode()
+
+    assert [each for each in text if not each.isprintable() and each != "\n"] == []
+    assert text.count("größe") == 4 + text.count("raise ValueError(")
+    assert "\\u009b" in text
+    if log_format == "json":
+        placed = json.loads(text.splitlines()[0])
+        assert placed["container"] == placed["parts"][0] == "größe \x1b[2J\x9b2J a\u202eb \x85c\u2028d \U000e0041"
+
+
 def test_a_line_has_an_end() -> None:
     """However long a name is, and however many there are."""
     assert len(log.render_value("x" * 1_000_000)) < 40_000

@@ -20,7 +20,7 @@ from criproxy.install import paths
 from tests.install.nodes import FILES
 from tests.packaging.inside import FIRST, Facts, dpkg, keep_opt, typed, write
 from tests.systemd.booted import HOME_BESIDE_PACKAGE
-from tests.systemd.inside import shown, systemctl, try_all
+from tests.systemd.inside import shown, systemctl, told, try_all
 
 HTTP = "127.0.0.1:9820"
 TOKEN = "a-secret-of-22-letters"  # noqa: S105 (of this node)
@@ -120,6 +120,16 @@ def broken_kubelet() -> Iterator[None]:
     systemctl("restart", "kubelet.service")
 
 
+def quick_start() -> Facts:
+    """What README tells to type, as it stands there, after the installation of the package; and its undoing."""
+    before, told_to_type = files(), told("README.md", "kubelet of its own, as root:")
+    facts = {"typed": typed("sh", "-ec", told_to_type), "kubelet": kubelet()}
+    facts["drop-in"] = typed("systemctl", "show", "--value", "--property", "After,Wants", "kubelet.service")["said"]
+    facts["check"] = typed("criproxy", "status", "--check")
+    facts["uninstall"] = typed("criproxy", "uninstall")
+    return {**facts, "files before": before, "files after": files()}
+
+
 class Node:
     """The facts of each way, and the parts that they are about."""
 
@@ -138,6 +148,7 @@ class Node:
         self.facts["deb"] = dpkg("--install", FIRST)
         write(Path(paths.POLICY), "policy: static\nreservedCpus: '0'\n")
         write(Path(_SECRET), f"{TOKEN}\n")
+        self.facts["quick start"] = quick_start()
         self._by("package", Way(("criproxy",), _SECRET))
         self.facts["purge"] = dpkg("--purge", "criproxy")
         if Path(IMAGE_ROOT).exists():
@@ -152,7 +163,8 @@ class Node:
         for folder, options in (("host", ("--rbind", "/")), ("proc", ("--bind", "/proc")), ("dev", ("--bind", "/dev"))):
             subprocess.run(("mount", *options, f"{IMAGE_ROOT}/{folder}"), check=True)
         write(Path(f"{IMAGE_ROOT}/etc/page-token"), f"{TOKEN}\n")
-        program = ("env", "-i", f"PATH={_PATH}", "/usr/sbin/chroot", IMAGE_ROOT, "/opt/criproxy/bin/criproxy")
+        apart = ("unshare", "--net", "env", "-i", f"PATH={_PATH}")
+        program = (*apart, "/usr/sbin/chroot", IMAGE_ROOT, "/opt/criproxy/bin/criproxy")
         return Way(program, "/etc/page-token", "--host-root=/host")
 
     def _make_kubelet(self) -> None:

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from criproxy import __version__
 from criproxy.cli import main
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.daemon.options import read_only
 from packager import chart
 from packager.source import ROOT
 from tests.packaging import helm
@@ -105,8 +107,26 @@ def test_the_chart_installs_criproxy_on_the_node(archive: Path) -> None:
     assert found["device-plugin"]["command"] == ["criproxy-device-plugin-unit", "off", "/host", "/files"]
     assert found["status"]["args"] == ["status", "--watch", "--interval=60"]
     assert found["status"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert {mount["mountPath"] for mount in found["status"]["volumeMounts"]} == {"/run/criproxy"}
     assert {each["image"] for each in found.values()} == {f"localhost/criproxy:{__version__}"}
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_between_rollouts_the_pod_can_only_ask(archive: Path, values: dict[str, Any]) -> None:
+    """Its container sees the socket for queries where commands look for it, and may do nothing to the node's processes.
+
+    Those are in sight, because systemctl needs that in the init containers.
+    """
+    pod = render(archive, values)[0]["DaemonSet"]["spec"]["template"]["spec"]
+    assert [name for name in ("hostNetwork", "hostIPC") if pod.get(name)] == []
+    (status,) = pod["containers"]
+    places = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    seen = {places[each["name"]]: each["mountPath"] for each in status.get("volumeMounts", ())}
+    folder = str(Path(read_only(DEFAULT_CONTROL_SOCKET)).parent)
+    asks = values.get("action") != "uninstall"
+    assert seen == ({folder: str(Path(DEFAULT_CONTROL_SOCKET).parent)} if asks else {})
+    rights = status["securityContext"]
+    assert (rights["capabilities"], rights["allowPrivilegeEscalation"]) == ({"drop": ["ALL"]}, False)
+    assert (rights["runAsNonRoot"], rights["runAsUser"], rights["runAsGroup"]) == (True, 65534, 65534)
 
 
 def test_the_values_reach_the_node(archive: Path) -> None:

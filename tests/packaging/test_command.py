@@ -44,6 +44,24 @@ def way(node: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
     return found
 
 
+def test_the_quick_start_of_readme_works_on_kubeadm(node: dict[str, Any]) -> None:
+    """Typed as it stands there: the flag of kubeadm is overridden, and the kubelet starts after criproxy.
+
+    The kubelet reserves none of the CPUs of the policy, which is said.
+    """
+    found = node["quick start"]
+    said = found["typed"]["said"]
+    assert found["typed"]["status"] == 0, said
+    assert ". start criproxy: systemctl enable --now criproxy.socket criproxy.service" in said
+    assert "note: the kubelet reserves no CPU (reservedSystemCPUs), but this policy reserves CPU 0" in said
+    assert said.endswith("criproxy is installed, and the kubelet calls it.\n")
+    assert found["kubelet"]["endpoint"] == PROXY
+    assert {"criproxy.socket", "criproxy.service"} <= set(found["drop-in"].split())
+    assert found["check"]["status"] == 0, found["check"]["said"]
+    assert found["uninstall"]["status"] == 0, found["uninstall"]["said"]
+    assert differing(found, "after") == {}
+
+
 def test_a_dry_run_only_tells(way: dict[str, Any]) -> None:
     """It finds the kubelet of kubeadm and the runtime, and leaves all files alone."""
     said = way["dry run"]["said"]

@@ -1,7 +1,9 @@
 """What is in the packages, and that two builds give the same bytes."""
 
+import gzip
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -119,6 +121,34 @@ def test_the_deb_does_not_name_the_machine_on_which_it_was_built(unpacked: Path)
     here = re.compile(b"|".join(re.escape(str(place).encode()) for place in (ROOT, sys.prefix, "/tmp/tmp")))
     files = [path for path in unpacked.rglob("*") if path.suffix in (".pyc", ".cfg") or path.parent.name == "bin"]
     assert [path for path in files if not path.is_symlink() and here.search(path.read_bytes())] == []
+
+
+def test_dpkg_reads_the_changelog_of_the_deb(unpacked: Path) -> None:
+    """Without a complaint; its newest version is that of the package, with the changes of CHANGELOG.md."""
+    if (parser := shutil.which("dpkg-parsechangelog")) is None:
+        pytest.skip("not installed: dpkg-dev")
+    file = unpacked / "usr/share/doc/criproxy/changelog.gz"
+    text = gzip.decompress(file.read_bytes())
+    ended = subprocess.run((parser, "--file", "-"), input=text, capture_output=True, check=True)
+    fields = dict(re.findall(r"(?m)^([\w-]+): (.*)$", ended.stdout.decode()))
+
+    assert ended.stderr == b""
+    assert (fields["Source"], fields["Version"]) == ("criproxy", deb.debian_version(__version__))
+    assert re.search(rf"\b{fields['Date'].split()[3]}\b", (ROOT / "CHANGELOG.md").read_text())
+    for bullet in re.findall(r"(?m)^- (.*)$", (ROOT / "CHANGELOG.md").read_text()):
+        assert f"  * {bullet}\n" in text.decode()
+
+
+def test_the_deb_says_where_it_fits(unpacked: Path) -> None:
+    """It depends on the Python for which its libraries are compiled, and describes the distribution that has it."""
+    control = (unpacked / "DEBIAN/control").read_text()
+    (site,) = (unpacked / "opt/criproxy/lib").iterdir()
+    link = unpacked / "opt/criproxy/bin/python"
+    (name,) = re.findall(r'(?m)^PRETTY_NAME="(.*)"$', Path("/etc/os-release").read_text())
+
+    assert f"\nDepends: {site.name}, " in control
+    assert str(link.readlink()) == f"/usr/bin/{site.name}"
+    assert f"built on {name}" in " ".join(control.split())
 
 
 def test_the_sbom_names_all_libraries_with_their_licences(packages: dict[str, Path]) -> None:

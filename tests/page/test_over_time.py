@@ -5,14 +5,16 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from criproxy.api.page.stream import DISPLACED, MOST_STREAMS
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
 from criproxy.simulate.machines import GIB
 from tests.page.browser import browser, window
-from tests.page.stage import Stage, crowd, stage
+from tests.page.stage import SHOPS, Stage, crowd, stage
 
 LIMIT_S = 120.0
 WIDER = ("desk", "zoomed")
@@ -103,6 +105,26 @@ async def test_a_daemon_that_restarts(there: Stage, opened: Browser) -> None:
         await expect(page.locator("#table tbody")).to_contain_text("later/main")
 
     assert [text for text in shown.complaints if "ERR_" not in text] == []
+
+
+async def test_a_page_that_is_displaced_comes_back_when_somebody_looks(there: Stage, opened: Browser) -> None:
+    """It takes no place from the newer ones by itself."""
+    async with window(opened, there.url) as shown, aiohttp.ClientSession() as session:
+        live = shown.page.locator("#live-text")
+        await expect(live).to_have_text("Live")
+        newer = [await session.get(f"{there.url}api/stream") for _ in range(MOST_STREAMS)]
+        await expect(live).to_contain_text(DISPLACED)
+        await there.run(crowd(4))
+        await newer[0].content.readuntil(f"{SHOPS[0]}-0".encode())
+        await expect(live).to_contain_text(DISPLACED)
+        await shown.page.keyboard.press("Tab")
+        await expect(live).to_have_text("Live")
+        await expect(shown.page.locator("#table tbody tr")).to_have_count(4)
+        assert (await newer[0].content.read()).rpartition(b"event: ")[2].startswith(b"displaced")
+        for each in newer:
+            each.close()
+
+    assert shown.complaints == []
 
 
 async def test_another_version_loads_its_own_page(there: Stage, opened: Browser) -> None:

@@ -145,7 +145,7 @@ PLANTS = [
     Plant(
         6,
         plants.numbers_have_no_end,
-        lambda path, _: lived(path, tenant.attempt({}, cpu_quota=1 << 62, cpu_period=1, cpu_shares=2)),
+        lambda path, _: lived(path, tenant.attempt({}, cpu_quota=1 << 62, cpu_period=1, cpu_shares=100)),
         "an error was logged: .*state cannot be stored",
     ),
     Plant(7, plants.watchers_die, supervision.test_a_cgroup_that_cannot_be_read_once_ends_no_watch),

@@ -191,6 +191,7 @@ def test_only_what_differs_is_written() -> None:
     nothing: tuple[list[str], list[str]] = ([], [])
     new: tuple[list[str], list[str]] = (["new"], [])
     others = {"pods": nothing, "kept": nothing, "former": nothing, "incidents": nothing, "quota_incidents": nothing}
+    others["of_pod"] = nothing
     assert touched == {"containers": new, "grants": new, "applied": new, **others}
 
 

@@ -65,11 +65,11 @@ def shown(prop: str, unit: str = SERVICE) -> str:
 
 
 def told(page: str, sentence: str) -> str:
-    """The commands that *page* tells to type after *sentence*, but for making a virtual environment."""
+    """The commands that *page* tells to type after *sentence*, but for those of pip and a virtual environment."""
     _, found, after = (ROOT / page).read_text().partition(sentence)
     assert found, f"{page} does not say {sentence!r} any more"
     lines = [line.strip() for line in after.partition("\n    ")[2].partition("\n\n")[0].splitlines()]
-    return "\n".join(line for line in lines if " -m venv " not in line and not line.startswith("ln -sf"))
+    return "\n".join(line for line in lines if not re.search(r" -m venv |/pip install |^ln -sf|^apt ", line))
 
 
 def forget(runtime: Path) -> None:
@@ -230,7 +230,7 @@ class Node:
         self.facts["processes"] = await asyncio.to_thread(reaches_processes)
         await self.stops()
         await self.serves_images()
-        await self.is_installed_by_the_readme()
+        await self.is_installed_by_hand()
         await self.is_taken_out()
 
     async def boots_before_the_runtime(self) -> None:
@@ -306,11 +306,12 @@ class Node:
         self.facts["images"] = sorted(tag for image in images.images for tag in image.repo_tags)
         self.facts["sockets of the service"] = shown("TriggeredBy")
 
-    async def is_installed_by_the_readme(self) -> None:
-        """What README tells to type, on a node that has never seen criproxy, with containerd at its usual place."""
+    async def is_installed_by_hand(self) -> None:
+        """What docs/install.md tells to type, on a node that has never seen criproxy, with containerd at its place."""
         systemctl("stop", SERVICE, *("criproxy.socket", "criproxy-image.socket"))
         forget(self._containerd.socket)
-        self.facts["install"] = typed(told("README.md", "On a node, as root, in a checkout:"))
+        steps = ("In a checkout, as root:", "## 2. Write the policy file", "## 4. Start criproxy")
+        self.facts["install"] = typed("\n".join(told("docs/install.md", step) for step in steps))
         self.facts["enabled"] = [shown("UnitFileState", unit) for unit in ("criproxy.socket", SERVICE)]
         await self._answers()
         await self._kubelet.run_pod(PodSpec("late", (ContainerSpec("main", IMAGE),)))

@@ -114,8 +114,8 @@ def test_the_second_socket_serves_images(node: dict[str, Any]) -> None:
     assert IMAGE in node["images"]
 
 
-def test_what_readme_tells_to_type_installs_it(node: dict[str, Any]) -> None:
-    """The commands of README, as they stand there, make a node that places containers and tells about them."""
+def test_what_docs_tell_to_type_installs_it(node: dict[str, Any]) -> None:
+    """The commands of docs/install.md, as they stand there, make a node that places containers and tells about them."""
     assert node["install"]["status"] == 0, node["install"]["said"]
     assert node["enabled"] == ["enabled", "enabled"]
     assert node["status"]["status"] == 0, node["status"]["said"]

@@ -105,7 +105,7 @@ def _registered(offered: list[Offered], places: Mapping[str, Place], case: Case)
 
 def _event(entry: Mapping[str, Any]) -> Event | None:
     if "wait_error" in entry:
-        return None if entry["wait_error"] == "TIMEOUT" else Event(gpu=None, kind="failed")
+        return None
     kind = entry.get("type", "xid")
     return Event(
         gpu=None if entry.get("uuid_error") else entry["uuid"],

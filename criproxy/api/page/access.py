@@ -10,7 +10,6 @@ import asyncio
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
@@ -18,7 +17,7 @@ from typing import Protocol
 from aiohttp import web
 
 from criproxy.config.files import read_bytes
-from criproxy.observe.address import Address
+from criproxy.observe.address import Address, is_loopback
 
 COOKIE = "criproxy-page"
 LEAST_CHARS = 16
@@ -156,14 +155,3 @@ def cookie_of(token: str) -> str:
 def cookie_name(token: str) -> str:
     """Its own one for each token: tunnels to several nodes all end on this host, whose cookies they share."""
     return f"{COOKIE}-{hmac.digest(token.encode(), b'name', 'sha256').hex()[:8]}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a Host header names this machine by an address that no name server can give away."""
-    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.rpartition(":")[0] or host
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False

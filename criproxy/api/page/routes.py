@@ -15,13 +15,15 @@ from aiohttp import web
 
 from criproxy.api.page.access import Access
 from criproxy.api.page.files import CLOSED, HEADERS, SAID, WRONG, File
-from criproxy.api.page.stream import MOST_STREAMS, Streams
+from criproxy.api.page.stream import Streams
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.control_socket import Command
-from criproxy.observe.http_limits import Bucket, keep
+from criproxy.observe.http_limits import Shares, keep, peer_of
 
 ANSWERS_PER_S, ANSWERS_BURST = 10.0, 40
-"""Answers as JSON: each takes milliseconds of a thread."""
+"""Answers as JSON for each client: each takes milliseconds of a thread."""
+ALL_ANSWERS_PER_S, ALL_ANSWERS_BURST = 20.0, 80
+"""For all clients together."""
 QUERIES = ("status", "devices", "usage", "events", "who", "explain")
 """Commands that are answered under ``/api``."""
 
@@ -65,7 +67,9 @@ class Page:
     streams: Streams
     access: Access
     files: Mapping[str, File]
-    _bucket: Bucket = field(default_factory=lambda: Bucket(ANSWERS_PER_S, ANSWERS_BURST))
+    _shares: Shares = field(
+        default_factory=lambda: Shares(ANSWERS_PER_S, ANSWERS_BURST, ALL_ANSWERS_PER_S, ALL_ANSWERS_BURST)
+    )
 
     def routes(self) -> list[web.RouteDef]:
         """All paths, for `observe.http`."""
@@ -99,14 +103,12 @@ class Page:
         return _sent(request, file) if file else _last(web.Response(status=404, text="no such file\n"))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        if not self.streams.has_room():
-            return _refused(503, f"{MOST_STREAMS} pages are open already; close one, or try again later")
         keep(request)
         allowed = partial(self.access.allows, request)  # asked again: the token may be replaced
-        return await self.streams.serve(request, {**HEADERS, "Cache-Control": "no-store"}, allowed)
+        return await self.streams.serve(request, {**HEADERS, "Cache-Control": "no-store"}, allowed, peer_of(request))
 
     async def _query(self, command: str, request: web.Request) -> web.StreamResponse:
-        if not self._bucket.take():
+        if not self._shares.take(peer_of(request)):
             return _refused(429, "too many requests; try again in a second")
         try:
             answer = await self.commands[command](_arguments(command, request.query))

@@ -1,10 +1,13 @@
 """The stream of server-sent events: pages that are open see each change of the node within a second.
 
-Looks at the node are taken only while a page is open, and all pages share them. The number of streams is limited, and a
-page that does not read its stream loses it: what is not read waits in memory.
+Looks at the node are taken only while a page is open, and all pages share them. The number of streams is limited: a
+further page takes the place of the oldest one of the client with most pages. A page that does not read its stream loses
+it: what is not read waits in memory.
 """
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +28,7 @@ TICK_S = 5.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 0.5
 PAUSE_RATIO = 10.0
 """Between these, the pause after a look is so many times longer than the look: looks at a large node are rarer."""
+DISPLACED = f"{MOST_STREAMS} other pages have been opened since; come back to this one to see changes again"
 Look = Callable[[Picture | None], Awaitable[Picture]]
 
 
@@ -33,6 +37,8 @@ class Stream:
     """One open page."""
 
     transport: asyncio.Transport | None
+    peer: str = ""
+    """Whose page it is."""
     messages: "asyncio.Queue[bytes | None]" = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
     """None ends the stream."""
     begun: bool = False
@@ -57,10 +63,14 @@ class Stream:
         if self.transport is not None:
             self.transport.abort()
 
-    def end(self) -> None:
-        """End it when it has read what it has got."""
+    def end(self, last: bytes = b"") -> None:
+        """End it when it has read what it has got, and the *last* message."""
         with suppress(asyncio.QueueFull):
+            if last:
+                self.messages.put_nowait(last)
             self.messages.put_nowait(None)
+            return
+        self.cut()
 
 
 @dataclass(slots=True, repr=False)
@@ -76,18 +86,11 @@ class Streams:
     changed: Callable[[], Awaitable[None]]
     dropped: int = 0
     """Pages that were cut off because they did not read."""
-    _open: set[Stream] = field(default_factory=set)
+    _open: dict[Stream, None] = field(default_factory=dict)
+    """The oldest first."""
     _watched: asyncio.Event = field(default_factory=asyncio.Event)
     _now: Picture | None = None
     _taken_s: float = float("-inf")
-
-    def has_room(self) -> bool:
-        """Whether there may be one more open page; streams whose page has been closed do not count, and end."""
-        for stream in [*self._open]:
-            if stream.is_lost:
-                self._close(stream)
-                stream.end()
-        return len(self._open) < MOST_STREAMS
 
     async def run(self) -> None:
         """Look at the node and send what has changed, for ever, while pages are open."""
@@ -118,16 +121,17 @@ class Streams:
                 self._close(stream)
 
     async def serve(
-        self, request: web.Request, headers: Mapping[str, str], allowed: Callable[[], Awaitable[bool]]
+        self, request: web.Request, headers: Mapping[str, str], allowed: Callable[[], Awaitable[bool]], peer: str
     ) -> web.StreamResponse:
-        """Answer *request* with the stream, until the page is closed, is too slow, or `close` ends it.
+        """Answer *request* with the stream, until the page is closed, is too slow or displaced, or `close` ends it.
 
-        *allowed* is asked before each message whether the page may still see the node.
+        *allowed* is asked before each message whether the page may still see the node. The page is one of *peer*.
         """
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **headers})
         response.force_close()
-        stream = Stream(request.transport)
-        self._open.add(stream)
+        stream = Stream(request.transport, peer)
+        self._make_room(peer)
+        self._open[stream] = None
         try:
             await response.prepare(request)
             self._begin(stream)
@@ -143,6 +147,17 @@ class Streams:
             self._close(stream)
         return response
 
+    def _make_room(self, peer: str) -> None:
+        """Make room for one more page, of *peer*; streams whose page has been closed do not count, and end."""
+        for stream in [each for each in self._open if each.is_lost]:
+            self._close(stream)
+            stream.end()
+        while len(self._open) >= MOST_STREAMS:
+            pages = Counter([peer, *(each.peer for each in self._open)])
+            oldest = next(each for each in self._open if pages[each.peer] == max(pages.values()))
+            self._close(oldest)
+            oldest.end(b"event: displaced\ndata: %b\n\n" % json.dumps({"why": DISPLACED}).encode())
+
     def _begin(self, stream: Stream) -> None:
         """Send what is known at once if it is recent; else `run` has ended its pause, and looks at once."""
         if self._now is not None and monotonic() - self._taken_s < TICK_S and not stream.begun:
@@ -151,7 +166,7 @@ class Streams:
         self._watched.set()
 
     def _close(self, stream: Stream) -> None:
-        self._open.discard(stream)
+        self._open.pop(stream, None)
         if not self._open:
             self._watched.clear()
 

@@ -1,4 +1,8 @@
-"""Pure: how secrets look in a line of text."""
+"""Pure: how secrets look in a line of text.
+
+The patterns take time that grows no faster than the line, whatever is in it: each begins at one place of a run of the
+characters that it passes over, or passes over a bounded number of them.
+"""
 
 import re
 from collections.abc import Callable
@@ -56,13 +60,17 @@ def _keep_reason(found: re.Match[str]) -> str:
     return found[1] + re.sub(_QUOTED, HIDDEN, found[2])
 
 
-_USER_OPTION = re.compile(rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']+:[^\s\"']+)")
+_USER_OPTION = re.compile(
+    rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']{{1,256}}:[^\s\"']+)"
+)
 """Name and password as `curl` takes them."""
+_WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{4})(?P<key>[\w-]*?\b)eyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)*")
+"""A JSON web token, which may follow other letters after a hyphen."""
 _FROM_ANNOTATION = re.compile(rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)")
 """The value of an annotation in sentences of policies."""
 _BY_LOOK: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), HIDDEN),  # PEM in base64
-    (re.compile(r"\beyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)*"), HIDDEN),  # a JSON web token
+    (_WEB_TOKEN, _keep_key),
     (re.compile(r"(?P<key>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE), _keep_key),
     (re.compile(r"\bK10[0-9a-f]{32,}(?:::\S+)?"), HIDDEN),  # of k3s
     (re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"), HIDDEN),  # a bootstrap token
@@ -78,7 +86,7 @@ _BY_LOOK: tuple[tuple[re.Pattern[str], _Change], ...] = (
 """Secrets that can be told by their look, and what replaces them."""
 _BY_KEY = (
     re.compile(r"(?P<key>authori[sz]ation\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\"',;}\]\\]+", re.IGNORECASE),
-    re.compile(rf"(?P<key>(?<![\w-])--?{_KEY}(?:=|\s+(?!-)))(?:{_QUOTED}|\S+)", re.IGNORECASE),
+    re.compile(rf"(?P<key>(?<![\w.-])--?{_KEY}(?:=|\s+(?!-)))(?:{_QUOTED}|\S+)", re.IGNORECASE),
     re.compile(rf"(?P<key>(?<![\w.-]){_KEY}\\*[\"']?\s*[:=]\s*)(?:{_QUOTED}|[^\s,;&}}\]]+)", re.IGNORECASE),
 )
 """Secrets that can be told by the key before them."""

@@ -26,11 +26,11 @@ _OPTIONS = """
 """Keys and values in policy files."""
 
 _NOTICES = """
-    bypass competing-manager config config-kept config-not-kept criproxy-behind daemon-down device-plugin-silent
-    device-plugin-version devices-failed devices-hanging devices-unguarded failure history kubelet-reserved left-running
-    machine no-healthy-card not-registered not-stored over-quota page-token pod-files policy-none released
-    reserved-later reserved-unknown resync runtime store try try-problem unlisted untold usage-unknown vgpu-directories
-    withheld
+    bypass competing-manager config config-kept config-not-kept contradiction criproxy-behind daemon-down
+    device-plugin-silent device-plugin-version devices-failed devices-hanging devices-unguarded failure history
+    kubelet-reserved left-running machine no-healthy-card not-registered not-stored nvml over-quota page-token pod-files
+    policy-none released reserved-later reserved-unknown resync runtime store try try-problem unguarded unhealthy-card
+    unlisted untold usage-unknown vgpu-directories withheld
 """
 """Kinds of notices."""
 

@@ -64,4 +64,6 @@ def _free(values: Values) -> str:
     nodes = [node for node in values["numa_nodes"] if node["cpus"]]
     if len(nodes) == 1 or len(nodes) > MOST_NODES:
         return str(values["cpu_counts"]["free"])
-    return ", ".join(f"{node['free']} on NUMA node {node['id']}" for node in nodes) or "0"
+    stay = sum(node["free"] for node in nodes) - values["cpu_counts"]["free"]
+    kept = f"; {stay} of these must stay shared" if stay else ""
+    return (", ".join(f"{node['free']} on NUMA node {node['id']}" for node in nodes) or "0") + kept

@@ -12,6 +12,7 @@ from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.node.state import Words
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import OnError
+from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
@@ -59,6 +60,7 @@ class Creates:
     outcomes: Outcomes
     devices: DeviceGuard
     inheritance: Inheritance
+    hotplug: Hotplug
     on_create: Callable[[str, str], None] = lambda _title, _cpus: None
     """Called for each create with the container's name and the cpuset that the kubelet sent, which may be empty."""
     _sandboxes: NamedSandboxes = field(default_factory=NamedSandboxes)
@@ -82,6 +84,7 @@ class Creates:
             creating.guarding = True
             guarded = await self.devices.guard(request, container)
             creating.guarding = False
+            await self.hotplug.follow(request.sandbox_config.linux.cgroup_parent)
             await self._update_pod(request, creating)
             asking = container
             if guarded.hints or guarded.stays:

@@ -155,7 +155,8 @@ class Updates:
             await self.context.persister.durable(key)
 
     def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
-        return sizes_after(request.linux, container, self.context.state.node.topology.capacity_bytes)
+        node = self.context.state.node
+        return sizes_after(request.linux, container, node.topology.capacity_bytes, node.total_of(container))
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Release the lock, then read what the container has; undo a resize that was not applied."""

@@ -119,7 +119,8 @@ class PolicySwitch:
             keeps = is_released_by_request(self._node) and not before.is_undone
             return PolicyChanged(configuration=settings.configuration, keeps_release=keeps, back=back, at_s=time.time())
         same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
-        return PolicyChanged(settings.apply_all or before.is_undone, settings.configuration, keeps_release=same)
+        apply_all = settings.apply_all or before.is_undone
+        return PolicyChanged(apply_all, settings.configuration, keeps_release=same, at_s=time.time())
 
     async def use_devices(self, settings: Settings) -> None:
         """Switch to other *settings* for devices, which do not affect placement; possible during a release, too."""
@@ -172,7 +173,7 @@ class PolicySwitch:
             if not before.released:
                 return await self._answer(before)
             await self._check_disk()
-            event = PolicyChanged(apply_all=True, configuration=self.context.settings.configuration)
+            event = PolicyChanged(True, self.context.settings.configuration, at_s=time.time())
             self.reserved_later = {}
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
             self.changed()

@@ -16,6 +16,7 @@ from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.control.settings import Promote
 from criproxy.engine.checked_policy import PolicyFault
 from criproxy.engine.events import ContainerResized, Promoted
+from criproxy.engine.pod_total import asks_milli
 from criproxy.engine.shortfalls import shortfall
 from criproxy.engine.step import step
 from criproxy.model.entries import changed_keys
@@ -124,7 +125,7 @@ class Promotions:
             return True
         if container.is_owed_a_place:
             return wanted is not Promote.OFF
-        if wanted is not Promote.WHEN_FREE or container.cpu_milli // 1000 <= len(grant.exclusive):
+        if wanted is not Promote.WHEN_FREE or asks_milli(node, container) // 1000 <= len(grant.exclusive):
             return False
         before = self._lacks.get(container.key)
         if before is None or before[0] is not container:

@@ -260,7 +260,8 @@ class Outcomes:
         known = node.containers.get(key)
         if reply is None or known is None or known.sizes != asked or not reply.status.resources.HasField("linux"):
             return None
-        sizes = sizes_of_either(reply.status.resources.linux, known, before, node.topology.capacity_bytes)
+        in_force, total = reply.status.resources.linux, node.total_of(known)
+        sizes = sizes_of_either(in_force, known, before, node.topology.capacity_bytes, total)
         return None if sizes == asked else sizes
 
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:

@@ -57,7 +57,9 @@ def _alive(context: Context, key: str) -> Container | None:
 
 
 def _resized(context: Context, container: Container, reply: api.ContainerStatusResponse) -> None:
-    has = sizes_in_force(reply.status.resources.linux, container, context.state.node.topology.capacity_bytes)
+    node = context.state.node
+    total = node.total_of(container)
+    has = sizes_in_force(reply.status.resources.linux, container, node.topology.capacity_bytes, total)
     # A size that the kubelet still requests is not in force: otherwise it would have stopped requesting it.
     waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
     if _alike(has, container.sizes) or _alike(has, waits_for):

@@ -25,12 +25,13 @@ from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.api import NOTHING_FREE, Free
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.hiding import hiding_of
 from criproxy.policy.hints import hints_of, nodes_of
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.parts import no_shared_cpu
-from criproxy.policy.topology_aware.criteria import Choosing
+from criproxy.policy.topology_aware.criteria import Choosing, available
 from criproxy.policy.topology_aware.explained import pools_compared, reserved_compared
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
 from criproxy.policy.topology_aware.request import Request, is_left_alone, is_reserved, request_of
@@ -77,6 +78,14 @@ class TopologyAwarePolicy:
         if key in node.grants and node.grants[key].exclusive:
             return replace(left, grants=self._settled(_divided(self.options, node.topology), node, left.grants))
         return left
+
+    def free(self, node: Node) -> Free:
+        """The CPUs that can become exclusive, without isolated ones, and as many as shared containers do not need."""
+        node = self.options.within(node)
+        division = _divided(self.options, node.topology)
+        room = division.capacity(node, node.watched_cpus)
+        count = available(room, 0) if self.options.pin_cpu and division.own_sharable() else 0
+        return Free(room.ownable(0), count) if count else NOTHING_FREE
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
         return Wishes.by(self.options, node, container)

@@ -49,6 +49,8 @@ class ContainerPlan:
     hints: tuple[CpuSet, ...] = ()
     init: bool = False
     """Whether it ends before the next one is created."""
+    of_pod: bool = False
+    """Whether it has no CPU size of its own, beside pod-level resources."""
     huge_pages: tuple[HugePageRequest, ...] = ()
 
     def container(self, key: str, pod: Pod, capacity_bytes: int, cards: Iterable[CpuSet] = ()) -> Container:
@@ -63,7 +65,8 @@ class ContainerPlan:
             hints=(*self.hints, *cards),
             huge_pages=self.huge_pages,
         )
-        return found.resized(seen_sizes(self.amounts, pod.qos, capacity_bytes))
+        sizes = seen_sizes(self.amounts, pod.qos, capacity_bytes)
+        return found.resized(replace(sizes, cpu_milli=0, of_pod=True) if self.of_pod else sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +189,28 @@ def _containers(at: At, fields: Mapping[str, At], pod: str, qos: QosClass) -> li
     else:
         amounts = _amounts(at, fields, qos)
         count = fields["count"].number(1) if "count" in fields else 1
-        regular = [ContainerPlan(f"{pod}c{index}", amounts) for index in range(count)]
+        of_pod = _is_of_pod(fields, qos)
+        regular = [ContainerPlan(f"{pod}c{index}", amounts, of_pod=of_pod) for index in range(count)]
     inits = fields["init"].number() if "init" in fields else 0
-    first = [ContainerPlan(f"{pod}c{index}i", regular[0].amounts, init=True) for index in range(inits)]
+    first = [replace(regular[0], name=f"{pod}c{index}i", hints=(), init=True) for index in range(inits)]
     return first + regular
 
 
 def _listed(at: At, pod_fields: Mapping[str, At], qos: QosClass) -> ContainerPlan:
     own = at.fields(("name", *SIZE_KEYS), required=("name",))
     sizes = {key: field for key, field in pod_fields.items() if key in SIZE_KEYS}
-    return ContainerPlan(own["name"].text(), _amounts(at, {**sizes, **own}, qos))
+    of_pod = _is_of_pod({**pod_fields, **own}, qos)
+    return ContainerPlan(own["name"].text(), _amounts(at, {**sizes, **own}, qos), of_pod=of_pod)
+
+
+def _is_of_pod(fields: Mapping[str, At], qos: QosClass) -> bool:
+    """Whether a container with these *fields* has no CPU size of its own in a Burstable pod with pod-level resources.
+
+    In a Guaranteed pod, the container comes with the total, and the engine recognises it.
+    """
+    whole = fields.get("pod_cpu")
+    is_bare = fields.get("cpu") is whole and "cpu_req" not in fields and "cpu_lim" not in fields
+    return qos is QosClass.BURSTABLE and whole is not None and is_bare
 
 
 def read_resize(at: At, fields: Mapping[str, At], qos: QosClass, before: Amounts) -> Amounts:

@@ -8,8 +8,8 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from criproxy.api.page import access as access_module
-from criproxy.api.page.access import Access, cookie_name, cookie_of, is_loopback, read_token
-from criproxy.observe.address import Address
+from criproxy.api.page.access import Access, cookie_name, cookie_of, read_token
+from criproxy.observe.address import Address, is_loopback
 from tests.control.world import RecordingLog
 from tests.gates import Gate
 

@@ -60,7 +60,7 @@ class Server:
         self.runner = web.AppRunner(app, shutdown_timeout=1.0)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        return await self.streams.serve(request, {}, self._allowed)
+        return await self.streams.serve(request, {}, self._allowed, request.headers.get("Peer", ""))
 
     async def _allowed(self) -> bool:
         return self.is_open
@@ -204,20 +204,35 @@ async def test_the_number_of_messages_that_wait_is_bounded() -> None:
     assert taken == [True] * MOST_WAITING + [False]
 
 
-async def test_the_number_of_streams_is_bounded(server: Server) -> None:
-    """With so many, the server says that it is full; pages that have been closed do not count."""
+async def test_a_further_page_takes_the_place_of_the_oldest(server: Server) -> None:
+    """The oldest one is told so, and ends; the others go on, and one that has been closed counts no more."""
     async with server.connect() as session:
-        answers = [await session.get("/") for _ in range(MOST_STREAMS)]
-        for answer in answers:
+        answers = [await session.get("/") for _ in range(MOST_STREAMS + 1)]
+        rest = await answers[0].content.read()
+        for answer in answers[1:]:
             await message(answer)
-        full = not server.streams.has_room()
-        for answer in answers:
+        answers[1].close()
+        answers.append(await session.get("/"))
+        server.node.change()
+        for answer in answers[2:]:
+            await until(answer, lambda told: told["parts"].get("status") == 1)
             answer.close()
-        # Without a change, which each of them would have been sent.
-        while not server.streams.has_room():  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0)
 
-    assert full
+    assert rest.rpartition(b"event: ")[2].startswith(b"displaced\n")
+
+
+async def test_who_opens_many_pages_closes_his_own(server: Server) -> None:
+    """The oldest page of the client with most pages makes room, and not that of another one."""
+    async with server.connect() as session:
+        other = await session.get("/", headers={"Peer": "other"})
+        crowd = [await session.get("/", headers={"Peer": "crowd"}) for _ in range(2 * MOST_STREAMS)]
+        for answer in crowd[: 1 - MOST_STREAMS]:
+            assert (await answer.content.read()).rpartition(b"event: ")[2].startswith(b"displaced\n")
+        await message(other)
+        server.node.change()
+        for answer in (other, *crowd[1 - MOST_STREAMS :]):
+            await until(answer, lambda told: told["parts"].get("status") == 1)
+            answer.close()
 
 
 async def test_the_end_of_the_server_ends_streams(server: Server) -> None:

@@ -20,9 +20,11 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.views.status_check import problems
 from tests.control.node.test_disk import QUICK, SlowDisk, back
 from tests.control.reconcile.test_promotion import wrong
-from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.control.sync.test_sizes_in_force import asked_for
+from tests.control.world import FAST, STATIC, World, owner, sharer, situation
 from tests.disks import fill, free, small_disk
 from tests.gates import Gate
 
@@ -252,6 +254,28 @@ async def test_a_release_is_remembered_and_undone(tmp_path: Path) -> None:
         assert {row["outcome"] for row in answer["containers"]} == {"placed"}
         assert {world.cpus(first), world.cpus(second)} == {"1", "2"}
         assert (await world.controller.policy_switch.undo())["containers"] == [], "there is nothing to undo"
+
+
+async def test_a_resize_during_a_release_without_room_waits_when_it_ends(tmp_path: Path) -> None:
+    """The container has its former CPUs again, ``--check`` names what it should have, and it gets that with room."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        grown, other = await world.run(owner("grown")), await world.run(owner("other"))
+        had = world.cpus(grown)
+        await world.controller.policy_switch.release("somebody asked")
+        await world.poll(lambda: world.cpus(grown) == "0-3")
+        await world.kubelet.update(grown, asked_for(3))
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.controller.policy_switch.undo()
+        await world.poll(lambda: world.cpus(grown) == had)
+        assert world.controller.node.containers[grown].missed is None
+        (named,) = problems(situation(world.controller))["problems"]
+        assert "default/grown/main" in named
+        assert "3" in named
+
+        await world.kubelet.remove_pod(world.controller.node.containers[other].pod)
+        await world.poll(lambda: world.cpus(grown) == "1-3")
+        assert world.controller.node.containers[grown].desired is None
 
 
 async def test_a_new_configuration_ends_a_release(tmp_path: Path) -> None:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.cgroup import deciding_files
-from criproxy.model.cpuset import parse_cpuset
+from criproxy.emulator.cgroups import CgroupDriver
+from criproxy.emulator.kubelet import PodSpec, container_config, sandbox_config
+from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.simulate.machines import machine
 from tests.control import world as worlds
 from tests.control.world import FAST, World, owner, sharer, situation
@@ -119,3 +123,54 @@ def test_a_pods_cgroup_that_is_not_there_yet_is_watched_for(tmp_path: Path) -> N
     files = {str(path.relative_to(tmp_path)) for path in deciding_files(tmp_path)}
 
     assert {PODS, "sys/fs/cgroup/cpuset/kubepods/cpuset.cpus"} <= files
+
+
+LIMITED = "sys/fs/cgroup/{root}/cpuset.cpus.effective"
+
+
+async def run_below(world: World, pod: PodSpec, root: str, driver: CgroupDriver = "cgroupfs") -> str:
+    """Run the only container of *pod* as a kubelet with the option cgroupRoot does."""
+    config = sandbox_config(pod, root, driver=driver)
+    sandbox = await world.client.call(
+        "RunPodSandbox", api.RunPodSandboxRequest(config=config), api.RunPodSandboxResponse, LIMIT_S
+    )
+    request = api.CreateContainerRequest(
+        pod_sandbox_id=sandbox.pod_sandbox_id,
+        config=container_config(pod, pod.containers[0], 8 << 30),
+        sandbox_config=config,
+    )
+    reply = await world.client.call("CreateContainer", request, api.CreateContainerResponse, LIMIT_S)
+    await world.kubelet.start(reply.container_id)
+    return str(reply.container_id)
+
+
+@pytest.mark.parametrize(
+    ("root", "driver", "cgroup"),
+    [
+        pytest.param("/limited", "cgroupfs", "limited/kubepods", id="cgroupfs"),
+        pytest.param("/limited", "systemd", "limited/kubepods.slice", id="systemd"),
+        pytest.param("/limited", "cgroupfs", "limited", id="only-the-parent-says"),
+    ],
+)
+async def test_the_cgroup_above_the_pods_that_a_sandbox_names(
+    world: World, tmp_path: Path, root: str, driver: CgroupDriver, cgroup: str
+) -> None:
+    """With the kubelet's cgroupRoot, its CPUs are all that is granted, from the first create on and after a restart."""
+    file = tmp_path / LIMITED.format(root=cgroup)
+    file.parent.mkdir(parents=True)
+    file.write_text("0-2\n")
+
+    owned = await run_below(world, owner("owner", 1), root, driver)
+    shared = await run_below(world, sharer("shared"), root, driver)
+
+    await world.until(lambda: (world.cpus(owned), world.cpus(shared)) == ("1", "0,2"))
+    with pytest.raises(RuntimeCallError, match="but only 1 is available"):
+        await run_below(world, owner("greedy", 2), root, driver)
+
+    await world.stop_criproxy()
+    await world.start_criproxy()
+
+    await world.until(lambda: world.controller.ready)
+    assert format_cpuset(world.controller.node.topology.cpus) == "0-2"
+    file.write_text("0-1\n")
+    await world.until(lambda: world.cpus(shared) == "0")

@@ -17,7 +17,6 @@ import pytest
 
 from criproxy.deviceplugin import inventory, nvml_inventory, plugin, serve
 from criproxy.deviceplugin.cards_health import CardsHealth
-from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.discovery import patience
 from criproxy.observe import children
 from tests.control import world
@@ -121,16 +120,11 @@ def _output(command: Sequence[str]) -> bytes | None:
         return None
 
 
-def _nvml(self: nvml_inventory.NvmlProgram) -> NvmlReport:
-    return nvml_inventory._report(_output(self._command) or b"", 0)
-
-
 def install(patch: pytest.MonkeyPatch, loop: VirtualLoop) -> None:
     """Let everything in this process use the virtual clock, and no sockets, threads or programs that run beside it."""
     patch.setattr(patience, "Thread", InlineThread)
-    patch.setattr(nvml_inventory.NvmlProgram, "_run", _nvml)
     patch.setattr(children.Child, "__new__", lambda _: Program())
-    for module in (inventory, plugin):
+    for module in (inventory, nvml_inventory, plugin):
         patch.setattr(module, "monotonic", loop.time)
     patch.setattr(serve, "CardsHealth", partial(CardsHealth, clock=loop.time))
     memory.install(patch)

@@ -4,7 +4,7 @@ import { byId, el, fill } from "./dom.js";
 import { cpusOf } from "./cpus.js";
 import { bytes, counted } from "./words.js";
 
-const KINDS = { dram: "", hbm: "HBM", pmem: "PMEM or CXL", device: "of a device" };
+const KINDS = { dram: "", hbm: "HBM", pmem: "PMEM or CXL" };
 
 export function draw(machine, promised) {
   const alone = new Map(), wide = [];

@@ -27,7 +27,7 @@ export const nowMs = () => Date.now() + node.skewMs;
 /** Calls `draw` with the names of the parts that have changed, at most once a frame. */
 export function follow(draw) {
   const pending = new Set();
-  let waiting = false, openedMs = 0, source = null, timer = 0;
+  let waiting = false, openedMs = 0, source = null, timer = 0, displaced = false;
 
   function later(...names) {
     for (const each of names) pending.add(each);
@@ -48,9 +48,12 @@ export function follow(draw) {
   function open() {
     clearTimeout(timer);
     source?.close();
+    displaced = false;
     openedMs = Date.now();
     source = new EventSource("api/stream");
     source.addEventListener("node", (event) => { node.heardMs = Date.now(); later(...take(JSON.parse(event.data))); state("live"); });
+    // others need the place: not again before somebody looks at this page
+    source.addEventListener("displaced", (event) => { displaced = true; source.close(); state("lost", JSON.parse(event.data).why); });
     source.onerror = () => {
       state("lost", source.readyState === EventSource.CLOSED ? "criproxy refuses the stream" : "no answer from criproxy");
       source.close();
@@ -60,9 +63,11 @@ export function follow(draw) {
   }
 
   setInterval(() => {
-    if (Date.now() - Math.max(openedMs, node.heardMs) > SILENT_MS) { state("lost", "nothing heard from criproxy"); open(); }
+    if (!displaced && Date.now() - Math.max(openedMs, node.heardMs) > SILENT_MS) { state("lost", "nothing heard from criproxy"); open(); }
     later("clock");
   }, 5000);
+  for (const looked of ["focus", "pointerdown", "keydown"]) addEventListener(looked, () => { if (displaced) open(); });
+  document.addEventListener("visibilitychange", () => { if (displaced && !document.hidden) open(); });
   open();
 }
 
@@ -70,10 +75,8 @@ export function follow(draw) {
 async function refusal() {
   const stop = new AbortController();
   try {
-    const answer = await fetch("api/stream", { signal: stop.signal });
-    if (answer.ok) return "";
-    if (answer.status === 403) return CLOSED;
-    return (await answer.json()).error;
+    const answer = await fetch("page/icon.svg", { cache: "no-store", signal: stop.signal });
+    return answer.status === 403 ? CLOSED : "";
   } catch { return ""; } finally { stop.abort(); }
 }
 

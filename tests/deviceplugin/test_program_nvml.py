@@ -1,0 +1,229 @@
+"""`criproxy device-plugin` beside an NVML that fails, is slow, or loses cards: the real processes and pynvml."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from signal import SIGHUP
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.deviceplugin.fake_nvml import FakeNvml
+from tests.deviceplugin.program import Program, policy
+from tests.deviceplugin.test_program_health import Daemon
+from tests.deviceplugin.test_program_http import ask
+
+GPU, SLICE, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+DIVIDED = {GPU: (1, 1), SLICE: (3, 3), LARGE: (1, 1)}
+"""What is offered of the cards of a100.txt with ``mixed``: one GPU is whole, the other one has four MIG devices."""
+MIXED = "--mig-strategy=mixed"
+NOT_FATAL = "--fail-on-init-error=false"
+MIG_PROFILE = ", profiles: [{name: small, class: nvidia, memory: 4Gi, enforce: [mig]}]"
+MISMATCH = "RM has detected an NVML/RM version mismatch."
+HAS_MISMATCH = "fail 18"
+FALLEN_OFF, A_PROGRAMS = 79, 31
+A_RESET, RESET = 1, "NVML: the driver asks for a reset of the GPU"
+FIRST, SECOND = "GPU-491287c9-bc95-b926-a488-9503064e72a0", "GPU-491287ca-bc95-b926-a488-9503064e72a1"
+"""The cards of p100.txt."""
+
+Nvml = Callable[[str], FakeNvml]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="p") as name:
+        yield Path(name)
+
+
+def http(folder: Path) -> str:
+    """Return the option with which metrics and health are served."""
+    return f"--http=unix://{folder}/http.sock"
+
+
+async def start(program: Program, more: str = "") -> None:
+    """Start it with a kubelet; it advertises NVIDIA's cards, and containers with a card that fails are stopped."""
+    program.policy.write_text(policy(f"{{advertise: [nvidia], health: {{holdDown: 10ms, onUnhealthy: stop}}{more}}}"))
+    await program.kubelet.start()
+    await program.ready()
+
+
+def offered(program: Program) -> Mapping[str, tuple[int, int]]:
+    """Return how many devices the kubelet has of each resource, and how many of them are healthy."""
+    return {name: program.kubelet.capacity(name) for name in sorted(set(program.kubelet.registered))}
+
+
+async def test_an_error_of_nvml_changes_nothing(folder: Path, fake_nvml: Nvml) -> None:
+    """After SIGHUP, and after a change in /dev, the cards are offered as NVML last described them, and none has failed.
+
+    When NVML works again, what it says counts again.
+    """
+    nvml = fake_nvml("a100")
+    async with Program(folder, MIXED, driver=nvml) as program:
+        server = await (daemon := Daemon(program.control)).start()
+        await start(program)
+        await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        nvml.say(HAS_MISMATCH)
+        program.signal(SIGHUP)
+        await program.until_said(MISMATCH)
+        program.host.plug("/dev/nvidia7")
+        await daemon.until_report(lambda report: MISMATCH in report.get("nvml", ""))
+        program.signal(SIGHUP)
+        await program.until_said("match the configuration in effect", times=2)
+
+        assert offered(program) == DIVIDED
+        assert program.said("a card is unhealthy") == 0
+        nvml.cards = "\n".join(nvml.cards.splitlines()[:-1])
+        nvml.say()
+        program.signal(SIGHUP)
+        await program.kubelet.until_capacity(LARGE, 0)
+        assert [incident["card"] for incident in await daemon.until_incidents(1)] == [
+            "MIG-00000000-0000-0000-0000-000000000003"
+        ]
+        await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        pytest.param((MIXED, NOT_FATAL), "", id="mixed"),
+        pytest.param(("--mig-strategy=single", NOT_FATAL), "", id="single"),
+        pytest.param((NOT_FATAL,), MIG_PROFILE, id="profile"),
+        pytest.param((), "", id="fail-on-init-error"),
+    ],
+)
+async def test_without_an_answer_of_nvml_no_card_is_offered(
+    folder: Path, fake_nvml: Nvml, arguments: tuple[str, ...], more: str
+) -> None:
+    """Where whole cards could be in use in parts, or NVML has to work, none is offered until NVML has answered."""
+    nvml = fake_nvml("a100-7")
+    nvml.say(HAS_MISMATCH)
+    async with Program(folder, *arguments, driver=nvml) as program:
+        await start(program, more)
+        await program.until_said("there is no card of this class to offer")
+        await program.until_said("until NVML has answered")
+
+        assert offered(program) == {}
+        nvml.say()
+        program.signal(SIGHUP)
+        await program.kubelet.until(lambda: bool(program.kubelet.registered))
+        assert program.said("a card is unhealthy") == 0
+
+
+async def test_whole_cards_without_nvml(folder: Path, fake_nvml: Nvml) -> None:
+    """Where nothing needs NVML, the driver's files are enough."""
+    nvml = fake_nvml("p100")
+    nvml.say(HAS_MISMATCH)
+    async with Program(folder, NOT_FATAL, driver=nvml) as program:
+        await start(program)
+
+        await program.kubelet.until_capacity(GPU, 2)
+
+
+async def test_a_first_answer_that_takes_long(folder: Path, fake_nvml: Nvml) -> None:
+    """Nothing is offered meanwhile, /readyz says why and since when; then the cards are offered as they are divided."""
+    nvml = fake_nvml("a100")
+    nvml.hold()
+    async with Program(folder, MIXED, http(folder), driver=nvml) as program:
+        await start(program)
+        await program.until_said("NVML has not answered yet")
+        status, text = await ask(folder, "/readyz")
+
+        assert (status, text.startswith("NVML has not answered yet (since 2")) == (503, True), text
+        assert offered(program) == {}
+        nvml.hold(held=False)
+        await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        await program.until_said("the resource is registered", times=len(DIVIDED))
+        assert await ask(folder, "/readyz") == (200, "ok\n")
+
+
+async def test_nvml_that_fails_is_said(folder: Path, fake_nvml: Nvml) -> None:
+    """The daemon and /readyz know why and since when, until NVML works."""
+    nvml = fake_nvml("a100")
+    async with Program(folder, MIXED, http(folder), driver=nvml) as program:
+        server = await (daemon := Daemon(program.control)).start()
+        await start(program)
+        await daemon.until_report(lambda report: bool(report["resources"]) and "nvml" not in report)
+        nvml.say(HAS_MISMATCH)
+        program.signal(SIGHUP)
+        report = await daemon.until_report(lambda report: "nvml" in report)
+
+        assert report["nvml"] == f"NVML: {MISMATCH}"
+        assert report["nvml_since_s"] > 1e9
+        status, text = await ask(folder, "/readyz")
+        assert (status, text.startswith(f"NVML: {MISMATCH} (since 2")) == (503, True), text
+        daemon.told.clear()
+        nvml.say()
+        program.signal(SIGHUP)
+        await daemon.until_report(lambda report: "nvml" not in report)
+        await server.stop()
+
+
+async def test_a_card_that_is_lost_stays_unhealthy_after_its_hold_down(folder: Path, fake_nvml: Nvml) -> None:
+    """It is healthy again only when NVML describes it again; the error of one card is none of others."""
+    nvml = fake_nvml("p100")
+    async with Program(folder, driver=nvml) as program:
+        server = await (daemon := Daemon(program.control)).start()
+        await start(program)
+        await program.kubelet.until_capacity(GPU, 2)
+        await nvml.until_watched(2)
+        nvml.say("lost 1")
+        nvml.xid(1, FALLEN_OFF)
+        await program.kubelet.until_capacity(GPU, 2, healthy=1)
+        await program.until_said("NVML cannot describe GPU 1: GPU is lost")
+
+        assert program.kubelet.unhealthy(GPU) == {SECOND}
+        assert program.said("a card is healthy again") == 0
+        nvml.say()
+        await program.kubelet.until_capacity(GPU, 2)
+        assert [incident["healthy"] for incident in await daemon.until_incidents(2)] == [False, True]
+        await server.stop()
+
+
+async def test_a_card_that_is_lost_without_an_error(folder: Path, fake_nvml: Nvml) -> None:
+    """NVML is asked regularly."""
+    nvml = fake_nvml("p100")
+    async with Program(folder, driver=nvml) as program:
+        await start(program)
+        await program.kubelet.until_capacity(GPU, 2)
+        nvml.say("lost 0")
+
+        await program.kubelet.until_capacity(GPU, 2, healthy=1)
+        assert program.kubelet.unhealthy(GPU) == {FIRST}
+
+
+async def test_the_end_of_a_hold_down_needs_an_answer_of_nvml(folder: Path, fake_nvml: Nvml) -> None:
+    """A card is not healthy again while NVML fails, or while the driver wants a reset of the card."""
+    nvml = fake_nvml("p100")
+    async with Program(folder, driver=nvml) as program:
+        server = await (daemon := Daemon(program.control)).start()
+        await start(program)
+        await program.kubelet.until_capacity(GPU, 2)
+        await nvml.until_watched(2)
+        nvml.say(HAS_MISMATCH)
+        nvml.xid(0, FALLEN_OFF)
+        await program.kubelet.until_capacity(GPU, 2, healthy=1)
+        await program.until_said(MISMATCH)  # the answer to the question at the end of the hold-down
+
+        assert program.kubelet.healthy(GPU) == {SECOND}
+        nvml.recovery(0, A_RESET)
+        nvml.say()
+        program.signal(SIGHUP)
+        await daemon.until_report(lambda report: any(RESET in card.get("reason", "") for card in report["cards"]))
+        assert program.kubelet.healthy(GPU) == {SECOND}
+        nvml.recovery(0, 0)
+        await program.kubelet.until_capacity(GPU, 2)
+        assert [incident["card"] for incident in await daemon.until_incidents(2)] == [FIRST, FIRST]
+        await server.stop()
+
+
+async def test_a_gpu_whose_division_nvml_does_not_tell_is_not_offered_whole(folder: Path, fake_nvml: Nvml) -> None:
+    """It is as it was before, with its MIG devices, and unhealthy."""
+    nvml = fake_nvml("a100")
+    async with Program(folder, MIXED, driver=nvml) as program:
+        await start(program)
+        await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        nvml.broken(0, 999)
+        program.signal(SIGHUP)
+        await program.until_said("NVML cannot describe GPU 0: Unknown Error")
+
+        await program.kubelet.until(lambda: offered(program) == {GPU: (1, 1), SLICE: (3, 0), LARGE: (1, 0)})
