@@ -104,14 +104,17 @@ class Node:
                 await self._polls
 
     async def _poll(self) -> None:
-        client = RuntimeClient(f"unix://{self.serve.socket}")
-        try:
-            while True:
-                with suppress(RuntimeCallError):
+        """As a kubelet, which connects again within seconds: gRPC's own pauses grow to minutes."""
+        while True:
+            client = RuntimeClient(f"unix://{self.serve.socket}")
+            try:
+                while True:
                     await client.version()
+                    await asyncio.sleep(POLL_S)
+            except RuntimeCallError:
                 await asyncio.sleep(POLL_S)
-        finally:
-            await client.close()
+            finally:
+                await client.close()
 
     async def reads(self, group: Path) -> None:
         """Return when the daemon knows that cgroup: what somebody writes there is put back."""

@@ -137,6 +137,7 @@ class Proxy:
     def opened(self, link: "Link") -> None:
         """A link has begun."""
         self.links.add(link)
+        self.stats.connected_s = monotonic()
         self.stats.connections_total += 1
         self.stats.connections_open += 1
 
