@@ -18,12 +18,13 @@ import yaml
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from criproxy import __version__
 from criproxy.cli import main
-from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.notices import NOT_READY
+from criproxy.observe.asking import report
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy.prometheus import find
@@ -324,19 +325,21 @@ async def without_devices(node: Node) -> None:
     await node.serve.reload(GOOD)
 
 
-REPORT: dict[str, Any] = {"version": "1.0", "interval_s": 600.0, "resources": [], "cards": []}
-"""What a device plugin reports of which all is well."""
+def told(command: str, **arguments: object) -> Step:
+    """The device plugin tells the daemon something."""
+
+    async def tell(node: Node) -> None:
+        await report(str(node.serve.control), command, arguments)
+
+    return tell
 
 
 def reported(**more: object) -> Step:
     """The device plugin reports *more*."""
-
-    async def report(node: Node) -> None:
-        await asyncio.to_thread(ask, str(node.serve.control), "device-inventory", {**REPORT, **more})
-
-    return report
+    return told("device-inventory", version=__version__, **more)
 
 
+gone = told("device-plugin", running=False)
 UNREGISTERED = {"name": "nvidia.com/gpu", "device_class": "nvidia", "registered": False, "problem": "refused"}
 SICK = {"device_class": "nvidia", "id": "GPU-a", "healthy": False, "reason": "XID 79", "since_s": 1.7e9}
 
@@ -410,28 +413,35 @@ TABLE = {
     ),
     "the device plugin refuses its file": Row(
         begin=reported(refused="a bracket is not closed"),
-        end=reported(),
+        end=gone,
         kind="device-plugin-config",
         text="the device plugin does not use its present configuration files",
         alerts=frozenset({"CriproxyProblem"}),
     ),
+    "NVML fails": Row(
+        begin=reported(nvml="NVML: Unknown Error", nvml_since_s=1e9),
+        end=gone,
+        kind="nvml",
+        text="NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
     "the device plugin is not registered": Row(
         begin=reported(resources=[UNREGISTERED]),
-        end=reported(),
+        end=gone,
         kind="not-registered",
         text="the kubelet has not accepted resources of the device plugin: nvidia.com/gpu (refused)",
         alerts=frozenset({"CriproxyProblem"}),
     ),
     "no card is healthy": Row(
         begin=reported(cards=[SICK]),
-        end=reported(),
+        end=gone,
         kind="no-healthy-card",
         text="no card of the class nvidia is healthy",
         alerts=frozenset({"CriproxyProblem"}),
     ),
     "a directory of a vGPU cannot be removed": Row(
         begin=reported(unremoved="/vgpu/.x/y: Permission denied"),
-        end=reported(),
+        end=gone,
         kind="vgpu-directories",
         text="/vgpu/.x/y: Permission denied",
         alerts=frozenset({"CriproxyProblem"}),

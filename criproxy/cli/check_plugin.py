@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 SHOWN_IDS = 8
+NVML_S = 15.0
+"""How long NVML may take: it initialises a GPU that nothing uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,16 @@ def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") 
         place: the machine.
         stocks: the machine's cards; None: the machine is not checked.
     """
+    from criproxy.nvidia.options import PluginConfig
+
     plan = _plan(report, place)
     if plan is None:
         return Checked()
     nvidia = _nvidia_file(report, plan, place)
     if stocks is None or (nvidia and nvidia.config is None):
         return Checked(nvidia=nvidia)
-    found = _on_machine(report, plan, nvidia, _inventory(plan, stocks, place.host_root))
+    config = (nvidia and nvidia.config) or PluginConfig()
+    found = _on_machine(report, plan, nvidia, config, _inventory(plan, config, stocks, place.host_root))
     return replace(found, notes=_lacking(plan, nvidia, place.host_root))
 
 
@@ -113,29 +118,55 @@ def _nvidia_file(report: "Report", plan: "PluginPlan", place: Place) -> "NvidiaF
     return replace(found, notes=(*found.notes, *place.invocation.notes))
 
 
-def _inventory(plan: "PluginPlan", stocks: "Mapping[str, Stock]", host_root: Path) -> "Inventory":
-    """Return the cards that files show: NVIDIA's without NVML, which takes seconds."""
+def _inventory(
+    plan: "PluginPlan", config: "PluginConfig", stocks: "Mapping[str, Stock]", host_root: Path
+) -> "Inventory":
+    """Return the machine's cards: NVIDIA's as NVML describes them if only NVML knows what matters, else from files.
+
+    NVML takes seconds; and below another root than /, it describes other cards.
+    """
     from criproxy.deviceplugin.inventory import Inventory
     from criproxy.deviceplugin.nvml_inventory import gpus_of_driver, imex_channels, platform_of
     from criproxy.discovery.cards import DriverFiles
 
     if plan.nvidia is None:
         return Inventory(stocks=stocks)
-    return Inventory(
+    stock = stocks[plan.nvidia.kind.name]
+    found = Inventory(
         stocks=stocks,
-        gpus=gpus_of_driver(stocks[plan.nvidia.kind.name], host_root, files := DriverFiles()),
+        gpus=gpus_of_driver(stock, host_root, files := DriverFiles()),
         platform=platform_of(host_root, files, has_nvml=True),
         imex_channels=imex_channels(host_root),
         nvml_queried=False,
     )
+    if config.flags.mig_strategy == "none" or not found.gpus:
+        return found
+    described = _as_nvml_says(plan, host_root)
+    is_same = {gpu.uuid for gpu in described.gpus} == {gpu.uuid for gpu in found.gpus}
+    return found if described.pending or not is_same else described
 
 
-def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", found: "Inventory") -> Checked:
+def _as_nvml_says(plan: "PluginPlan", host_root: Path) -> "Inventory":
+    import asyncio
+
+    from criproxy.deviceplugin.inventory import Limits, Machine
+
+    async def scan() -> "Inventory":
+        machine = Machine((each.kind for each in plan.advertised), host_root, limits=Limits(nvml_s=NVML_S))
+        try:
+            return await machine.scan()
+        finally:
+            await machine.close()
+
+    return asyncio.run(scan())
+
+
+def _on_machine(
+    report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None", config: "PluginConfig", found: "Inventory"
+) -> Checked:
     from criproxy.deviceplugin.card_offers import Configuration
     from criproxy.deviceplugin.resource_builder import build_resources
-    from criproxy.nvidia.options import PluginConfig
 
-    config = (nvidia and nvidia.config) or PluginConfig()
     known = tuple(each for each in plan.advertised if not each.is_nvidia or _is_known(config, found))
 
     def of(*classes: "Advertised") -> Configuration:
@@ -163,9 +194,9 @@ def _on_machine(report: "Report", plan: "PluginPlan", nvidia: "NvidiaFile | None
 
 
 def _is_known(config: "PluginConfig", found: "Inventory") -> bool:
-    """Whether files show all of NVIDIA's cards: only NVML knows how GPUs are divided."""
+    """Whether all of NVIDIA's cards are known: only NVML knows how GPUs are divided."""
     is_divided = any(gpu.mig_enabled for gpu in found.gpus)
-    return bool(found.gpus) and (config.flags.mig_strategy == "none" or not is_divided)
+    return bool(found.gpus) and (found.nvml_queried or config.flags.mig_strategy == "none" or not is_divided)
 
 
 def _contradiction_without_nvml(config: "PluginConfig", found: "Inventory") -> str:

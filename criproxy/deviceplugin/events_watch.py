@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.nvml_events import Registered
+from criproxy.discovery.nvml import INITIALISED_S
 from criproxy.model.plain import from_plain
 from criproxy.nvidia.xids import Event
 from criproxy.observe.backoff import Backoff
@@ -35,6 +36,8 @@ class EventsWatch:
     on_event: Callable[[Event], None]
     log: Log
     silence_timeout_s: float = SILENCE_TIMEOUT_S
+    first_s: float = INITIALISED_S
+    """The time until the first line of the program."""
     on_mig: Callable[[Mapping[str, bool]], None] = lambda _: None
     """Called with which GPUs have MIG, by UUID: of those that support it."""
     on_cards: Callable[[Mapping[str, str]], None] = lambda _: None
@@ -74,6 +77,8 @@ class EventsWatch:
             self.silence_timeout_s,
             unreadable=INVALID_LINE,
             child=self._child,
+            first_s=self.first_s,
+            late=self._log_problem,
         )
         reading = asyncio.create_task(program.follow(self._take), name="follow events of cards")
         changed = asyncio.create_task(self._changed.wait())

@@ -12,7 +12,7 @@ from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.devices.cards import Stock
 from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles
 from criproxy.discovery.files import entries
-from criproxy.discovery.nvml import address_of
+from criproxy.discovery.nvml import INITIALISED_S, address_of
 from criproxy.discovery.places import PCI, Place
 from criproxy.model.plain import from_plain
 from criproxy.nvidia.gpus import Gpu
@@ -22,8 +22,6 @@ from criproxy.observe.ending import PART_S
 from criproxy.observe.tether import python
 
 COMMAND: tuple[str, ...] = python("criproxy.deviceplugin.nvml_report")
-TIMEOUT_S = 600.0
-"""Unused GPUs are initialised first, one after the other, which may take minutes without the persistence daemon."""
 SLOW_S = 30.0
 """A query that takes longer is a problem, even if an earlier one was answered."""
 NOT_YET = "NVML has not answered yet"
@@ -64,7 +62,7 @@ class NvmlProgram:
         timeout_s: Limit after which the process is considered to hang.
     """
 
-    def __init__(self, command: Sequence[str] = COMMAND, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, command: Sequence[str] = COMMAND, timeout_s: float = INITIALISED_S) -> None:
         self._command = tuple(command)
         self._timeout_s = timeout_s
         self._child = Child()

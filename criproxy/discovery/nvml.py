@@ -16,6 +16,8 @@ from criproxy.errors import CriproxyError
 
 TIMEOUT_S = 5.0
 """An unused GPU is initialised first, which takes seconds without the persistence daemon."""
+INITIALISED_S = 600.0
+"""How long a program may take that waits until all GPUs are initialised, one after the other."""
 Answer = Mapping[str, Peers] | CriproxyError
 _RESET = "the driver asks for a reset of the GPU"
 _REBOOT = "the driver asks for a reboot because of the GPU"

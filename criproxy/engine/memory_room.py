@@ -8,7 +8,7 @@ shrinks, memory returns to the nodes where it was before.
 
 from dataclasses import replace
 
-from criproxy.alloc.huge_pages import are_missing, with_huge_pages
+from criproxy.alloc.huge_pages import are_missing, promised_bytes, with_huge_pages
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.model.amounts import format_bytes
 from criproxy.model.cpuset import CpuSet, interned, numbered
@@ -56,10 +56,10 @@ def with_pages(node: Node, layout: Layout, key: str) -> Layout:
     container, grant = node.containers[key], layout.grants.get(key)
     if not container.huge_pages or grant is None or not grant.mems:
         return layout
-    others = node.replace(grants=layout.grants)
-    mems = with_huge_pages(others, container, grant.mems)
+    promised = promised_bytes(node.replace(grants=layout.grants), container)
+    mems = with_huge_pages(node.topology, promised, container, grant.mems)
     sizes = f"huge pages of {' and '.join(format_bytes(each.size_bytes) for each in container.huge_pages)}"
-    short = ", too few" if are_missing(others, container, mems) else ""
+    short = ", too few" if are_missing(promised, container, mems) else ""
     if mems == grant.mems:
         have = {each.node for asked in container.huge_pages for each in asked.there if each.total}
         text = f"its {sizes} come from {numbered('NUMA node', mems & have or mems)}{short}"

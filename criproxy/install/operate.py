@@ -90,7 +90,8 @@ class Operator:
         return look(self.host, self.kind, self.brought or brought(self.host.root), runtime)
 
     def _runner(self, facts: Facts | None) -> Runner:
-        checks = Checks(self.host, self.timeout_s, node_name(self.host, facts) if facts else "")
+        named = (node_name(self.host, facts), facts.kubelet) if facts else ("", "")
+        checks = Checks(self.host, self.timeout_s, *named)
         return Runner(self.host, self._file, checks, self.tell)
 
     def _planned(self, wishes: Wishes) -> tuple[Facts, Plan]:

@@ -27,6 +27,8 @@ class LineProgram:
         unreadable: what a problem calls a line that is too long.
         longest_bytes: the maximum size of a line.
         child: runs the program; while a process that cannot be killed is left, no other one is started.
+        first_s: the time until its first line, if it may take longer than that between lines.
+        late: called with the problem if the first line takes longer than that.
     """
 
     command: Sequence[str]
@@ -36,6 +38,8 @@ class LineProgram:
     unreadable: str
     longest_bytes: int = LONGEST_LINE_BYTES
     child: Child = field(default_factory=Child)
+    first_s: float = 0.0
+    late: Callable[[str], None] = lambda _: None
 
     async def follow(self, take: Callable[[bytes], str]) -> str:
         """Start the program and pass each line to *take*, until the program exits or fails; return the problem.
@@ -49,14 +53,25 @@ class LineProgram:
             lines = await self.child.start(self.command, self.longest_bytes)
         except OSError as error:
             return f"{self.title} cannot be run: {error.strerror}"
-        limit = asyncio.timeout(self.silent_s)
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(max(self.first_s, self.silent_s))
+        late = loop.call_later(self.silent_s, lambda: self.late(self._silent(self.silent_s)))
+
+        def begun(line: bytes) -> str:
+            late.cancel()
+            return take(line)
+
         try:
             async with limit:
-                return await self._lines(lines, take, limit)
+                return await self._lines(lines, begun, limit)
         except TimeoutError:
             if limit.expired():
-                return f"{self.silence} for {self.silent_s:g} s"
+                return self._silent(self.silent_s if late.cancelled() else max(self.first_s, self.silent_s))
             raise
+        finally:
+            late.cancel()
+
+    def _silent(self, time_s: float) -> str:
+        return f"{self.silence} for {time_s:g} s"
 
     async def _lines(self, lines: asyncio.StreamReader, take: Callable[[bytes], str], limit: asyncio.Timeout) -> str:
         """Pass each line on; *limit* ends it when there is none for too long."""

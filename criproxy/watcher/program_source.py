@@ -39,6 +39,7 @@ class ProgramSource:
         silent_s: a program that prints nothing for so long hangs.
         backoff: the pauses before the program is started again.
         child: runs the program; while a previous process that cannot be killed is left, no other one is started.
+        first_s: the time until its first reading, if it may take longer than that between readings.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class ProgramSource:
     silent_s: float = SILENT_S
     backoff: Backoff = field(default_factory=restart_backoff)
     child: Child = field(default_factory=Child)
+    first_s: float = 0.0
 
     async def run(self) -> None:
         """Run the program, again after each end."""
@@ -59,18 +61,23 @@ class ProgramSource:
             unreadable=NOT_JSON,
             longest_bytes=LONGEST_BYTES,
             child=self.child,
+            first_s=self.first_s,
+            late=self._fail,
         )
         try:
             while True:
                 begun_s = time.monotonic()
                 problem = await program.follow(self._take)
-                self.take(Reading(kind=self.kind, at_s=time.monotonic(), problem=problem))
+                self._fail(problem)
                 await self.child.end()
                 if time.monotonic() - begun_s > CALM_S:
                     self.backoff.reset()
                 await asyncio.sleep(self.backoff.pause_s())
         finally:
             await self.child.end()
+
+    def _fail(self, problem: str) -> None:
+        self.take(Reading(kind=self.kind, at_s=time.monotonic(), problem=problem))
 
     def _take(self, line: bytes) -> str:
         """Pass the reading of a line on; return the problem that it reports."""

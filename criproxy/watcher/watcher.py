@@ -8,6 +8,7 @@ from pathlib import Path
 
 from criproxy.devices.plan import PluginPlan, UsageSource
 from criproxy.devices.usage_options import unwatched
+from criproxy.discovery.nvml import INITIALISED_S
 from criproxy.discovery.patience import Patience
 from criproxy.observe.children import Child
 from criproxy.observe.logger import Log
@@ -162,7 +163,8 @@ class Watcher:
         command = (*self._nvml, f"{period_s:g}") if is_nvml else source.command
         title = "the program that queries NVML" if is_nvml else command[0]
         child = self._children.setdefault((source.kind, source.source, *source.command), Child())
-        await ProgramSource(source.kind, command, title, take, silent_s(period_s), child=child).run()
+        first_s = INITIALISED_S if is_nvml else 0.0
+        await ProgramSource(source.kind, command, title, take, silent_s(period_s), child=child, first_s=first_s).run()
 
     def _class(self, source: UsageSource) -> ClassWatch:
         """Return the watch of a class: the existing one if its source is the same, which keeps its incidents."""

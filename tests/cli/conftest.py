@@ -3,9 +3,10 @@
 import pytest
 
 from criproxy.cli import daemon_queries
+from tests.deviceplugin.fake_nvml import fake_nvml, nvml_library
 from tests.patience import LIMIT_S, patient_readers
 
-__all__ = ["patient_readers"]
+__all__ = ["fake_nvml", "nvml_library", "patient_readers"]
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.simulate.hosts import shaped
 from tests.config.files import write
+from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.hosts import Host, part, t4
 from tests.sysfs import write_sysfs
 
@@ -199,6 +201,52 @@ def test_what_only_nvml_knows_is_said(host: Path, strategy: str) -> None:
     assert status == 0, output
     assert "nvidia.com/gpu" not in output.partition("devices of this machine")[2]
     assert "note: only NVML knows the MIG devices" in output
+
+
+MIXED = "flags: {migStrategy: mixed}\n"
+
+
+def on_a100s(host: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the machine have the cards of which *nvml* tells: one with four MIG devices, and one without MIG."""
+    nvml.plug(Host(host.parent))
+    for name, value in nvml.environ.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_mig_devices_are_listed_as_nvml_knows_them(
+    host: Path, fake_nvml: Callable[[str], FakeNvml], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where NVML describes the machine's cards, check judges as the device plugin does."""
+    on_a100s(host, fake_nvml("a100"), monkeypatch)
+
+    status, output = check(host, POLICY, MIXED)
+    assert status == 0, output
+    assert "    nvidia.com/gpu: GPU-aaaaaaa1-bc95-b926-a488-9503064e72a1\n" in output
+    assert "    nvidia.com/mig-1g.10gb: MIG-00000000-0000-0000-0000-000000000000, " in output
+
+    status, output = check(host, POLICY, MIXED + DEVICES.replace("gpu", "mig-3g.40gb") % '["0:9"]')
+    assert status == 1, output
+    assert "no matching device at index: 0:9" in output
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["nvml-fails", "nvml-of-another-machine"])
+def test_what_nvml_does_not_say_is_not_guessed(
+    host: Path, fake_nvml: Callable[[str], FakeNvml], monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """An error is no answer, and cards of this machine are not those below another root."""
+    nvml = fake_nvml("a100")
+    on_a100s(host, nvml, monkeypatch)
+    if fails:
+        nvml.say("fail 18")
+    else:
+        nvml.cards = nvml.cards.replace("GPU-aaaa", "GPU-bbbb")
+        nvml.say()
+
+    status, output = check(host, POLICY, MIXED)
+
+    assert status == 0, output
+    assert "note: only NVML knows the MIG devices" in output
+    assert "the device plugin offers" not in output
 
 
 PROFILES = "policy: none\ndevices: {classes: [nvidia], plugin: {profiles: [%s]}}\n"

@@ -1,16 +1,16 @@
 """A node with a kubelet and a device plugin, in both ways to become known."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.deviceplugin.fake_nvml import FakeNvml, compile_library
+from tests.deviceplugin.fake_nvml import fake_nvml, nvml_library
 from tests.deviceplugin.node import Node
 from tests.patience import patient_kills
 
-__all__ = ["patient_kills"]
+__all__ = ["fake_nvml", "nvml_library", "patient_kills"]
 
 
 @pytest.fixture
@@ -20,16 +20,3 @@ async def node() -> AsyncIterator[Node]:
         node = Node(Path(folder))
         yield node
         await node.stop()
-
-
-@pytest.fixture(scope="session")
-def _library(shared_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_library(shared_dir / "tools/fake-nvml", tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def fake_nvml(shared_dir: Path, _library: Path, tmp_path: Path) -> Callable[[str], FakeNvml]:
-    """Return what makes a library that says of the cards what a file of ../shared/tools/fake-nvml says."""
-    return lambda name: FakeNvml(
-        _library, tmp_path / "cards.txt", (shared_dir / "tools/fake-nvml" / f"{name}.txt").read_text()
-    )

@@ -6,7 +6,7 @@ Its C source is ../shared/tools/fake-nvml/nvml.c, whose README describes the fil
 import asyncio
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -115,3 +115,17 @@ class FakeNvml:
 def _mig(words: list[str]) -> MigDevice:
     _, _, uuid, gi, ci, index, mib, *_ = words
     return MigDevice(uuid=uuid, profile="", gi=int(gi), ci=int(ci), index=int(index), memory_mib=int(mib))
+
+
+@pytest.fixture(scope="session")
+def nvml_library(shared_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the library."""
+    return compile_library(shared_dir / "tools/fake-nvml", tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def fake_nvml(shared_dir: Path, nvml_library: Path, tmp_path: Path) -> Callable[[str], FakeNvml]:
+    """Return what makes a library that says of the cards what a file of ../shared/tools/fake-nvml says."""
+    return lambda name: FakeNvml(
+        nvml_library, tmp_path / "cards.txt", (shared_dir / "tools/fake-nvml" / f"{name}.txt").read_text()
+    )

@@ -31,6 +31,7 @@ class Watched:
         self.told: list[Registered | Event] = []
         self._news = asyncio.Event()
         self.watch = EventsWatch(tuple(command), self._tell, self._tell, self.log, silence_timeout_s)
+        self.watch.first_s = silence_timeout_s
         self.watch._backoff = Backoff(0.01, 0.05)
 
     def _tell(self, what: Registered | Event) -> None:

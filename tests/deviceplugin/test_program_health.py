@@ -1,10 +1,8 @@
 """Cards that fail and recover, as the kubelet, the daemon and the log of `criproxy device-plugin` see them."""
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 from tempfile import TemporaryDirectory
@@ -14,13 +12,15 @@ import pytest
 
 from criproxy.observe.control_socket import ControlServer
 from criproxy.wire.sockets import listen
-from tests.deviceplugin.hosts import t4
+from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.kubelet import PATIENT_S, Pod
 from tests.deviceplugin.program import NPU, Program, policy
 from tests.nvml import Driver
 
 GPU = "nvidia.com/gpu"
-XID_TYPE = 8
+FIRST, SECOND = "GPU-491287c9-bc95-b926-a488-9503064e72a0", "GPU-491287ca-bc95-b926-a488-9503064e72a1"
+"""The cards of p100.txt."""
+Nvml = Callable[[str], FakeNvml]
 
 
 @pytest.fixture
@@ -94,43 +94,34 @@ class Daemon:
         return found[-1]
 
 
-def xid(folder: Path, gpu: int, number: int) -> None:
-    """Let NVML tell of an error of a GPU."""
-    with (folder / "events").open("w") as events:
-        events.write(json.dumps({"gpu": gpu, "type": XID_TYPE, "data": number}) + "\n")
-
-
-async def gpus(program: Program, folder: Path, section: str) -> None:
+async def gpus(program: Program, nvml: FakeNvml, section: str) -> None:
     """Start a program with two GPUs whose events are watched, each in two replicas."""
-    os.mkfifo(folder / "events")
-    driver = Driver(gpus=(t4(0), t4(1)), events=str(folder / "events"))
-    program.host.use(driver)
-    for gpu in driver.gpus:
-        program.host.gpu(gpu)
     program.policy.write_text(policy(section))
     await program.kubelet.start()
     await program.ready()
     await program.kubelet.until_capacity(GPU, 4)
+    await nvml.until_watched(2)
 
 
-async def test_an_xid_error_makes_all_replicas_unhealthy(folder: Path) -> None:
+async def test_an_xid_error_makes_all_replicas_unhealthy(folder: Path, fake_nvml: Nvml) -> None:
     """They are healthy again after the hold-down, and the daemon is told of both, whenever it comes."""
     sharing = "sharing: [{resource: nvidia.com/gpu, replicas: 2}]"
     section = f"{{advertise: [nvidia], {sharing}, health: {{holdDown: %s, onUnhealthy: stop}}}}"
-    async with Program(folder) as program:
-        await gpus(program, folder, section % "1h")
-        xid(folder, 1, 31)  # one that a program causes by itself
-        xid(folder, 1, 79)
+    nvml = fake_nvml("p100")
+    async with Program(folder, driver=nvml) as program:
+        await gpus(program, nvml, section % "1h")
+        nvml.xid(1, 31)  # one that a program causes by itself
+        nvml.xid(1, 79)
         await program.kubelet.until_capacity(GPU, 4, healthy=2)
 
-        assert program.kubelet.unhealthy(GPU) == {"GPU-1::0", "GPU-1::1"}
+        assert program.kubelet.unhealthy(GPU) == {f"{SECOND}::0", f"{SECOND}::1"}
         await program.until_said("a card is unhealthy")
         assert program.said("a card is unhealthy") == 1
         daemon = Daemon(program.control)
         server = await daemon.start()
         (incident,) = await daemon.until_incidents(1)
         assert incident["device_class"] == "nvidia"
-        assert incident["card"] == "GPU-1"
+        assert incident["card"] == SECOND
         assert (incident["healthy"], incident["reason"], incident["action"]) == (False, "XID 79", "stop")
         program.policy.write_text(policy(section % "10ms"))  # only now, however long all this has taken
         await program.kubelet.until_capacity(GPU, 4)
@@ -138,32 +129,34 @@ async def test_an_xid_error_makes_all_replicas_unhealthy(folder: Path) -> None:
         await server.stop()
 
 
-async def test_a_gpu_that_falls_off_the_bus_is_unhealthy(folder: Path) -> None:
+async def test_a_gpu_that_falls_off_the_bus_is_unhealthy(folder: Path, fake_nvml: Nvml) -> None:
     """NVML cannot describe it any more: its replicas stay listed, and the log has NVML's reason."""
-    async with Program(folder) as program:
-        await gpus(program, folder, "{advertise: [nvidia], sharing: [{resource: nvidia.com/gpu, replicas: 2}]}")
-        program.host.use(replace(program.host.driver, lost=(1,)))
+    nvml = fake_nvml("p100")
+    async with Program(folder, driver=nvml) as program:
+        await gpus(program, nvml, "{advertise: [nvidia], sharing: [{resource: nvidia.com/gpu, replicas: 2}]}")
+        nvml.say("lost 1")
         program.host.unplug("/dev/nvidia1")
         await program.kubelet.until_capacity(GPU, 4, healthy=2)
 
-        assert program.kubelet.unhealthy(GPU) == {"GPU-1::0", "GPU-1::1"}
+        assert program.kubelet.unhealthy(GPU) == {f"{SECOND}::0", f"{SECOND}::1"}
         await program.until_said("GPU is lost")
 
 
-async def test_the_daemon_is_told_what_is_offered(folder: Path) -> None:
+async def test_the_daemon_is_told_what_is_offered(folder: Path, fake_nvml: Nvml) -> None:
     """The report names resources, ids and cards; the incident is told at once where the daemon runs."""
-    async with Program(folder) as program:
+    nvml = fake_nvml("p100")
+    async with Program(folder, driver=nvml) as program:
         daemon = Daemon(program.control)
         server = await daemon.start()
-        await gpus(program, folder, "{advertise: [nvidia], sharing: [{resource: nvidia.com/gpu, replicas: 2}]}")
-        xid(folder, 0, 79)
+        await gpus(program, nvml, "{advertise: [nvidia], sharing: [{resource: nvidia.com/gpu, replicas: 2}]}")
+        nvml.xid(0, 79)
         (incident,) = await daemon.until_incidents(1)
 
         assert incident["reason"] == "XID 79"
         assert incident["action"] == "none"
         registered = {"name": GPU, "device_class": "nvidia", "ids": 4, "healthy": 2}
         report = await daemon.until_report(lambda report: _bad(report) and report["resources"] == [registered])
-        assert [card["id"] for card in report["cards"]] == ["GPU-0", "GPU-1"]
+        assert [card["id"] for card in report["cards"]] == [FIRST, SECOND]
         assert report["cards"][0]["replicas"] == {GPU: 2}
         await server.stop()
 

@@ -1,5 +1,6 @@
 """MIG that is switched on and off while `criproxy device-plugin` runs: no file of the driver shows it."""
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,14 +13,13 @@ import pytest
 from criproxy.devices.vgpu_profiles import Quota
 from tests.deviceplugin.hosts import a100, part, t4
 from tests.deviceplugin.program import Program, policy
-from tests.deviceplugin.test_program_health import xid
 from tests.nvml import Driver, Used
 from tests.watcher.hosts import Daemon, container_id, grant, put_process
 
 CUT, SMALL = "criproxy.io/cut", "criproxy.io/small"
 PROFILES = "{name: cut, class: nvidia, memory: 10Gi}"
 MIG_PROFILE = "{name: small, class: nvidia, memory: 4Gi, enforce: [mig, watch]}"
-IGNORED_XID = 31
+IGNORED_XID, XID_TYPE = 31, 8
 WITH_MIG = "without MIG; with MIG: GPU-0"
 
 
@@ -28,6 +28,12 @@ def folder() -> Iterator[Path]:
     """Return a folder whose path is short enough for sockets."""
     with TemporaryDirectory(prefix="p") as name:
         yield Path(name)
+
+
+def xid(folder: Path, gpu: int, number: int) -> None:
+    """Let NVML tell of an error of a GPU."""
+    with (folder / "events").open("w") as events:
+        events.write(json.dumps({"gpu": gpu, "type": XID_TYPE, "data": number}) + "\n")
 
 
 async def started(program: Program, driver: Driver, profiles: str, more: str = "") -> None:

@@ -1,15 +1,17 @@
 """`criproxy device-plugin` beside an NVML that fails, is slow, or loses cards: the real processes and pynvml."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from signal import SIGHUP
+from signal import SIGHUP, SIGKILL
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.deviceplugin.fake_nvml import FakeNvml
+from criproxy.discovery.nvml import INITIALISED_S
+from criproxy.emulator.device_endpoint import AdmissionError
+from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import Program, policy
-from tests.deviceplugin.test_program_health import Daemon
+from tests.deviceplugin.test_program_health import FIRST, SECOND, Daemon, Nvml
 from tests.deviceplugin.test_program_http import ask
 
 GPU, SLICE, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -22,10 +24,6 @@ MISMATCH = "RM has detected an NVML/RM version mismatch."
 HAS_MISMATCH = "fail 18"
 FALLEN_OFF, A_PROGRAMS = 79, 31
 A_RESET, RESET = 1, "NVML: the driver asks for a reset of the GPU"
-FIRST, SECOND = "GPU-491287c9-bc95-b926-a488-9503064e72a0", "GPU-491287ca-bc95-b926-a488-9503064e72a1"
-"""The cards of p100.txt."""
-
-Nvml = Callable[[str], FakeNvml]
 
 
 @pytest.fixture
@@ -109,6 +107,30 @@ async def test_without_an_answer_of_nvml_no_card_is_offered(
         assert program.said("a card is unhealthy") == 0
 
 
+async def test_a_restart_while_nvml_fails(folder: Path, fake_nvml: Nvml) -> None:
+    """No pod gets the card of which another one has a part; all is as before when NVML works."""
+    nvml = fake_nvml("a100")
+    async with Program(folder, MIXED, driver=nvml) as program:
+        await start(program)
+        await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        given = await program.kubelet.admit(Pod("one"), {SLICE: 1})
+        program.signal(SIGKILL)
+        await program.ended()
+        nvml.say(HAS_MISMATCH)
+        program.told.clear()
+        await program.ready()
+        await program.until_said("until NVML has answered")
+        await program.kubelet.until(lambda: not any(healthy for _, healthy in offered(program).values()))
+
+        with pytest.raises(AdmissionError):
+            await program.kubelet.admit(Pod("two"), {GPU: 1})
+        nvml.say()
+        program.signal(SIGHUP)
+        await program.kubelet.until(lambda: offered(program) == DIVIDED)
+        assert (await program.kubelet.admit(Pod("one"), {SLICE: 1}))[SLICE].ids == given[SLICE].ids
+        assert program.said("a card is unhealthy") == 0
+
+
 async def test_whole_cards_without_nvml(folder: Path, fake_nvml: Nvml) -> None:
     """Where nothing needs NVML, the driver's files are enough."""
     nvml = fake_nvml("p100")
@@ -134,6 +156,11 @@ async def test_a_first_answer_that_takes_long(folder: Path, fake_nvml: Nvml) -> 
         await program.kubelet.until(lambda: offered(program) == DIVIDED)
         await program.until_said("the resource is registered", times=len(DIVIDED))
         assert await ask(folder, "/readyz") == (200, "ok\n")
+
+
+def test_an_answer_may_take_minutes() -> None:
+    """Unused GPUs are initialised one after the other: a program that is ended early would never answer."""
+    assert INITIALISED_S >= 300
 
 
 async def test_nvml_that_fails_is_said(folder: Path, fake_nvml: Nvml) -> None:

@@ -59,6 +59,30 @@ async def test_a_program_that_prints_nothing_is_silent() -> None:
     assert (lines, found) == ([b"first\n", b"fine\n"], "the script is silent for 0.2 s")
 
 
+async def test_the_first_line_may_take_longer(tmp_path: Path) -> None:
+    """The program is not ended meanwhile, and its silence is told."""
+    os.mkfifo(go := tmp_path / "go")
+    source = program(f"cat {go}; exit 3")
+    source.silent_s, source.first_s = 0.01, LIMIT_S
+    told, lines = list[str](), list[bytes]()
+
+    def late(problem: str) -> None:
+        told.append(problem)
+        go.write_text("fine\n")
+
+    def keep(line: bytes) -> str:
+        source.silent_s = LIMIT_S
+        lines.append(line)
+        return ""
+
+    source.late = late
+    found = await source.follow(keep)
+    await source.child.end()
+
+    assert (told, lines) == (["the script is silent for 0.01 s"], [b"fine\n"])
+    assert found == "the script has exited"
+
+
 async def test_a_program_that_cannot_be_run_is_a_problem(tmp_path: Path) -> None:
     """The reason is that of the system."""
     source = LineProgram((str(tmp_path / "none"),), "the script", "", LIMIT_S, "")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from criproxy.alloc.huge_pages import are_missing
+from criproxy.alloc.huge_pages import are_missing, promised_bytes
 from criproxy.alloc.memory import rooms_bytes, with_attached
 from criproxy.alloc.pools import PoolTree
 from criproxy.alloc.rank import Criterion, Unit
@@ -70,7 +70,8 @@ def page_criteria(tree: PoolTree, others: Node, container: Container) -> ByPool:
     """Whether a pool has the huge pages that are asked for; nothing if none are."""
     if not container.huge_pages:
         return [()] * len(tree.pools)
-    missing = (are_missing(others, container, with_attached(tree.topology, near)) for near in tree.nodes)
+    promised = promised_bytes(others, container)
+    missing = (are_missing(promised, container, with_attached(tree.topology, near)) for near in tree.nodes)
     return [(Criterion("it has the huge pages that it asks for", int(each)),) for each in missing]
 
 
