@@ -53,7 +53,7 @@ format: setup ## rewrite files in the common format
 bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
 	@$(PYTHON_VENV) -m tests.rigs.bench $(ARGS)
 
-benefit: setup ## measure what users gain, 25 minutes; ARGS=--quick, --mechanisms or --full for less or more
+benefit: setup ## measure what users gain, 25 minutes; ARGS=--quick or --full for less or more
 	@$(PYTHON_VENV) -m tests.rigs.benefit $(ARGS)
 
 fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED

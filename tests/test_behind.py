@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.runtime import EmbeddedRuntime
+from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.test_daemon import small_machine
@@ -79,3 +79,27 @@ async def test_cpus_that_only_the_kubelet_reserves_are_told(tmp_path: Path) -> N
         async with asyncio.timeout(LIMIT_S):
             while "kubelet-reserved" in await asyncio.to_thread(notices, serve):  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.2)
+
+
+async def test_a_default_runtime_that_gives_cards_to_whoever_asks_is_told(tmp_path: Path) -> None:
+    """The class `ascend` hides cards only for handlers of its name, or of those in `runtimes`."""
+    small_machine(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: static\ndevices:\n  classes: [ascend]\n")
+    options = ("--config", str(policy), "--host-root", str(tmp_path))
+    program = "/usr/local/Ascend/Ascend-Docker-Runtime/ascend-docker-runtime"
+    runtime = EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(program=program))
+    async with runtime, Serve(tmp_path, *options) as serve:
+        async with asyncio.timeout(LIMIT_S):
+            while "devices-open" not in await asyncio.to_thread(notices, serve):  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.2)
+        arguments = ["status", "--check", "--control-socket", str(serve.control)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+        await serve.reload('policy: static\ndevices:\n  classes: [{name: ascend, runtimes: ["*"]}]\n')
+        after = await asyncio.to_thread(notices, serve)
+
+    said = " ".join(result.output.split())
+    assert result.exit_code == 1
+    assert "the default runtime handler runs ascend-docker-runtime" in said
+    assert 'runtimes: ["*"]' in said
+    assert "devices-open" not in after

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import stat
@@ -479,6 +480,24 @@ async def test_a_second_socket_answers_only_what_changes_nothing(tmp_path: Path,
     assert usage["source"] == "daemon"
     assert {each.partition(" ")[0] for each in refusals} == {"this"}, refusals
     assert (modes, beside) == ([0o700, 0o755, 0o666], {".sock", ".lock"})
+
+
+@pytest.mark.parametrize(("limits", "warned"), [((300, 300), True), ((300, 4096), False)])
+async def test_too_few_descriptors_are_said_at_the_start(
+    tmp_path: Path, runtime: EmbeddedRuntime, limits: tuple[int, int], warned: bool
+) -> None:
+    """A soft limit is raised as far as it may be; with a low hard one, the log says what it may prevent."""
+    program = ("-c", f"import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, {limits}); {RUN}")
+    async with Serve(tmp_path, program=program) as serve:
+        text = serve.log.read_text()
+        assert serve.process is not None
+        soft, _ = resource.prlimit(serve.process.pid, resource.RLIMIT_NOFILE)
+
+    assert ("few open files" in text, "LimitNOFILE" in text) == (warned, warned), text
+    assert soft == limits[1]
+
+
+RUN = "runpy.run_module('criproxy', run_name='__main__', alter_sys=True)"
 
 
 def refusal(path: str, command: str) -> str:

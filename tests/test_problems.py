@@ -6,6 +6,7 @@
 import asyncio
 import json
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from criproxy import __version__
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.daemon.problems import Problems
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.notices import NOT_READY
@@ -576,3 +578,13 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
 
 def _lasting(value: float | None, minutes: int) -> str:
     return f"_x{minutes}" if value is None else f"{value}x{minutes}"
+
+
+def test_how_long_it_has_run_does_not_follow_the_clock_on_the_wall() -> None:
+    """A clock that is set changes when it started, and not for how long it has run."""
+    clock = [0.0]
+    part: Any = None
+    problems = Problems(part, part, part, part, clock=lambda: clock[0])
+    assert time.time() - problems.started_s < 5
+    clock[0] = 3600.0  # an hour has passed, and the clock on the wall was set back by an hour
+    assert 3595 < time.time() - problems.started_s < 3605

@@ -174,6 +174,7 @@ class Answers:
     def _head(self) -> Values:
         return {
             "source": "daemon",
+            "host": os.uname().nodename,
             "time": timestamp(time.time()),
             "version": __version__,
             "pid": os.getpid(),

@@ -58,10 +58,27 @@ class LazyGroup(click.Group):
         module = COMMANDS.get(cmd_name)
         return import_module(module).command if module is not None else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; if there is none, name those that were probably meant."""
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], COMMANDS):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command; print our errors as one sentence, and exit with their status."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            options = error.ctx.command.params if error.ctx else []
+            if error.option_name == "--json" and any("--format" in each.opts for each in options):
+                hint = f"{error.message} Did you mean '--format json'?"
+                raise click.NoSuchOption(error.option_name, hint, ctx=error.ctx) from error
+            raise
         except CriproxyError as error:
             from criproxy.cli.render.lines import print_lines
 

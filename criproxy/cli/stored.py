@@ -145,6 +145,7 @@ class Stored:
     def _head(self, reader: Reader) -> Values:
         return {
             "source": "store",
+            "host": os.uname().nodename,
             "time": timestamp(reader.saved_s),
             "version": __version__,
             "pid": None,

@@ -8,7 +8,7 @@ import asyncio
 import errno
 import importlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -146,6 +146,15 @@ class RuntimeClient:
         """Change the fields set in *linux*; empty or 0 means unchanged."""
         request = api.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
         await self.call("UpdateContainerResources", request, api.UpdateContainerResourcesResponse)
+
+    async def status_info(self) -> Mapping[str, str]:
+        """Return the verbose part of the runtime's answer to Status.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer.
+        """
+        answer = await self.call("Status", api.StatusRequest(verbose=True), api.StatusResponse)
+        return answer.info
 
     async def call(self, name: str, request: Message, reply: type[Reply], timeout_s: float | None = None) -> Reply:
         """Call any unary method of RuntimeService or ImageService by its short *name*.

@@ -1,7 +1,8 @@
 """Checks what is around the daemon: its sockets, those behind it, and what the kubelet in front of it reserves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import resource
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +11,7 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
-from criproxy.cri.here import criproxy_behind
+from criproxy.cri.here import criproxy_behind, programs_of
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
 from criproxy.discovery.patience import Hangs, Patience
@@ -29,6 +30,9 @@ FILES_S = 5.0
 PROBE_S = 1.0
 """How long the runtime may take to accept a connection, and the kubelet's files to be read."""
 
+OPEN_FILES_MIN = 1024
+"""With fewer, the warning at the start: two for each connection of the kubelet, and one for each client beside it."""
+
 Serve = Callable[[socket], Awaitable[None]]
 
 log = structlog.get_logger("criproxy.daemon")
@@ -42,9 +46,11 @@ class Behind:
     controller: Controller
     problem: str = ""
     """Why the runtime is not a runtime, in a sentence; empty if it is one."""
+    _programs: Mapping[str, str] = field(default_factory=dict)
+    """The programs of the runtime handlers, as far as the runtime names them."""
 
     async def watch(self) -> None:
-        """Check periodically whether the runtime is another criproxy."""
+        """Check periodically whether the runtime is another criproxy, and what its handlers run."""
         while not self.controller.policy_switch.active:  # noqa: ASYNC110 (no container is placed, and gRPC need not be loaded)
             await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(FIRST_PAUSE_S)  # other modules are being loaded at a start
@@ -53,6 +59,8 @@ class Behind:
             found: str | None = None
             try:
                 found = await criproxy_behind(client)
+                if self.controller.devices.rules is not None:
+                    self._programs = programs_of(await client.status_info())
             except RuntimeCallError:
                 pass  # it is away, and may be replaced by another one
             finally:
@@ -60,6 +68,19 @@ class Behind:
             if found is not None:
                 self._report(found)
             await asyncio.sleep(FIRST_PAUSE_S if found is None else PAUSE_S)
+
+    def open_classes(self) -> Iterator[str]:
+        """Yield a sentence for each class of devices whose cards images can ask for in some runtime handlers."""
+        rules = self.controller.devices.rules
+        for kind in rules.classes if rules is not None else ():
+            for handler in kind.open_in(self._programs):
+                which = f"the runtime handler {handler}" if handler else "the default runtime handler"
+                yield (
+                    f"{which} runs {self._programs[handler]}, which gives cards to every image that asks for them with "
+                    f"{kind.visible_env}; the class {kind.name} does not prevent this there, because its runtimes are "
+                    f'{", ".join(kind.runtimes)}: set runtimes: ["*"] in the class, or add the name of the handler ("" '
+                    "for the default one) to its runtimes"
+                )
 
     async def unreachable(self) -> str:
         """Return which socket behind the daemon does not answer, unless the controller has said so already; else empty.
@@ -161,3 +182,17 @@ async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | No
             return f"the {'runtime' if name == MAIN else 'image service'} on {path} cannot be reached: {reason}"
         writer.close()
     return None
+
+
+def raise_open_files() -> None:
+    """Raise the limit on open files as far as this process may, and warn if that is little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError):  # the system call filter of the service refuses it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= limit < OPEN_FILES_MIN:
+        text = (
+            "this process may have so few open files that connections may be refused: raise LimitNOFILE= or ulimit -n"
+        )
+        log.warning(text, limit=limit, wanted=OPEN_FILES_MIN)

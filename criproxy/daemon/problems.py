@@ -39,13 +39,13 @@ class Problems:
     """What the proxies have counted."""
     clock: Callable[[], float] = time.monotonic
     """That of `Entry.last_s`."""
-    started_s: float = field(default_factory=time.time)
     page_access: "Access | None" = None
     """Of the page, if it is served."""
     sockets: SocketFiles | None = None
     """Watches the sockets of the daemon."""
     _began_s: float = field(init=False)
-    """As *started_s*, on *clock*."""
+    """When the daemon started, on *clock*."""
+    _started_s: float = 0.0
     _situations: "Situations | None" = None
     _found: "Found | None" = None
     _until_s: float = 0.0
@@ -54,6 +54,14 @@ class Problems:
 
     def __post_init__(self) -> None:
         self._began_s = self.clock()
+
+    @property
+    def started_s(self) -> float:
+        """When the daemon started, in seconds since the epoch by the clock as it is set now."""
+        started_s = time.time() - (self.clock() - self._began_s)
+        if abs(started_s - self._started_s) > 1.0:
+            self._started_s = started_s
+        return self._started_s
 
     async def situations(self) -> "Situations":
         """Return what takes snapshots of the controller; a thread loads its modules when it is first needed."""
@@ -96,6 +104,7 @@ class Problems:
             found.append(Notice("kubelet", silent))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
+        found += [Notice("devices-open", text) for text in self.behind.open_classes()]
         if other := self.kubelet_cpus.difference:
             found.append(Notice("kubelet-reserved", other, wrong=False))
         if unwritten := self.started.pod_files.problem:

@@ -183,10 +183,11 @@ class Daemon:
 
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
-        from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
+        from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles, raise_open_files
         from criproxy.daemon.commands import Commands
         from criproxy.daemon.problems import Problems
 
+        raise_open_files()
         behind = Behind(self._endpoints, started.controller)
         kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
         problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])

@@ -1,7 +1,7 @@
 """One class of accelerators: the resources that allocate it, and what makes its cards visible in a container."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -71,6 +71,16 @@ class DeviceClass:
     def hides_in(self, runtime: str) -> bool:
         """Whether the hook of this runtime handler knows the hide value."""
         return any(fnmatchcase(runtime, pattern) for pattern in self.runtimes)
+
+    def open_in(self, programs: Mapping[str, str]) -> list[str]:
+        """Return the runtime handlers in which images can ask for cards, although their program knows the hide value.
+
+        Args:
+            programs: those that the handlers run.
+        """
+        if not (self.visible_env and self.hide_value):
+            return []
+        return [handler for handler, name in programs.items() if self.hides_in(name) and not self.hides_in(handler)]
 
     def hiding(self, runtime: str) -> bytes | None:
         """Return the value of the visible variable that shows no cards in this runtime handler; None if none does."""

@@ -1,5 +1,7 @@
 """Calls about the runtime itself, as the embedded runtime answers them."""
 
+import json
+
 from criproxy.cri import api_pb2 as cri
 
 NAME = "criproxy-sim"
@@ -9,9 +11,9 @@ NAME = "criproxy-sim"
 class Node:
     """One coroutine per method; *api_version* is the one of the path, such as ``v1``."""
 
-    def __init__(self, api_version: str, name: str, version: str) -> None:
+    def __init__(self, api_version: str, name: str, version: str, program: str) -> None:
         self._api_version = api_version
-        self._name, self._version = name, version
+        self._name, self._version, self._program = name, version, program
 
     async def version(self, request: cri.VersionRequest) -> cri.VersionResponse:
         """Serve Version; the kubelet takes no other *version* than 0.1.0."""
@@ -24,10 +26,12 @@ class Node:
 
     async def status(self, request: cri.StatusRequest) -> cri.StatusResponse:
         """Serve Status: always ready."""
+        runc = {"runtimeType": "io.containerd.runc.v2", "options": {"BinaryName": self._program}}
+        config = {"containerd": {"defaultRuntimeName": "runc", "runtimes": {"runc": runc}}}
         conditions = [cri.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
         return cri.StatusResponse(
             status=cri.RuntimeStatus(conditions=conditions),
-            info={"golang": '"none"'} if request.verbose else None,
+            info={"golang": '"none"', "config": json.dumps(config)} if request.verbose else None,
             runtime_handlers=[cri.RuntimeHandler(name=name) for name in ("", "runc")],
         )
 

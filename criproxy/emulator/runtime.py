@@ -34,7 +34,8 @@ class RuntimeOptions:
     """What the embedded runtime is like.
 
     *cpus* and *mems* are the lists of the machine; *latency_s* is the duration of every call, or per method
-    (``{"CreateContainer": 0.05}``); *containers* run from the start; *unreachable* begins references whose pull
+    (``{"CreateContainer": 0.05}``); *containers* run from the start; *program* is what
+    the default handler runs; *unreachable* begins references whose pull
     fails; *missing* names methods that are unknown, as they are in older runtimes; *name* and *version*
     are what Version says; below *host_root* files like
     those of /proc and cgroup v1 say where the processes of containers run.
@@ -44,6 +45,7 @@ class RuntimeOptions:
     mems: str = "0"
     latency_s: float | Mapping[str, float] = 0.0
     containers: int = 0
+    program: str = "/usr/bin/runc"
     unreachable: str = "unreachable.test/"
     missing: frozenset[str] = frozenset()
     api_versions: tuple[str, ...] = ("v1", "v1alpha2")
@@ -94,7 +96,9 @@ class EmbeddedRuntime:
 
     def _handlers(self) -> Handlers:
         options = self.options
-        return Handlers(self.core, options.api_versions, options.missing, (options.name, options.version))
+        return Handlers(
+            self.core, options.api_versions, options.missing, (options.name, options.version, options.program)
+        )
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop listening; calls get *grace_s* seconds to end."""

@@ -41,11 +41,11 @@ class Handlers(grpc.GenericRpcHandler):
         core: what the handlers work on.
         api_versions: of the paths, such as ``v1``; the messages are those of v1 for all.
         missing: names of methods to be unknown.
-        runtime: its name and version.
+        runtime: its name, its version, and the program of its default handler.
     """
 
     def __init__(
-        self, core: Core, api_versions: Iterable[str], missing: frozenset[str], runtime: tuple[str, str]
+        self, core: Core, api_versions: Iterable[str], missing: frozenset[str], runtime: tuple[str, str, str]
     ) -> None:
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Future[Reply]] = set()

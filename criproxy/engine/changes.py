@@ -19,9 +19,10 @@ from criproxy.engine.quota import honest, restored
 from criproxy.engine.release import (
     BY_NONE,
     as_before_release,
-    is_released_by_request,
+    only_ends_release,
     release,
     still_released,
+    was_requested,
     without_former,
 )
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
@@ -57,7 +58,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     is_none = isinstance(policy, NonePolicy)
     if event.back is not None and not (is_none and not event.back):
         return _gone_back(node, known, policy, event)
-    if not event.apply_all and event.back is None and (is_none or not _was_asked_for(node)):
+    if not event.apply_all and event.back is None and (is_none or not was_requested(node)):
         if known.kept and not keeps(policy):
             known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
@@ -71,11 +72,13 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     known = known.replace(kept={}) if known.kept else known
     # No container gets exclusive CPUs again while the policy is not asked: they may not be on disk.
     known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
-    after, reasons = _place_all(known, complete(policy), node.former, at_s=event.at_s, may_stay=False)
+    ended = only_ends_release(node, event)
+    asked, former = complete(policy), node.former
+    after, reasons = _place_all(known, asked, former, at_s=event.at_s, may_stay=False, tells_all=ended)
     if isinstance(policy, Fallback):
         sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
         after = to_be_promoted(after, Miss.BYPASSED, sharing)
-    return _decision(node, after, "the policy has changed", reasons)
+    return _decision(node, after, "the release has ended" if ended else "the policy has changed", reasons)
 
 
 def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) -> Decision:
@@ -96,11 +99,6 @@ def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) ->
     after = _share_rest(after, policy)
     text = "the configuration from before the try is in effect again: containers are where they were"
     return Decision(after, updates_between(node, after, placed=True), (Reason(None, text), *reasons))
-
-
-def _was_asked_for(node: Node) -> bool:
-    """Whether the release that ends was requested; without a daemon, it may have ended before."""
-    return bool(node.former) or is_released_by_request(node)
 
 
 def _share_rest(node: Node, policy: Policy) -> Node:
@@ -162,24 +160,31 @@ def _decision(before: Node, after: Node, why: str, reasons: tuple[Reason, ...]) 
 
 
 def _place_all(
-    node: Node, policy: Policy, former: Mapping[str, Grant], *, at_s: float = 0.0, may_stay: bool
+    node: Node,
+    policy: Policy,
+    former: Mapping[str, Grant],
+    *,
+    at_s: float = 0.0,
+    may_stay: bool,
+    tells_all: bool = False,
 ) -> tuple[Node, tuple[Reason, ...]]:
     """Place all containers again, oldest first; with reasons only for those whose exclusive CPUs or quota change.
 
-    *former* has the grants from before a release that ends.
+    *former* has the grants from before a release that ends. With *tells_all*, there are reasons for all: after a
+    release, none is where it is because of its last reason.
     """
     after, reasons = node, list[Reason]()
     refused: list[Container] = []
     for container in node.containers.values():
         if container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key)):
             try:
-                after, why = _place(after, container, policy)
+                after, why = _place(after, container, policy, tells=tells_all)
                 reasons += why
             except Refused:
                 refused.append(container)
     for container in refused:  # others may have given up CPUs meanwhile
         try:
-            after, why = _place(after, container, policy)
+            after, why = _place(after, container, policy, tells=tells_all)
         except Refused as error:
             waiting = _waiting(after, container, policy, at_s) if container.key in former else None
             after, why = waiting or _unfit(after, container, policy, str(error), may_stay=may_stay)
@@ -208,16 +213,16 @@ def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> t
     return after, (*why, Reason(container.key, text))
 
 
-def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
+def _place(node: Node, container: Container, policy: Policy, *, tells: bool = False) -> tuple[Node, tuple[Reason, ...]]:
     old = node.grants.get(container.key)
     layout = policy.place(node, container)
     grants = with_memory_as_before(node, layout.grants, container.key)
     new = grants.get(container.key)
-    is_changed = _owns(old) != _owns(new)
+    is_told = tells or _owns(old) != _owns(new)
     if container.missed:  # the policy has placed it now
         placed = replace(container, missed=None)
         node = node.replace(containers=with_entries(node.containers, {container.key: placed}))
-    reasons = reasons_with_memory_as_before(layout, container.key) if is_changed else ()
+    reasons = reasons_with_memory_as_before(layout, container.key) if is_told else ()
     return node.replace(grants=grants, kept=layout.kept), reasons
 
 

@@ -26,6 +26,7 @@ from criproxy.engine.events import (
     UnknownOutcome,
     UpdateApplied,
 )
+from criproxy.engine.release import only_ends_release
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
@@ -107,23 +108,30 @@ def cause(event: Event, node: Node) -> str:
         case PodStopped(key) | PodGone(key) if key in node.pods:
             return f"{node.pods[key].title} ended"
         case _:
-            return _CAUSES.get(type(event), "")
+            ends = isinstance(event, PolicyChanged) and only_ends_release(node, event)
+            return "the release ended" if ends else _CAUSES.get(type(event), "")
 
 
 def update_text(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
     """Return a sentence about a successful update: the change, the reason, and how it was verified."""
-    changes = [
-        f"{name} {format_cpuset(old) or 'unknown'} → {format_cpuset(new)}"
-        for name, old, new in (
-            ("CPUs", had.cpus if had else frozenset(), has.cpus),
-            ("memory nodes", had.mems if had else frozenset(), has.mems),
-        )
-        if new and old != new
-    ]
+    changes = set_changes(had, has)
     changes += [quota_text(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
     known = "read back" if seen else "it takes effect when the container starts"
     return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} again'}{because}; {known}"
+
+
+def set_changes(had: Applied | Grant | None, has: Applied | Grant) -> list[str]:
+    """Return what changes for a container that *had* something and *has* something else now, without its quota."""
+    pairs = (
+        ("CPUs", had.cpus if had else frozenset(), has.cpus),
+        ("memory nodes", had.mems if had else frozenset(), has.mems),
+    )
+    return [
+        f"{name} {format_cpuset(old) or 'unknown'} → {format_cpuset(new)}"
+        for name, old, new in pairs
+        if new and old != new
+    ]
 
 
 def sets(prefix: str, has: Applied | None) -> dict[str, str | int]:

@@ -13,13 +13,16 @@ from criproxy.engine.events import (
     PodStopped,
     PolicyChanged,
     Promoted,
+    Released,
     TopologyChanged,
 )
-from criproxy.model.bounded import bounded_texts
+from criproxy.engine.history import set_changes
+from criproxy.engine.release import only_ends_release
+from criproxy.model.bounded import MAX_TEXTS, bounded_texts
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
+from criproxy.model.workload import SHORT_ID, Container
 
 
 def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[str, object]] | None:
@@ -27,7 +30,7 @@ def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[
     is_news = before.configuration or decision.updates or decision.reasons  # else it is the first one of a new node
     if isinstance(event, PolicyChanged) and (decision.node is before or not is_news):
         return None  # unchanged: the event repeats, as after each start with unplaced containers
-    sentence = _sentence(event, decision)
+    sentence = _sentence(event, before, decision)
     if sentence is not None:
         keys = {**_container(decision), **_place(decision.grant)}
     elif gone := _released(event, before, decision):
@@ -36,15 +39,30 @@ def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[
         return None
     if decision.reasons:
         keys["reasons"] = list(bounded_texts(decision.sentences))
+    if decision.updates:
+        keys["moves"] = _moves(before, decision)
     return sentence, {**keys, "moved": len(decision.updates)}
 
 
-def _sentence(event: Event, decision: Decision) -> str | None:
+def _moves(before: Node, decision: Decision) -> tuple[str, ...]:
+    """Return who moves from where to where, by ids of the runtime; of many containers only the first."""
+    texts = list[str]()
+    for update in decision.updates[:MAX_TEXTS]:
+        had = before.applied.get(update.key) or before.grants.get(update.key)
+        changes = set_changes(had, update.grant) or ["CPU limit"]
+        texts.append(f"{decision.node.containers[update.key].title} ({update.key[:SHORT_ID]}): {' and '.join(changes)}")
+    more = len(decision.updates) - len(texts)
+    return (*bounded_texts(texts), *([f"and {more} more"] if more else []))
+
+
+def _sentence(event: Event, before: Node, decision: Decision) -> str | None:
     match event:
         case ContainerCreating(container):
             return "container placed" if decision.key == container.key else "create repeated"
+        case Released():
+            return "node released"
         case PolicyChanged():
-            return "policy changed"
+            return "release ended" if only_ends_release(before, event) else "policy changed"
         case Promoted() if decision.reasons:
             return "container promoted"
         case ContainerResized() | TopologyChanged() if decision.reasons:
@@ -75,7 +93,10 @@ def _freed(before: Node, gone: Sequence[Container]) -> dict[str, object]:
 def _container(decision: Decision) -> dict[str, object]:
     """Return the container that the decision is about, and its requests."""
     container = decision.node.containers.get(decision.key or "")
-    return {} if container is None else {"container": container.title, "id": container.key, **_asked(container)}
+    if container is None:
+        return {}
+    ids = {"id": container.key} if container.has_id else {"sandbox": container.pod, "reservation": container.key}
+    return {"container": container.title, **ids, **_asked(container)}
 
 
 def _asked(container: Container) -> dict[str, object]:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from criproxy.engine.decision import Decision, Update
+from criproxy.engine.events import PolicyChanged
 from criproxy.engine.quota import owns_all
 from criproxy.engine.updates import updates_between
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.entries import without
 from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout, in_place
+from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.node import Node
 from criproxy.model.notices import Trouble, Values
 from criproxy.model.reason import Reason
@@ -49,6 +51,17 @@ _UNPLACED = {
 def is_released_by_request(node: Node) -> bool:
     """Whether somebody has released the node, so that no configuration may place its containers."""
     return node.released not in ("", BY_NONE)
+
+
+def was_requested(node: Node) -> bool:
+    """Whether the release that ends was requested; without a daemon, it may have ended before."""
+    return bool(node.former) or is_released_by_request(node)
+
+
+def only_ends_release(node: Node, event: PolicyChanged) -> bool:
+    """Whether *event* ends a requested release, and the configuration is still the same."""
+    same = LastConfiguration.parse(event.configuration).digest == LastConfiguration.parse(node.configuration).digest
+    return same and was_requested(node) and not event.keeps_release and event.back is None
 
 
 def release(node: Node, reason: str, configuration: str = "") -> Decision:

@@ -32,7 +32,7 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
     if report.nvml:
         since = f" since {timestamp(report.nvml_since_s)}" if report.nvml_since_s is not None else ""
         kept = "the device plugin offers NVIDIA's cards as NVML described them before"
-        yield Notice("nvml", f"NVML has not worked{since}: {report.nvml}; {kept}, and otherwise none")
+        yield Notice("nvml", f"NVML has not worked{since}: {report.nvml.rstrip('.')}; {kept}, and otherwise none")
     if report.unremoved:
         text = "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root"
         yield Notice("vgpu-directories", f"{text}: {report.unremoved}")

@@ -153,7 +153,7 @@ def _totals(node: Node) -> Values:
     alive = [c for c in node.containers.values() if c.state is not ContainerState.EXITED]
     owners = sum(1 for grant in node.grants.values() if grant.exclusive)
     return {
-        "pods": len(node.pods),
+        "pods": sum(not pod.stopped for pod in node.pods.values()),
         "containers": len(node.containers),
         "exited": len(node.containers) - len(alive),
         "exclusive": owners,

@@ -12,6 +12,7 @@ from criproxy.engine.release import is_released_by_request
 from criproxy.engine.reserved import owners_of
 from criproxy.engine.shortfalls import Shortfall, shortfalls, unplaced
 from criproxy.model.amounts import counted
+from criproxy.model.bounded import bounded_text, bounded_texts
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
@@ -22,6 +23,8 @@ from criproxy.views.incidents import over_quota, unhealthy_in_use
 from criproxy.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.views.situation import Situation
 
+MAX_OF_KIND = 20
+"""How many problems of one kind `--check` and `/readyz` list."""
 MAX_NAMED = 5
 """How many containers that share by an operator's choice, or without having been placed, are named."""
 
@@ -37,7 +40,7 @@ class Found:
     @property
     def not_ready(self) -> str | None:
         """Why the node is not ready, one sentence a line; None if it is."""
-        return "\n".join(each.text for each in self.problems if each.stops_node) or None
+        return "\n".join(each.text for each in self._listed() if each.stops_node) or None
 
     @property
     def runtime_answers(self) -> bool:
@@ -48,12 +51,24 @@ class Found:
         """How many problems there are, by kind; those because of which the node is not ready also with 0."""
         return {**dict.fromkeys(NOT_READY, 0), **Counter(each.kind for each in self.problems)}
 
+    def _listed(self) -> list[Notice]:
+        """Return the first problems of each kind, their texts cut, and how many more there are of each."""
+        kinds: dict[str, list[Notice]] = {}
+        for each in self.problems:
+            kinds.setdefault(each.kind, []).append(each)
+        listed = [replace(each, text=bounded_text(each.text)) for of in kinds.values() for each in of[:MAX_OF_KIND]]
+        for kind, of in kinds.items():
+            if left := len(of[MAX_OF_KIND:]):
+                listed.append(replace(of[0], text=f"{left} more problems of the kind {kind}"))
+        return listed
+
     def to_json(self) -> Values:
         """As in the answer of `status --check`."""
+        listed = self._listed()
         return {
-            "problems": [each.text for each in self.problems],
-            "under_way": [*self.under_way],
-            "found": [each.to_json() for each in self.problems],
+            "problems": [each.text for each in listed],
+            "under_way": [*bounded_texts(self.under_way, MAX_OF_KIND)],
+            "found": [each.to_json() for each in listed],
         }
 
 

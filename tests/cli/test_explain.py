@@ -37,10 +37,11 @@ async def test_the_story_of_one_that_was_moved(tmp_path: Path) -> None:
     said = result.output.splitlines()
     assert not any(line.endswith(" ") for line in said)
     assert result.exit_code == 0
-    assert said[:4] == [
+    assert said[:5] == [
         "default/web/main",
         f"ID {web}",
         "Running, Burstable",
+        "Size in force: CPU 100m/-, memory limit -",
         "Runs on CPUs 0,3, shared, memory of NUMA node 0",
     ]
     assert "  CPU request 100m, from cpu_shares 102" in said
@@ -126,7 +127,7 @@ async def test_json_has_everything(tmp_path: Path) -> None:
 
     values = json.loads(result.output)
     assert values.keys() == {
-        *("source", "time", "version", "pid", "started", "notices"),
+        *("source", "host", "time", "version", "pid", "started", "notices"),
         *(
             "container",
             "asked",

@@ -78,7 +78,7 @@ async def test_json_has_everything(tmp_path: Path) -> None:
 
     values: dict[str, Any] = json.loads(result.output)
     assert values.keys() == {
-        *("source", "time", "version", "pid", "started", "notices", "policy"),
+        *("source", "host", "time", "version", "pid", "started", "notices", "policy"),
         *("fits", "refusal", "placed", "cpus", "exclusive_cpus", "mems", "numa_nodes", "pool"),
         *("assumed", "why", "moved", "choice"),
     }

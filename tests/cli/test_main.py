@@ -35,7 +35,11 @@ def test_every_command_has_help(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["srve"], "No such command"),
+        (["xyzzy"], "No such command"),
+        (["srve"], "Did you mean 'serve'?"),
+        (["statsu"], "Did you mean 'status'?"),
+        (["status", "--json"], "Did you mean '--format json'?"),
+        (["status", "--josn"], "No such option"),
         (["bypass"], "Missing argument"),
         (["bypass", "maybe"], "'maybe' is not one of"),
         (["serve", "--trace-calls"], "requires an argument"),

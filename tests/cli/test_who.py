@@ -99,7 +99,7 @@ async def test_json_has_everything(tmp_path: Path, down: bool) -> None:
             (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
         values = json.loads((await who(tmp_path, "1", "--format", "json")).output)
 
-    head = {"source", "time", "version", "pid", "started", "notices"}
+    head = {"source", "host", "time", "version", "pid", "started", "notices"}
     assert values.keys() == {*head, "asked_cpus", "rows"}
     (row,) = values["rows"]
     assert row == {

@@ -109,3 +109,19 @@ def test_the_last_good_file_of_somebody_else_counts_for_nothing(tmp_path: Path) 
         write_good(tmp_path, GoodFile(text="policy: static\n"))
     os.chown(tmp_path, 0, 0)
     assert read_good(tmp_path) == good
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("place", ["link", "link/below", "own"])
+def test_a_link_of_another_user_leads_to_no_state(tmp_path: Path, place: str) -> None:
+    """Its owner could lead it elsewhere at any time; where it leads does not matter, nor whether ours leads to it."""
+    state, link = tmp_path / "state", tmp_path / "link"
+    (state / "below").mkdir(parents=True, mode=0o700)
+    link.symlink_to(state)
+    os.lchown(link, 4321, 4321)
+    (tmp_path / "own").symlink_to("link/../link")
+
+    with pytest.raises(StoreError, match=f"is reached through {link}, a symbolic link of user 4321: name"):
+        Store(tmp_path / place)
+    os.lchown(link, 0, 0)
+    Store(tmp_path / place).close()

@@ -9,6 +9,7 @@ from criproxy.engine.events import (
     ContainerStarted,
     Event,
     PodCreated,
+    PodNotReady,
     UnknownOutcome,
     UpdateApplied,
 )
@@ -179,6 +180,12 @@ def test_who_has_exited_is_in_nobody_s_way() -> None:
 
     assert problems(situation(node)) == {"problems": [], "under_way": [], "found": []}
     assert summary(situation(node))["totals"]["exited"] == 1
+
+
+def test_a_sandbox_that_has_ended_is_no_pod() -> None:
+    """The runtime keeps it until it is removed, and nothing runs in it any more."""
+    assert summary(situation(after()))["totals"]["pods"] == 1
+    assert summary(situation(after(PodNotReady("s1"))))["totals"]["pods"] == 0
 
 
 def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:

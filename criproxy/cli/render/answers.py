@@ -21,7 +21,8 @@ def title_of(values: Values, more: str = "") -> Text:
     if values["source"] != "daemon":
         return Text("criproxy: the daemon does not answer", style=TROUBLE)
     up = words.ago(values["started"])
-    return Text(f"criproxy {values['version']}, process {values['pid']}, up {up}{more}; {values['time'][:19]}Z")
+    host = f" on {values['host']}" if values.get("host") else ""  # missing in answers of earlier versions
+    return Text(f"criproxy {values['version']}{host}, process {values['pid']}, up {up}{more}; {values['time'][:19]}Z")
 
 
 def notices_of(values: Values) -> Iterator[Text]:

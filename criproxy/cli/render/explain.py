@@ -66,6 +66,7 @@ def _now(row: Values) -> Iterator[Text]:
     yield Text(f"{row['state'].capitalize()}, {row['qos']}{attempt}")
     if row["state"] == "exited":
         return
+    yield Text(f"Size in force: CPU {words.cpu(row)}, memory limit {words.memory(row)}")
     yield Text(_place(row), style="" if row["in_place"] else TROUBLE)
     if row["error"]:
         yield Text(f"WRONG: {count(row['failures'], 'update')} failed, the last: {row['error']}", style=TROUBLE)

@@ -92,6 +92,30 @@ async def test_why_is_known_of_containers_that_are_older_than_the_newest_events(
     assert rows(seen)[0]["why"].startswith("gets exclusive CPUs 1-2")
 
 
+async def test_a_release_that_ended_is_no_reason(tmp_path: Path) -> None:
+    """Containers that are back in their places are there for the reasons of the policy, here and in `explain`."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await world.run(sharer("web"))
+        key = await world.run(owner("trader", 2))
+        looks = looks_of(world)
+        before = await looks.take(None)
+        await world.controller.policy_switch.release("somebody asked")
+        during = await looks.take(before)
+        await world.controller.policy_switch.undo()
+        await world.rested()
+        after = await looks.take(during)
+        explained = json.loads(await looks.commands["explain"]({"container": key}))
+        events = json.loads(await looks.commands["events"]({}))["events"]
+
+    why = [{row["pod"]: row["why"] for row in rows(seen)} for seen in (before, during, after)]
+    assert why[2] == {**why[0], "web": "shares CPUs 0,3: its pod is Burstable"}
+    assert "because the node was released" in why[1]["trader"]
+    assert explained["why"][0].startswith("default/trader/main gets exclusive CPUs 1-2")
+    assert explained["why"][-1].startswith("then CPUs 0-3 → 1-2, because the release ended")
+    assert "the release has ended: 2 of 2 containers move" in str(events)
+    assert "policy changed" not in str(events)
+
+
 async def test_the_history_holds_no_picture_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it cannot be read in time, the picture says so, and the next look comes by itself and has the events."""
     monkeypatch.setattr(source, "AGAIN_S", 0.0)

@@ -19,7 +19,7 @@ from criproxy.discovery.machine import discover
 from criproxy.emulator.containerd import ContainerdError, PrivateContainerd, available
 from tests.rigs.bench.processes import StartError
 from tests.rigs.benefit import cost, numa, pages, report, rounds
-from tests.rigs.benefit.cases import DEFAULT, FULL, MANAGERS, MECHANISMS, QUICK, Manager, Plan, chosen, for_machine
+from tests.rigs.benefit.cases import DEFAULT, FULL, MANAGERS, QUICK, Manager, Plan, chosen, for_machine
 from tests.rigs.benefit.cgroups import NodeCgroups
 from tests.rigs.benefit.equipment import ROOT, Equipment, cache_directory
 from tests.rigs.benefit.managers import wait_for_peers
@@ -28,8 +28,6 @@ from tests.rigs.benefit.samples import Bench
 from tests.runtimes.debian import FetchError
 
 UNUSABLE = 3
-_PLANS = {"default": (DEFAULT, "report"), "mechanisms": (MECHANISMS, "mechanisms"), "full": (FULL, "full")}
-"""What the command line calls it → what is measured, and the name of its report."""
 _NEEDS = ("tensorflow", "torch", "numpy", "redis")
 _console = Console(width=max(Console().width, 132))
 _errors = Console(stderr=True)
@@ -69,8 +67,7 @@ class Options:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Seconds: shows that it works, and reports no figures.")
-@click.option("--mechanisms", "which", flag_value="mechanisms", help="Each mechanism on its own: half an hour.")
-@click.option("--full", "which", flag_value="full", help="All workloads beside all neighbours, all managers: hours.")
+@click.option("--full", is_flag=True, help="All workloads beside all neighbours, all managers: hours.")
 @click.option("--case", "words", multiple=True, help="Only cases whose names begin so.")
 @click.option("--manager", "managers", multiple=True, help="Only these managers; the first of a case is compared with.")
 @click.option("--peer", "peers", multiple=True, callback=_peers, metavar="NAME=SOCKET", help="Another proxy, too.")
@@ -86,9 +83,9 @@ class Options:
 def main(
     path: Path | None,
     agree: Path | None,
-    which: str | None,
     *,
     quick: bool,
+    full: bool,
     write_docs: bool,
     **words: Any,  # noqa: ANN401 (the fields of Options)
 ) -> None:
@@ -99,11 +96,10 @@ def main(
     if write_docs:
         pages.write(pages.reports())
         return
-    plan, name = _PLANS[which or "default"]
-    path = path or (None if quick else pages.FOLDER / f"{name}.json")
+    path = path or (None if quick else pages.FOLDER / f"{'full' if full else 'report'}.json")
     options = Options(**words)
     try:
-        plan = options.apply(QUICK if quick else plan)
+        plan = options.apply(QUICK if quick else FULL if full else DEFAULT)
         made = _measured(plan, options)
     except (ContainerdError, FetchError, SilentError, StartError, ValueError) as error:
         raise click.ClickException(str(error)) from error

@@ -85,21 +85,6 @@ def percentiles(report: Report) -> str:
     return table(["Case", "Manager", "p50", "p99", "p99.9"], rows)
 
 
-def mechanisms(report: Report) -> str:
-    """What each mechanism does on its own."""
-    rows = [
-        [
-            case["mechanism"] if number == 0 else "",
-            f"{case['workload']}, beside {case['neighbours']}" if number == 0 else "",
-            row["name"],
-            between(row["shorter_percent"], ".0f", " %"),
-        ]
-        for case in report["cases"]
-        for number, row in enumerate(case["managers"][1:])
-    ]
-    return usable(report) + table(["Mechanism", "Case", "Manager", "Reduction"], rows)
-
-
 def agreement(report: Report, second: Report) -> str:
     """Two runs beside each other."""
     rows = []
@@ -142,11 +127,14 @@ def simulated(report: Report) -> str:
             f"{100 * row['cpu_on_one_node']:.0f} %",
             f"{100 * row['memory_on_one_node']:.0f} %",
             f"{row['distance']:.1f}",
+            f"{100 * row['fragmentation']:.0f} %",
+            f"{100 * row['at_cards']:.0f} %",
         ]
         for machine, policies in report["simulated"].items()
         for number, (name, row) in enumerate(policies.items())
     ]
-    return table(["Machine", "Policy", "CPUs on one node", "Memory on one node", "Distance to memory"], rows)
+    head = ["Machine", "Policy", "CPUs on one node", "Memory on one node", "Distance to memory", "Fragmentation"]
+    return table([*head, "Next to their cards"], rows)
 
 
 def machine(report: Report) -> str:
@@ -158,23 +146,41 @@ def machine(report: Report) -> str:
 
 
 def headline(report: Report) -> str:
-    """Three sentences for the first screen; nothing if the report does not count."""
+    """What is gained, beside what the kubelet gains and what it costs; nothing if the report does not count."""
     if not report["usable"]:
         return ""
-    training = of_case(report, "cnn-pytorch/busy", "topology-aware")["shorter_percent"]
-    service = [of_case(report, "redis/web", name)["value"]["median"] for name in ("none", "topology-aware")]
-    other = [of_case(report, "redis-burstable/web", name)["value"]["median"] for name in ("kubelet-static", "balloons")]
-    cpus = report["machine"]["cpus"]
-    fell = f"{other[0]:.2g} ms to {other[1]:.2g} ms"
-    how = "[measured; how to repeat it](docs/benefit.md)"
-    lines = [
-        f"With criproxy, on a node with {cpus} CPUs and noisy neighbours ({how}):",
-        "",
-        f"* training a CNN with PyTorch's default settings takes {training['median']:.0f} % less time;",
-        f"* the p99 latency of redis falls from {service[0]:.2g} ms to {service[1]:.2g} ms;",
-        f"* in a Burstable pod, which the kubelet's own manager does not pin, this latency falls from {fell}.",
+    machines = {name: found for name, found in report["simulated"].items() if not name.endswith("-made")}
+
+    def latency(case: str, manager: str) -> str:
+        return f"{of_case(report, case, manager)['value']['median']:.2g} ms"
+
+    def lost(case: str, manager: str) -> str:
+        percent = of_case(report, case, manager)["neighbours_lose_percent"]["median"]
+        return f"the neighbours do {percent:.0f} % less work"
+
+    def share(key: str) -> list[str]:
+        return [_range([policies[name][key] for policies in machines.values()]) for name in _COMPARED]
+
+    burstable = [latency("redis-burstable/web", name) for name in ("none", "kubelet-static", "balloons")]
+    guaranteed = [latency("redis/web", name) for name in _COMPARED]
+    _, kubelets, ours = share("fragmentation")
+    scattered = f"free CPU time is more scattered (fragmentation {ours}; kubelet: {kubelets})"
+    rows = [
+        ["p99 latency of redis, Burstable pod", *burstable, lost("redis-burstable/web", "balloons")],
+        ["the same, Guaranteed pod with a whole CPU", *guaranteed, lost("redis/web", "topology-aware")],
+        ["*simulated*: a container's CPUs on one NUMA node", *share("cpu_on_one_node"), scattered],
+        ["*simulated*: containers next to their cards", *share("at_cards"), "the same"],
     ]
-    return "\n".join(lines)
+    return table(["", "no manager", "kubelet's static CPU manager", "criproxy", "Cost"], rows)
+
+
+_COMPARED = ("none", "kubelet-static", "topology-aware")
+
+
+def _range(shares: list[float]) -> str:
+    """The smallest and the largest of some shares, in percent."""
+    low, high = (f"{100 * each:.0f}" for each in (min(shares), max(shares)))
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def pictures(report: Report) -> str:
@@ -184,6 +190,5 @@ def pictures(report: Report) -> str:
 
 
 BLOCKS: Mapping[str, Callable[..., str]] = {
-    each.__name__: each
-    for each in (headline, pictures, gains, why, percentiles, mechanisms, agreement, cost, simulated, machine)
+    each.__name__: each for each in (headline, pictures, gains, why, percentiles, agreement, cost, simulated, machine)
 }

@@ -49,8 +49,6 @@ class Workload:
     """Whether its program wants the images."""
     is_service: bool = False
     """Whether it answers requests, and is measured from outside."""
-    environment: tuple[tuple[str, str], ...] = ()
-    """Variables that its user sets."""
     is_erratic: bool = False
     """Whether its figure without a manager differs from run to run beside neighbours that always do the same.
 
@@ -156,23 +154,6 @@ REDIS_BURSTABLE = Workload(
     needs="redis",
     is_service=True,
 )
-PYTORCH_BURSTABLE = replace(
-    PYTORCH, name="cnn-pytorch-burstable", title=f"{PYTORCH.title}, Burstable pod without a limit", limit_milli=0
-)
-PYTORCH_ONE_THREAD = replace(
-    PYTORCH,
-    name="cnn-pytorch-one-thread",
-    title=f"{PYTORCH.title}, OMP_NUM_THREADS=1 set by its user",
-    environment=(("OMP_NUM_THREADS", "1"),),
-    is_erratic=False,
-)
-PYTORCH_PASSIVE = replace(
-    PYTORCH,
-    name="cnn-pytorch-passive",
-    title=f"{PYTORCH.title}, OMP_WAIT_POLICY=passive set by its user",
-    environment=(("OMP_WAIT_POLICY", "passive"),),
-    is_erratic=False,
-)
 CHASE = Workload("chase", "random reads of memory, numpy", "chase", PER_READ, 1e3, needs="numpy")
 STREAM = Workload("stream", "memory bandwidth, numpy", "stream", PER_GB, 1, needs="numpy")
 COMPRESS = Workload("compress", "parallel compression", "compress", PER_MB, 100)
@@ -202,8 +183,6 @@ class Case:
     workload: Workload
     neighbours: Neighbours
     managers: tuple[Manager, ...]
-    mechanism: str = ""
-    """What it isolates, where it is there for that."""
 
     @property
     def name(self) -> str:
@@ -246,37 +225,7 @@ DEFAULT = Plan(
         Case(COMPRESS, BACKUP, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
     )
 )
-_SPINNING = "threads that wait by spinning, under a quota of one CPU on a node of two"
-_POOLS = "thread pools sized by usable CPUs"
-_WAKING = "time until a thread that wakes up runs"
-_QUOTA = "quotas on exclusive CPUs: kept, the container's lifted, the pod's lifted, too"
-_CLASSES = "pods that the kubelet's static manager does not pin"
-MECHANISMS = Plan(
-    (
-        Case(PYTORCH, ALONE, (NOBODY, KUBELET), _SPINNING),
-        Case(PYTORCH_PASSIVE, ALONE, (NOBODY, KUBELET), _SPINNING),
-        Case(PYTORCH_PASSIVE, BUSY, (NOBODY, KUBELET), _SPINNING),
-        Case(PYTORCH_ONE_THREAD, BUSY, (NOBODY, KUBELET), _POOLS),
-        Case(TENSORFLOW, ALONE, (NOBODY, KUBELET), _POOLS),
-        Case(COMPRESS, ALONE, (NOBODY, KUBELET), _POOLS),
-        Case(REDIS, ALONE, (NOBODY, KUBELET), _WAKING),
-        Case(REDIS, BUSY, (NOBODY, KUBELET), _WAKING),
-        Case(PYTORCH, BUSY, (NOBODY, KUBELET, STATIC_LIFT, KUBELET_LIFT), _QUOTA),
-        Case(PYTORCH_BURSTABLE, BUSY, (NOBODY, KUBELET, BALLOONS), _CLASSES),
-    )
-)
-"""Each mechanism on its own. SMT siblings, level 3 caches and remote memory are missing: they need larger machines."""
-_ALL = {
-    (workload.name, neighbours.name): Case(workload, neighbours, MANAGERS)
-    for workload in WORKLOADS
-    for neighbours in NEIGHBOURS
-}
-FULL = Plan(
-    (
-        *_ALL.values(),
-        *(case for case in MECHANISMS.cases if (case.workload.name, case.neighbours.name) not in _ALL),
-    )
-)
+FULL = Plan(tuple(Case(workload, neighbours, MANAGERS) for workload in WORKLOADS for neighbours in NEIGHBOURS))
 QUICK = Plan(
     (Case(COMPRESS, BUSY, (NOBODY, KUBELET, BALLOONS)),),
     rounds=2,
@@ -293,8 +242,8 @@ def for_machine(plan: Plan, cpus: int, numa_nodes: int) -> Plan:
     """
     workers = max(1, cpus - 1)
     numa = (
-        Case(CHASE, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE), "memory of another NUMA node"),
-        Case(STREAM, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE), "memory of another NUMA node"),
+        Case(CHASE, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
+        Case(STREAM, BUSY, (NOBODY, KUBELET, TOPOLOGY_AWARE)),
     )
     cases = (*plan.cases, *(numa if numa_nodes > 1 and plan.has_figures else ()))
     unique = {case.name: case for case in reversed(cases)}

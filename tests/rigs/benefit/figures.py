@@ -93,7 +93,6 @@ def _case(
         "name": case.name,
         "workload": workload.title,
         "neighbours": case.neighbours.title,
-        "mechanism": case.mechanism,
         "metric": workload.metric.title,
         "unit": workload.metric.unit,
         "request_milli": workload.request_milli,

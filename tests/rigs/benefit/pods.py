@@ -6,7 +6,6 @@ import select
 import shutil
 import struct
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,7 +132,6 @@ class Node:
         way: Way,
         spec: ContainerSpec,
         namespace: str,
-        environment: Mapping[str, str] | None = None,
         *,
         lifted: bool = False,
     ) -> Pod:
@@ -151,8 +149,8 @@ class Node:
         config = container_config(pod_spec, spec, _MEMORY_CAPACITY_BYTES)
         config.log_path = _LOG
         config.mounts.extend(self.image.mounts(pod.out))
-        variables = {**self.image.environment(), **(environment or {})}
-        config.envs.extend(api.KeyValue(key=key, value=value.encode()) for key, value in variables.items())
+        variables = self.image.environment().items()
+        config.envs.extend(api.KeyValue(key=key, value=value.encode()) for key, value in variables)
         request = api.CreateContainerRequest(pod_sandbox_id=pod.sandbox_id, config=config, sandbox_config=sandbox)
         created = way.call("CreateContainer", request)
         assert isinstance(created, api.CreateContainerResponse)

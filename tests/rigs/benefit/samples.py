@@ -102,11 +102,10 @@ class Bench:
         way: Way,
         spec: ContainerSpec,
         namespace: str,
-        environment: dict[str, str] | None = None,
         *,
         lifted: bool = False,
     ) -> Iterator[Pod]:
-        pod = self.node.run(way, spec, namespace, environment, lifted=lifted)
+        pod = self.node.run(way, spec, namespace, lifted=lifted)
         try:
             yield pod
         finally:
@@ -117,7 +116,7 @@ class Bench:
         if workload.digits:
             arguments.append(str(self.node.image.equipment.digits))
         spec = _spec(workload, self.node.command(workload.module, *arguments))
-        with self._pod(way, spec, WORK, dict(workload.environment), lifted=_lifted(case, manager)) as pod:
+        with self._pod(way, spec, WORK, lifted=_lifted(case, manager)) as pod:
             pod.hear(_READY_S)
             with self._neighbours(way, case.neighbours) as neighbours:
                 before = self._before(pod, neighbours)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rigs.benefit.cases import DEFAULT, MECHANISMS, QUICK
+from tests.rigs.benefit.cases import DEFAULT, FULL, QUICK
 from tests.rigs.benefit.gate import NONE, Gate, Patience, is_taken_again, patience
 from tests.rigs.benefit.noise import Calibration, is_as_fast
 from tests.rigs.benefit.pods import SilentError
@@ -78,7 +78,7 @@ def test_when_a_sample_is_taken_again(before_s: float, after_s: float, left: Pat
 def test_patience_is_that_of_the_plan() -> None:
     """A long run may wait as long as it takes by itself; a quick one does not wait."""
     assert patience(QUICK) == NONE
-    for plan in (DEFAULT, MECHANISMS):
+    for plan in (DEFAULT, FULL):
         assert patience(plan).run_s == plan.duration_s
         assert patience(plan).learn_s >= 15
     assert 20 * 60 <= DEFAULT.duration_s <= 30 * 60

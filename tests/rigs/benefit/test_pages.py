@@ -29,7 +29,7 @@ def made() -> dict[str, Any]:
         }
         for name in ("none", "static")
     ]
-    case = {"name": "a/b", "workload": "work", "neighbours": "noise", "unit": "s", "mechanism": "m", "managers": rows}
+    case = {"name": "a/b", "workload": "work", "neighbours": "noise", "unit": "s", "managers": rows}
     return {"usable": True, "complaints": [], "cases": [case], "cost": {"memory_mib": {"static": 50.5}}}
 
 

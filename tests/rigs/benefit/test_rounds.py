@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rigs.benefit import blocks, figures, report
-from tests.rigs.benefit.cases import DEFAULT, FULL, MECHANISMS, QUICK, Plan, chosen, for_machine
+from tests.rigs.benefit.cases import ALONE, DEFAULT, FULL, QUICK, Plan, chosen, for_machine
 from tests.rigs.benefit.gate import Account
 from tests.rigs.benefit.pods import SilentError
 from tests.rigs.benefit.rounds import Run, Taken, Turn, turns, twice_at_most, without
 from tests.rigs.benefit.samples import Sample
 
-PLANS = [
-    pytest.param(plan, id=name)
-    for name, plan in (("default", DEFAULT), ("mechanisms", MECHANISMS), ("full", FULL), ("quick", QUICK))
-]
+PLANS = [pytest.param(plan, id=name) for name, plan in (("default", DEFAULT), ("full", FULL), ("quick", QUICK))]
 
 
 def sample(value: float, neighbours_per_s: float = 10.0, **details: float) -> Sample:
@@ -115,7 +112,8 @@ def test_gains_are_compared_round_by_round() -> None:
 
 def test_nobody_loses_where_there_are_no_neighbours() -> None:
     """There is no figure then, rather than a zero."""
-    plan = Plan((replace(MECHANISMS.cases[0]),), rounds=2)
+    case = DEFAULT.cases[0]
+    plan = Plan((replace(case, neighbours=ALONE, managers=case.managers[:2]),), rounds=2)
     values = {name: [(10.0, 0.0), (11.0, 0.0)] for name in ("none", "kubelet-static")}
 
     (found,) = figures.cases(plan, run_of(plan, values), ends)
