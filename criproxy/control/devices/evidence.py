@@ -13,7 +13,7 @@ from criproxy.devices.card_locality import CardLocation, locate_cards
 from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.enforcement import enforced_quota_in
-from criproxy.devices.evidence import OWN, Evidence, Known, Subject, has_new_card, weigh
+from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
 from criproxy.devices.holdings import vgpus_of
 from criproxy.devices.vgpu_profiles import Quota
 from criproxy.discovery.patience import Patience
@@ -44,7 +44,7 @@ class EvidenceGatherer:
     context: Context
     cards: MachineCards
     patience: Patience
-    source: Kubelet = field(init=False)
+    source: Source = field(init=False)
     _files: KubeletFiles = field(default_factory=KubeletFiles)
     """The files with which the source was created."""
     names: PodNames = field(init=False)
@@ -56,10 +56,18 @@ class EvidenceGatherer:
 
     @property
     def unheard(self) -> str:
-        """As `Kubelet.unheard`; empty if the rules in force need no evidence."""
-        return self.source.unheard if self.context.settings.devices else ""
+        """That the kubelet was asked and has never answered since the start of criproxy; empty if that is not so."""
+        counts, rules = self.context.counters.device_evidence, self.context.settings.devices
+        asked = sum(count for (source, _), count in counts.items() if source in ("podresources", "checkpoint"))
+        heard = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
+        files = [file for file in (rules.kubelet.socket, rules.kubelet.checkpoint) if file] if rules else []
+        if heard or not asked or not files:
+            return ""
+        text = "so criproxy does not know which cards it has allocated, unless a CreateContainer request shows it"
+        paths = " and ".join(files)
+        return f"the kubelet has never answered on {paths}, {text}; set devices.podresources and devices.checkpoint"
 
-    def of(self, rules: DeviceRules) -> Kubelet:
+    def of(self, rules: DeviceRules) -> Source:
         """Return the source for *rules*: a reload may have changed the paths of the kubelet's files."""
         if rules.kubelet != self._files:
             self.context.tasks.spawn("leave the kubelet", self.source.close())

@@ -104,18 +104,6 @@ class Kubelet:
         self._client = PodresourcesClient(socket, self.patience, self.scan_s)
         self._checkpoint = CheckpointFile(checkpoint, self.patience, self.scan_s)
 
-    @property
-    def unheard(self) -> str:
-        """That the kubelet was asked and has never answered since the start of criproxy; empty if that is not so."""
-        counts = self.counters.device_evidence
-        asked = sum(count for (source, _), count in counts.items() if source in ("podresources", "checkpoint"))
-        heard = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
-        files = " and ".join(filter(None, (self.files.socket, self.files.checkpoint)))
-        if heard or not asked or not files:
-            return ""
-        text = "so criproxy does not know which cards it has allocated, unless a CreateContainer request shows it"
-        return f"the kubelet has never answered on {files}, {text}; set devices.podresources and devices.checkpoint"
-
     async def prefetch(self, pod: Subject) -> None:
         """Begin to query which cards are allocated to the containers of *pod*."""
         self._inquire(pod)

@@ -96,7 +96,7 @@ def world(
 
 def knows(world: World, source: Podresources) -> None:
     """Let the node ask *source*."""
-    world.controller.devices.evidence.source = source  # type: ignore[assignment]  # a source like it
+    world.controller.devices.evidence.source = source
 
 
 async def create(

@@ -17,6 +17,7 @@ from statistics import quantiles
 
 import uvloop
 
+from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.builtin import BUILTIN
@@ -108,7 +109,7 @@ class _Turns:
         """Return when the kubelet has answered what it was asked of a sandbox, if it was."""
         await self.world.controller.context.state.flush()
         source = self.world.controller.devices.evidence.source
-        if inquiry := source._inquiries.get(sandbox_id):
+        if isinstance(source, Kubelet) and (inquiry := source._inquiries.get(sandbox_id)):
             await asyncio.wait({inquiry.asking, inquiry.reading})
 
     async def _end(self, client: RuntimeClient, sandbox_id: str) -> None:
