@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from criproxy.alloc.globs import fits
+from criproxy.model.annotations import MAX_LABEL_CHARS
 from criproxy.model.bounded import bounded_text
 
 Attribute = Callable[[str], str | None]
@@ -17,7 +18,7 @@ Attribute = Callable[[str], str | None]
 MAX_KEYS = 8
 """Of a joint key."""
 MAX_PATTERN_CHARS = 256
-MAX_VALUE_CHARS = 1024
+MAX_VALUE_CHARS = MAX_LABEL_CHARS
 """Of the value of a key that is compared: a longer one is like no other."""
 _MAX_SHOWN = 80
 """Characters of what is wrong, in a sentence about it."""

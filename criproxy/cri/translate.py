@@ -15,7 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, utf8
 from criproxy.cri.stamp import Stamp, read_stamp
 from criproxy.errors import CriproxyError, StatusCode
-from criproxy.model.annotations import policy_annotations
+from criproxy.model.annotations import kept_of_pod
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.resources import (
@@ -137,6 +137,7 @@ def pods_cgroup(cgroup_parent: str) -> str | None:
 
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
     """Return the pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
+    labels, annotations = kept_of_pod(config.labels, config.annotations)
     return Pod(
         key=sandbox_id,
         uid=config.metadata.uid,
@@ -145,8 +146,8 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
         attempt=config.metadata.attempt,
         qos=qos_class(config.linux.cgroup_parent),
         cgroup_parent=config.linux.cgroup_parent,
-        labels=dict(config.labels),
-        annotations=policy_annotations(config.annotations),
+        labels=labels,
+        annotations=annotations,
         cpu_total_milli=sizes.pod_total(config.linux.resources),
     )
 
@@ -211,6 +212,7 @@ def state(found: api.Container | api.ContainerStatus) -> ContainerState:
 def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: int = 0) -> Pod:
     """Return the pod of a listed sandbox; lists have neither its cgroup (see `cgroup_parent_in`) nor its total CPU."""
     names = item.metadata
+    labels, annotations = kept_of_pod(item.labels, item.annotations)
     return Pod(
         key=item.id,
         uid=names.uid,
@@ -219,8 +221,8 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: in
         attempt=names.attempt,
         qos=qos_class(cgroup_parent),
         cgroup_parent=cgroup_parent,
-        labels=dict(item.labels),
-        annotations=policy_annotations(item.annotations),
+        labels=labels,
+        annotations=annotations,
         cpu_total_milli=cpu_total_milli,
         stopped=item.state == api.SANDBOX_NOTREADY,
     )

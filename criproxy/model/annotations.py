@@ -14,6 +14,13 @@ DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri
 
 MAX_VALUE_CHARS = 16_384
 """The longest value that is read: no other container is placed meanwhile."""
+MAX_LABEL_CHARS = 1024
+"""The longest value of a label that an expression compares."""
+MAX_POD_BYTES = 65_536
+"""The most that is kept of the labels and annotations of a pod."""
+LEFT_OUT = f"(left out: criproxy reads at most {MAX_POD_BYTES // 1024} KiB of the annotations of a pod)"
+"""The value of an annotation beyond that: no policy understands it, so that the pod is refused."""
+_MOST_LEFT_OUT = 64
 COLD_START = "cold-start"
 MAX_COLD_START_S = 3600.0
 _COLD_START = re.compile(r"""\s*\{?\s*(?:"?duration"?\s*:)?\s*["']?([0-9.]+[a-z]+)["']?\s*\}?\s*""")
@@ -25,6 +32,35 @@ def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     A value that is too long is cut to one character more than the limit, so that it is refused.
     """
     return {key: value[: MAX_VALUE_CHARS + 1] for key, value in annotations.items() if _domain(key) in DOMAINS}
+
+
+def kept_of_pod(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what is kept of a pod's *labels* and *annotations*, the shortest first, in `MAX_POD_BYTES`.
+
+    Only annotations that a policy may read, and as much of a label as an expression compares. Annotations come before
+    labels, and some of those that are left out say so.
+    """
+    wishes, left_out = _within(MAX_POD_BYTES, policy_annotations(annotations))
+    room = MAX_POD_BYTES - sum(map(_size, wishes.items()))
+    short = {key: value[: MAX_LABEL_CHARS + 1] for key, value in labels.items()}
+    return _within(room, short)[0], {**wishes, **dict.fromkeys(left_out[:_MOST_LEFT_OUT], LEFT_OUT)}
+
+
+def _within(room: int, texts: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return those of *texts* that fit, the shortest first, and the keys of the others."""
+    if sum(map(_size, texts.items())) <= room:
+        return texts, []
+    kept = dict[str, str]()
+    for each in sorted(texts.items(), key=lambda item: (_size(item), item)):
+        room -= _size(each)
+        if room < 0:
+            break
+        kept[each[0]] = each[1]
+    return kept, sorted(key for key in texts if key not in kept and len(key) <= MAX_LABEL_CHARS)
+
+
+def _size(item: tuple[str, str]) -> int:
+    return sum(len(text.encode(errors="replace")) for text in item)
 
 
 def _domain(key: str) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
+from criproxy.model.annotations import kept_of_pod
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Applied, CpuQuota, Grant, alike
@@ -76,7 +77,8 @@ def _pod_row(key: str, pod: Pod) -> Row:
 
 
 def _to_pod(row: Row) -> Pod:
-    key, uid, name, namespace, attempt, qos, cgroup_parent, labels, annotations, cpu_total_milli, stopped = row
+    key, uid, name, namespace, attempt, qos, cgroup_parent, *texts, cpu_total_milli, stopped = row
+    labels, annotations = kept_of_pod(*map(_texts, texts))  # an earlier version has stored all of them
     return Pod(
         key=key,
         uid=uid,
@@ -85,8 +87,8 @@ def _to_pod(row: Row) -> Pod:
         attempt=attempt,
         qos=QosClass(qos),
         cgroup_parent=cgroup_parent,
-        labels=_texts(labels),
-        annotations=_texts(annotations),
+        labels=labels,
+        annotations=annotations,
         cpu_total_milli=cpu_total_milli,
         stopped=bool(stopped),
     )

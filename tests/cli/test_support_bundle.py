@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -78,6 +79,7 @@ async def test_what_a_helper_needs_is_in_it(tmp_path: Path, patient: None) -> No
     assert json.loads(files["state/integrity.json"])["wrong"] == []
     assert json.loads(files["topology.json"])["allowed_cpus"] == [0, 1, 2, 3]
     assert f"Python {sys.version_info.major}." in files["versions.txt"]
+    assert "\nprocessor " in files["versions.txt"]
     assert "free" in files["disks.txt"]
     listed = files["MANIFEST"]
     assert all(name in listed and name in result.stdout for name in files if name != "MANIFEST")
@@ -100,7 +102,7 @@ async def test_names_are_replaced(tmp_path: Path, patient: None) -> None:
     assert "state/content.json" in files
     hosts = {os.uname().nodename} - {"localhost"}
     for word in {"bakery", "jewels", *hosts}:
-        assert [name for name, text in files.items() if word in text] == [], word
+        assert [name for name, text in files.items() if re.search(rf"\b{re.escape(word)}\b", text)] == [], word
     assert "pod-" in files["status.txt"]
 
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from criproxy.model.annotations import effective, parse_cold_start, policy_annotations
+from criproxy.model.annotations import (
+    LEFT_OUT,
+    MAX_POD_BYTES,
+    effective,
+    kept_of_pod,
+    parse_cold_start,
+    policy_annotations,
+)
 
 
 def test_only_annotations_of_the_known_domains_are_kept() -> None:
@@ -68,3 +75,17 @@ def test_a_cold_start_that_is_none(text: str) -> None:
     """Anything else is an error where it is read, and no cold start where it is waited for."""
     with pytest.raises(ValueError, match="must be a duration of at most 1 h"):
         parse_cold_start(text)
+
+
+def test_what_is_kept_of_a_pod_has_a_bound() -> None:
+    """Short labels and annotations are kept; an annotation beyond the limit says so, and no policy understands it."""
+    labels = {"app": "web", **{f"{number:05}": "v" * 63 for number in range(10_000)}}
+    wishes = {f"balloon{number}.criproxy.io": "x" * 16_000 for number in range(8)}
+
+    kept = kept_of_pod(labels, {"prefer-isolated-cpus.criproxy.io/pod": "true", "note": "n" * 99_999, **wishes})
+
+    assert sum(len(key) + len(value) for part in kept for key, value in part.items()) < MAX_POD_BYTES + 1024
+    assert kept[0]["app"] == "web"
+    assert kept[1]["prefer-isolated-cpus.criproxy.io/pod"] == "true"
+    assert "note" not in kept[1]
+    assert sum(value == LEFT_OUT for value in kept[1].values()) == 4

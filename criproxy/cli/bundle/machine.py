@@ -48,7 +48,7 @@ _MANAGER_FLAGS = (
 
 
 def versions(settings: Settings) -> Files:
-    """The versions of criproxy and its libraries, of Python, the kernel and the distribution."""
+    """The versions of criproxy and its libraries, of Python, the kernel and the distribution, and the processor."""
     name = "versions.txt"
     kernel = os.uname()
     yield name, f"criproxy {__version__}\nPython {platform.python_version()} ({platform.python_implementation()})\n"
@@ -66,6 +66,11 @@ def versions(settings: Settings) -> Files:
             yield name, f"{library} {version(library)}\n"
         except PackageNotFoundError:  # of an extra
             continue
+    from cpuinfo import get_cpu_info  # it runs programs, so it comes last
+
+    processor = get_cpu_info()
+    yield name, f"processor {processor.get('brand_raw', 'unknown')}\n"
+    yield name, f"processor flags {' '.join(processor.get('flags', ()))}\n"
 
 
 def _distribution(settings: Settings, name: str) -> Files:

@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
+from cpuinfo import get_cpu_info
 from rich.console import Console
 from rich.table import Table
 
@@ -146,10 +146,9 @@ def _series(series: Series) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "cpus": len(os.sched_getaffinity(0)),
-        "model": models[0].partition(":")[2].strip() if models else platform.machine(),
+        "model": get_cpu_info().get("brand_raw", platform.machine()),
         "kernel": platform.release(),
     }
 

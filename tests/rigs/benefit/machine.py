@@ -8,6 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
+from cpuinfo import get_cpu_info
+
 import criproxy
 from criproxy.discovery.machine import discover
 from tests.rigs.benefit.equipment import REQUIREMENTS, TORCH, Equipment
@@ -19,27 +22,18 @@ _RESULTS = ("numpy", "scipy", "tensorflow-cpu", "torch")
 def describe(cgroup_version: int) -> dict[str, Any]:
     """CPUs, NUMA nodes, kernel, cgroups, governor, hypervisor."""
     found = discover()
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    models = [line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")]
+    processor = get_cpu_info()
     return {
-        "model": models[0] if models else platform.machine(),
+        "model": processor.get("brand_raw", platform.machine()),
         "cpus": len(found.cpus),
-        "threads_per_core": _threads_per_core(),
+        "threads_per_core": len(found.cpus) // (psutil.cpu_count(logical=False) or len(found.cpus)),
         "numa_nodes": len(found.mems),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30), 1),
+        "memory_gib": round(psutil.virtual_memory().total / (1 << 30), 1),
         "kernel": platform.release(),
         "cgroups": f"v{cgroup_version}",
         "governor": _GOVERNOR.read_text().strip() if _GOVERNOR.exists() else "none",
-        "virtual": " hypervisor" in cpuinfo,
+        "virtual": "hypervisor" in processor.get("flags", ()),
     }
-
-
-def _threads_per_core() -> int:
-    siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
-    if not siblings.exists():
-        return 1
-    words = siblings.read_text().strip().split(",")
-    return sum(int(last or first) - int(first) + 1 for first, _, last in (word.partition("-") for word in words))
 
 
 def versions(equipment: Equipment) -> dict[str, str]:
