@@ -8,8 +8,7 @@ from types import MappingProxyType
 
 from criproxy.engine.kept import newest_sandbox, owned_by
 from criproxy.engine.reserved import owners_of
-from criproxy.model.amounts import are
-from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, CpuQuota
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
@@ -27,7 +26,7 @@ def violations(
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
     return found + [
-        f"{title_of(node, key)} has exclusive use of reserved {numbered('CPU', cpus - later.get(pod, NO_CPUS))}"
+        f"{title_of(node, key)} has exclusive use of reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
         for key, pod, cpus in owners_of(node, reserved)
         if cpus - later.get(pod, NO_CPUS)
     ]
@@ -132,13 +131,12 @@ def kept_for_living_pods(node: Node) -> Iterator[str]:
     living = {pod.uid for pod in node.pods.values() if not pod.stopped}
     for uid, kept in node.kept.items():
         if uid not in living:
-            yield f"{numbered('CPU', kept.cpus)} {are(len(kept.cpus))} kept for the pod {uid}, which has ended"
+            yield f"CPUs {format_cpuset(kept.cpus)} are kept for the pod {uid}, which has ended"
         if beyond := kept.cpus - node.topology.cpus:
-            yield f"{numbered('CPU', beyond)} {are(len(beyond))} kept for the pod {uid}, and pods may not use them"
+            yield f"CPUs {format_cpuset(beyond)} are kept for the pod {uid}, and pods may not use them"
         others = [each.cpus for other, each in node.kept.items() if other != uid]
         if twice := kept.cpus & ((node.owned_cpus - owned_by(node, uid)).union(*others)):
-            several = f"{numbered('CPU', twice)} {are(len(twice))}"
-            yield f"{several} kept for the pod {uid}, and another pod or container has them"
+            yield f"CPUs {format_cpuset(twice)} are kept for the pod {uid}, and another pod or container has them"
 
 
 def within_totals(node: Node) -> Iterator[str]:
@@ -148,14 +146,14 @@ def within_totals(node: Node) -> Iterator[str]:
         total = newest.cap_milli if newest else None
         if total is not None and len(kept.cpus | owned) * 1000 > max(total, len(owned) * 1000):
             cpus = kept.cpus | owned
-            yield f"the pod {uid} has exclusive {numbered('CPU', cpus)}, and asks for {total}m in total"
+            yield f"the pod {uid} has exclusive CPUs {format_cpuset(cpus)}, and asks for {total}m in total"
     for key in node.pods_with_exclusive & node.pods.keys():
         pod, group = node.pods[key], [each for each in node.containers_of(key) if each.key in node.grants]
         own = [node.grants[each.key].exclusive & node.grants[each.key].cpus for each in group]
         cpus, low = NO_CPUS.union(*own), sum(each.cpu_request_milli.low for each in group)
         is_shared = len(cpus) < sum(map(len, own))  # other containers have their own requests, even beyond the total
         if is_shared and pod.cap_milli is not None and len(cpus) * 1000 > max(pod.cap_milli, low):
-            yield f"the pod {pod.title} shares {numbered('CPU', cpus)}, and asks for {pod.cap_milli}m in total"
+            yield f"the pod {pod.title} shares CPUs {format_cpuset(cpus)}, and asks for {pod.cap_milli}m in total"
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:
@@ -170,7 +168,7 @@ def released_are_free(node: Node) -> Iterator[str]:
     """After a release no CPU is exclusive; remaining grants are for all CPUs, and all other containers run on these."""
     for key, grant in node.grants.items() if node.released else ():
         if grant.exclusive or grant.cpus != node.topology.cpus:
-            yield f"{title_of(node, key)} is still restricted to {numbered('CPU', grant.cpus)} after a release"
+            yield f"{title_of(node, key)} is still restricted to CPUs {format_cpuset(grant.cpus)} after a release"
     for key in node.applied.keys() - node.grants.keys() if node.released else ():
         title, cpus = title_of(node, key), node.applied[key].cpus
         if not (cpus >= node.topology.cpus or node.is_watched(key)):

@@ -135,7 +135,7 @@ class BadPolicy:
         ),
         pytest.param(
             Grant(parse_cpuset("0"), MEMS, parse_cpuset("0")),
-            "new has exclusive use of reserved CPU 0",
+            "new has exclusive use of reserved CPUs 0",
             id="owns-reserved",
         ),
     ],

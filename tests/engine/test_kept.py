@@ -574,9 +574,9 @@ def test_whatever_is_wrong_with_what_is_kept_is_noticed(policy: Policy) -> None:
     assert violations(with_kept(node, q="4-5")) == ["s/side may run on CPUs 4-5, which are kept for a pod"]
     for kept, found in (
         ({"q": "4-5"}, []),
-        ({"gone": "4"}, ["CPU 4 is kept for the pod gone, which has ended"]),
-        ({"q": "9"}, ["CPU 9 is kept for the pod q, and pods may not use them"]),
-        ({"q": "1"}, ["CPU 1 is kept for the pod q, and another pod or container has them"]),
+        ({"gone": "4"}, ["CPUs 4 are kept for the pod gone, which has ended"]),
+        ({"q": "9"}, ["CPUs 9 are kept for the pod q, and pods may not use them"]),
+        ({"q": "1"}, ["CPUs 1 are kept for the pod q, and another pod or container has them"]),
         ({"p": "4"}, ["the pod p has exclusive CPUs 1-2,4, and asks for 2000m in total"]),
     ):
         assert violations(with_kept(aside, **kept)) == found

@@ -175,10 +175,8 @@ def wrongs(asked: Mapping[str, Asked], running: Mapping[str, CpuSet], reserved: 
             about = frozenset([one.title, *(known[other].title for other in others)])
             yield Wrong(about, f"{one.title} shall own {show(cpus)}, and there are {also}", never=not one.owed)
         elif cpus & reserved and one.placed_by != "pools":
-            word = "CPUs" if len(cpus & reserved) > 1 else "CPU"
             yield Wrong(
-                frozenset([one.title]),
-                f"{one.title} has exclusive use of reserved {word} {show(cpus & reserved)}",
+                frozenset([one.title]), f"{one.title} has exclusive use of reserved CPUs {show(cpus & reserved)}"
             )
     yield from _mixed(known, running)
 

@@ -56,7 +56,7 @@ def test_who_shall_own_cpus(asked: Asked, owns: int) -> None:
         pytest.param(
             "1-2", "0-3", ["default/own/main shall own 1,2, and there are default/share/main on 0,1,2,3"], id="overlap"
         ),
-        pytest.param("0-1", "2-3", ["default/own/main has exclusive use of reserved CPU 0"], id="reserved"),
+        pytest.param("0-1", "2-3", ["default/own/main has exclusive use of reserved CPUs 0"], id="reserved"),
     ],
 )
 def test_what_must_be_told(own: str, share: str, found: list[str]) -> None:
