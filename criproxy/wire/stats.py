@@ -83,6 +83,8 @@ class Stats:
         self.unreadable = 0
         """Messages to be held or edited that could not be read."""
         self.protocol_errors = 0
+        self.kept_bytes = 0
+        """Of held requests and of unfinished watched messages, on all connections now."""
         self.unknown_outcomes = 0
 
     @property
