@@ -193,9 +193,9 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
 
 def _difference(grant: Grant, applied: Applied | None) -> str:
     if applied is None:
-        return f"should be on {numbered('CPU', grant.cpus)}, but criproxy does not know where it is"
+        return f"should be on CPUs {format_cpuset(grant.cpus)}, but criproxy does not know where it is"
     if applied.cpus != grant.cpus:
-        return f"should be on {numbered('CPU', grant.cpus)} but is on {format_cpuset(applied.cpus)}"
+        return f"should be on CPUs {format_cpuset(grant.cpus)} but is on {format_cpuset(applied.cpus)}"
     return (
         f"should have memory of NUMA nodes {format_cpuset(grant.mems)} but has memory of {format_cpuset(applied.mems)}"
     )
