@@ -23,19 +23,21 @@ from criproxy import __version__
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.problems import Problems
+from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.notices import NOT_READY
 from criproxy.observe.asking import report
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy.prometheus import find
-from tests.test_bad_configuration import BAD, GOOD, node_files
+from tests.test_bad_configuration import BAD, GOOD, node_files, run
 
 ALERTS = Path(__file__).parents[1] / "docs/monitoring/alerts.yaml"
 POLL_S = 0.1
 """How often the kubelet asks for the runtime's status, and what this test waits for."""
 PAGE_S = 5.0
 """How long a page may show something else."""
+PROBLEMS = "criproxy_problems"
 HOURS = 2
 """How long a situation lasts for Prometheus: longer than any alert waits."""
 
@@ -53,6 +55,17 @@ class Seen:
     metrics: str
     banner: list[str]
     """What the page says is wrong."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether `/readyz`, the metrics and the page say what `status --check` says."""
+        stopping = [text for kind, text in self.checked.items() if kind in NOT_READY]
+        ready = (503, "\n".join(stopping) + "\n") if stopping else (200, "ok\n")
+        counted = {labels["kind"] for name, labels, value in samples(self.metrics) if name == PROBLEMS and value}
+        is_ready = self.value("criproxy_ready") == (not stopping)
+        return (
+            self.ready == ready and is_ready and counted == {*self.checked} and self.banner == [*self.checked.values()]
+        )
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of a metric; None if it is absent."""
@@ -76,6 +89,10 @@ class Node:
     runtime: EmbeddedRuntime
     serve: Serve
     session: aiohttp.ClientSession
+    doing: asyncio.Task[None] | None = None
+    """What another program does."""
+    away: Path | None = None
+    """The cgroup that is not where it was."""
     _polls: asyncio.Task[None] | None = None
 
     def begin_calls(self) -> None:
@@ -90,14 +107,26 @@ class Node:
                 await self._polls
 
     async def _poll(self) -> None:
-        client = RuntimeClient(f"unix://{self.serve.socket}")
-        try:
-            while True:
-                with suppress(RuntimeCallError):
+        """As a kubelet, which connects again within seconds: gRPC's own pauses grow to minutes."""
+        while True:
+            client = RuntimeClient(f"unix://{self.serve.socket}")
+            try:
+                while True:
                     await client.version()
+                    await asyncio.sleep(POLL_S)
+            except RuntimeCallError:
                 await asyncio.sleep(POLL_S)
-        finally:
-            await client.close()
+            finally:
+                await client.close()
+
+    async def reads(self, group: Path) -> None:
+        """Return when the daemon knows that cgroup: what somebody writes there is put back."""
+        file = group / "cpuset.cpus"
+        before = file.read_text()
+        file.write_text("0-3\n")
+        async with asyncio.timeout(LIMIT_S):
+            while file.read_text() != before:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(POLL_S)
 
     def put(self, text: str) -> None:
         """Replace the policy file."""
@@ -139,12 +168,12 @@ class Node:
                             break
         return shown
 
-    async def until(self, kinds: Callable[[Seen], bool]) -> Seen:
+    async def until(self, wanted: Callable[[Seen], bool]) -> Seen:
         """What everybody says as soon as it is as wanted."""
         seen = await self.look()
         with suppress(TimeoutError):
             async with asyncio.timeout(LIMIT_S):
-                while not kinds(seen):
+                while not wanted(seen):
                     await asyncio.sleep(POLL_S)
                     seen = await self.look()
         return seen
@@ -171,8 +200,8 @@ class Row:
     """Metrics that say it in addition to ``criproxy_problems``."""
 
     def shows(self, seen: Seen) -> bool:
-        """Whether there is this problem and no other one."""
-        return {self.kind} <= seen.checked.keys() <= {self.kind} | self.also
+        """Whether there is this problem and no other one, and all have heard of it: they are asked one by one."""
+        return seen.agrees and {self.kind} <= seen.checked.keys() <= {self.kind} | self.also
 
 
 async def nothing(_node: Node) -> None:
@@ -197,14 +226,16 @@ async def start_runtime(node: Node) -> None:
 
 
 async def lose_state(node: Node) -> None:
-    """The state directory is moved away; the disk is checked with the runtime's lists."""
+    """A file is in place of the state directory; the disk is checked with the runtime's lists, which end a bypass."""
     (node.directory / "state").rename(node.directory / "gone")
-    await stop_runtime(node)
-    await start_runtime(node)
+    (node.directory / "state").touch()
+    for word in ("on", "off"):
+        await node.command("bypass", word)
 
 
 async def find_state(node: Node) -> None:
     """It is back."""
+    (node.directory / "state").unlink()
     (node.directory / "gone").rename(node.directory / "state")
 
 
@@ -227,6 +258,75 @@ def ordered(*words: str) -> Step:
     return order
 
 
+async def break_socket(node: Node) -> None:
+    """The socket's file is removed, and something else is in its place."""
+    node.serve.socket.unlink()
+    node.serve.socket.mkdir()
+
+
+async def mend_socket(node: Node) -> None:
+    """Nothing is there, so that criproxy can listen again."""
+    node.serve.socket.rmdir()
+
+
+async def begin_fight(node: Node) -> None:
+    """Another program writes the cpuset of a container, again and again."""
+    key = await run(node.serve, "fought", 1)
+    (file,) = (path / "cpuset.cpus" for path in (node.directory / "sys/fs/cgroup/cpuset").rglob(key))
+
+    async def fight() -> None:
+        while True:
+            if file.exists():
+                file.write_text("0-3\n")
+            await asyncio.sleep(0.01)
+
+    node.doing = asyncio.create_task(fight())
+
+
+async def end_fight(node: Node) -> None:
+    """It has ended, and so has the pod."""
+    assert node.doing is not None
+    node.doing.cancel()
+    await end_pods(node)
+
+
+async def lose_cgroup(node: Node) -> None:
+    """The cgroup of a container is gone."""
+    key = await run(node.serve, "lost", 1)
+    (group,) = (node.directory / "sys/fs/cgroup/cpuset").rglob(key)
+    await node.reads(group)
+    group.rename(node.directory / "away")
+    node.away = group
+
+
+async def find_cgroup(node: Node) -> None:
+    """It is back."""
+    assert node.away is not None
+    (node.directory / "away").rename(node.away)
+    await end_pods(node)
+
+
+async def end_pods(node: Node) -> None:
+    """All pods end."""
+    client = RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S)
+    for sandbox in await client.list_pod_sandbox():
+        await MiniKubelet(client).remove_pod(sandbox.id)
+    await client.close()
+
+
+async def ask_in_vain(node: Node) -> None:
+    """A pod with a card is created, and the kubelet says nothing about it."""
+    section = "devices: {classes: [nvidia], podresources: {socket: /none.sock}, checkpoint: /none}\n"
+    await node.serve.reload(f"{GOOD}{section}")
+    await run(node.serve, "blind", 1)
+
+
+async def without_devices(node: Node) -> None:
+    """Devices are no matter of criproxy any more."""
+    await end_pods(node)
+    await node.serve.reload(GOOD)
+
+
 def told(command: str, **arguments: object) -> Step:
     """The device plugin tells the daemon something."""
 
@@ -235,6 +335,15 @@ def told(command: str, **arguments: object) -> Step:
 
     return tell
 
+
+def reported(**more: object) -> Step:
+    """The device plugin reports *more*."""
+    return told("device-inventory", version=__version__, **more)
+
+
+gone = told("device-plugin", running=False)
+UNREGISTERED = {"name": "nvidia.com/gpu", "device_class": "nvidia", "registered": False, "problem": "refused"}
+SICK = {"device_class": "nvidia", "id": "GPU-a", "healthy": False, "reason": "XID 79", "since_s": 1.7e9}
 
 TABLE = {
     "the kubelet has never called": Row(
@@ -255,8 +364,8 @@ TABLE = {
         begin=stop_runtime,
         end=start_runtime,
         kind="runtime",
-        text="criproxy cannot ask the runtime which containers are running",
-        alerts=frozenset({"CriproxyRuntimeDown", "CriproxyNotReady"}),
+        text="the runtime",
+        alerts=frozenset({"CriproxyRuntimeDown", "CriproxyNotReady", "CriproxyResyncOld"}),
         gauges={"criproxy_runtime_up": 0},
     ),
     "the state directory is gone": Row(
@@ -268,6 +377,13 @@ TABLE = {
         also=frozenset({"config-not-kept", "failure"}),
         gauges={"criproxy_store_current": 0},
     ),
+    "the socket of the kubelet is gone": Row(
+        begin=break_socket,
+        end=mend_socket,
+        kind="socket",
+        text="nobody can connect to criproxy on ",
+        alerts=frozenset({"CriproxyNotReady"}),
+    ),
     "the policy file is bad": Row(
         begin=bad_file,
         end=good_file,
@@ -276,11 +392,60 @@ TABLE = {
         alerts=frozenset({"CriproxyConfigNotInForce"}),
         gauges={"criproxy_config_problem": 1},
     ),
+    "somebody fights for a cpuset": Row(
+        begin=begin_fight,
+        end=end_fight,
+        kind="drift",
+        text="another program changes the cpuset of default/fought/main again and again",
+        alerts=frozenset({"CriproxyProblem", "CriproxyDrift"}),
+    ),
+    "the cgroup of a container is gone": Row(
+        begin=lose_cgroup,
+        end=find_cgroup,
+        kind="cgroup",
+        text="the runtime reports that default/lost/main is running, but its cgroup is gone",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "the kubelet tells nothing of cards": Row(
+        begin=ask_in_vain,
+        end=without_devices,
+        kind="no-evidence",
+        text="the kubelet has never answered on /none.sock and /none",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "the device plugin refuses its file": Row(
+        begin=reported(refused="a bracket is not closed"),
+        end=gone,
+        kind="device-plugin-config",
+        text="the device plugin does not use its present configuration files",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
     "NVML fails": Row(
-        begin=told("device-inventory", version=__version__, nvml="NVML: Unknown Error", nvml_since_s=1e9),
-        end=told("device-plugin", running=False),
+        begin=reported(nvml="NVML: Unknown Error", nvml_since_s=1e9),
+        end=gone,
         kind="nvml",
         text="NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "the device plugin is not registered": Row(
+        begin=reported(resources=[UNREGISTERED]),
+        end=gone,
+        kind="not-registered",
+        text="the kubelet has not accepted resources of the device plugin: nvidia.com/gpu (refused)",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "no card is healthy": Row(
+        begin=reported(cards=[SICK]),
+        end=gone,
+        kind="no-healthy-card",
+        text="no card of the class nvidia is healthy",
+        alerts=frozenset({"CriproxyProblem"}),
+    ),
+    "a directory of a vGPU cannot be removed": Row(
+        begin=reported(unremoved="/vgpu/.x/y: Permission denied"),
+        end=gone,
+        kind="vgpu-directories",
+        text="/vgpu/.x/y: Permission denied",
         alerts=frozenset({"CriproxyProblem"}),
     ),
     "the bypass is on": Row(
@@ -319,42 +484,61 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield made
 
 
+@pytest.mark.parametrize("which", ["socket", "control"])
+async def test_a_socket_whose_file_is_removed_comes_again(node: Node, which: str) -> None:
+    """The kubelet and commands reach criproxy again within seconds; connections that are open go on."""
+    path: Path = getattr(node.serve, which)
+    open_client, new_client = (RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S) for _ in range(2))
+    await open_client.version()
+    begun = file_of(path)
+    await asyncio.to_thread(path.unlink)
+
+    async with asyncio.timeout(LIMIT_S):
+        while file_of(path) in (None, begun):  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(POLL_S)
+    await open_client.version()
+    await new_client.version()
+    assert (await node.command("bypass", "status"))[0] == 0
+    assert "the socket's file was gone" in node.serve.log.read_text()
+    for client in (open_client, new_client):
+        await client.close()
+    assert await node.serve.stop() == 0
+    assert file_of(path) is None
+
+
+def file_of(path: Path) -> int | None:
+    """The inode of what is at *path*; None if nothing is."""
+    return path.stat().st_ino if path.exists() else None
+
+
 async def test_everybody_says_the_same(tmp_path: Path, node: Node) -> None:
     """In each situation of the table, and before and after it; an alert for each problem fires."""
-    found: dict[str, Seen] = {}
-    well = Seen(0, {}, (200, ""), "", [])
+    found: dict[str, tuple[Seen, Seen]] = {}
+    well = Seen(0, {}, (200, "ok\n"), "", [])
     for name, row in TABLE.items():
         await row.begin(node)
-        seen = found[name] = await node.until(row.shows)
+        seen = await node.until(row.shows)
+        found[name] = well, seen
         print(f"{name}: {seen.checked}")
 
         assert (seen.status, row.text in seen.checked.get(row.kind, "(nothing)")) == (1, True), (name, seen.checked)
-        assert row.shows(seen), (name, seen.checked)
-        assert seen.banner == [*seen.checked.values()], name
-        assert_metrics(name, row, seen)
+        assert row.shows(seen), (name, seen)
+        for gauge, value in row.gauges.items():
+            assert (gauge, seen.value(gauge)) == (gauge, value), name
 
         await row.end(node)
-        well = await node.until(lambda seen: not seen.checked)
-        assert (well.status, well.checked, well.ready, well.banner) == (0, {}, (200, "ok\n"), []), name
-    assert_alerts(tmp_path, well, found)
+        well = await node.until(lambda seen: seen.agrees and not seen.checked)
+        assert (well.status, well.checked, well.agrees) == (0, {}, True), (name, well)
+    found["all is well"] = well, well
+    assert_alerts(tmp_path, found)
 
 
-def assert_metrics(name: str, row: Row, seen: Seen) -> None:
-    """Metrics and `/readyz` say what `status --check` says."""
-    for kind in seen.checked:
-        assert (seen.value("criproxy_problems", kind=kind) or 0) >= 1, name
-    stopping = [text for kind, text in seen.checked.items() if kind in NOT_READY]
-    assert seen.ready == ((503, "\n".join(stopping) + "\n") if stopping else (200, "ok\n")), name
-    for gauge, value in {"criproxy_ready": float(not stopping), **row.gauges}.items():
-        assert (gauge, seen.value(gauge)) == (gauge, value), name
-
-
-def assert_alerts(directory: Path, well: Seen, found: Mapping[str, Seen]) -> None:
+def assert_alerts(directory: Path, found: Mapping[str, tuple[Seen, Seen]]) -> None:
     """If a situation lasts, exactly the alerts of the table fire, and none fires when all is well."""
     if (promtool := find("promtool")) is None:
         pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
-    tests = [_alert_test(name, well, seen, TABLE[name].alerts) for name, seen in found.items()]
-    tests.append(_alert_test("all is well", well, well, frozenset()))
+    alerts = {name: row.alerts for name, row in TABLE.items()}
+    tests = [_alert_test(name, *both, alerts.get(name, frozenset())) for name, both in found.items()]
     path = directory / "alerts.yaml"
     path.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": tests}))
     done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
@@ -362,14 +546,15 @@ def assert_alerts(directory: Path, well: Seen, found: Mapping[str, Seen]) -> Non
 
 
 def _alert_test(name: str, well: Seen, seen: Seen, alerts: frozenset[str]) -> dict[str, Any]:
-    """A test of promtool: for an hour all is well, then there is the situation."""
+    """A test of promtool: for an hour all is *well*, then there is what was *seen*."""
     before = {_series(sample, labels): value for sample, labels, value in samples(well.metrics)}
     after = {_series(sample, labels): value for sample, labels, value in samples(seen.metrics)}
     minutes = HOURS * 60
+    growing = _series("criproxy_resync_age_seconds", {}) if seen.value("criproxy_runtime_up") == 0 else ""
     series = [
         {
             "series": each,
-            "values": f"{_lasting(before.get(each), 60)} {_lasting(after.get(each), minutes)}",
+            "values": f"{_lasting(before.get(each), 60)} {_lasting(after.get(each), minutes, 60 * (each == growing))}",
         }
         for each in before.keys() | after.keys()
     ]
@@ -379,7 +564,7 @@ def _alert_test(name: str, well: Seen, seen: Seen, alerts: frozenset[str]) -> di
         "input_series": series,
         "promql_expr_test": [
             {
-                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "expr": f'group by (alertname) (last_over_time(ALERTS{{alertstate="firing"}}[{minutes}m]))',
                 "eval_time": f"{60 + minutes}m",
                 "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(alerts)],
             }
@@ -392,8 +577,8 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
     return f"{name}{{{inner}}}"
 
 
-def _lasting(value: float | None, minutes: int) -> str:
-    return f"_x{minutes}" if value is None else f"{value}x{minutes}"
+def _lasting(value: float | None, minutes: int, growth: int = 0) -> str:
+    return f"_x{minutes}" if value is None else f"{value}+{growth}x{minutes}"
 
 
 def test_how_long_it_has_run_does_not_follow_the_clock_on_the_wall() -> None:

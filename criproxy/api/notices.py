@@ -1,6 +1,7 @@
 """The notices of `status` and `status --check` about criproxy itself; `views.status_check` has those about the node."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from time import monotonic
 
 from criproxy import __version__
 from criproxy.control.containers.cgroups import LEFT_RUNNING
@@ -30,6 +31,10 @@ _KEPT = {
 """`InForce.policy_file` → what is different from the configuration that was kept, and what else can be done."""
 
 
+LOST_S = 10.0
+"""How long a cgroup must be gone: that of a container that ends goes before the runtime says so."""
+
+
 class ControllerNotices:
     """Finds what is wrong with the disk, the runtime, the policy file and other parts of the daemon, at one moment."""
 
@@ -56,6 +61,8 @@ class ControllerNotices:
         yield from self._of_trial()
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
+        if unheard := controller.devices.evidence.unheard:
+            yield Notice("no-evidence", unheard)
         yield from self._of_plugin()
         if cpusets := controller.updates.kubelet_cpusets:
             yield Notice("competing-manager", cpusets.sentence())
@@ -69,6 +76,7 @@ class ControllerNotices:
             names = ", ".join(bounded_texts([title for title, _ in unknown], 3))
             yield Notice("untold", f"the runtime does not report the state of {names}: {unknown[0][1]}")
         yield from self._of_unlisted()
+        yield from self._of_cgroups()
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 
@@ -81,6 +89,23 @@ class ControllerNotices:
             names = ", ".join(bounded_texts(titles, 3))
             text = "have not ended as far as criproxy can see, so they keep their places"
             yield Notice("unlisted", f"the runtime's lists do not have containers that {text}: {names}")
+
+    def _of_cgroups(self) -> Iterator[Notice]:
+        """Cpusets that other programs change, and cgroups that are gone."""
+        cgroups, now_s = self.controller.context.cgroups, monotonic()
+        if names := self._titles(key for key, until_s in cgroups.fights.items() if until_s > now_s):
+            text = "again and again, so that containers may run on CPUs that are exclusive to others; stop that program"
+            yield Notice("drift", f"another program changes the cpuset of {names} {text}")
+        if names := self._titles(key for key, since_s in cgroups.lost.items() if now_s - since_s >= LOST_S):
+            text = "its cgroup is gone: criproxy cannot see on which CPUs it runs"
+            yield Notice("cgroup", f"the runtime reports that {names} is running, but {text}")
+
+    def _titles(self, keys: Iterable[str]) -> str:
+        """Name the containers *keys* that have not ended; empty if there are none."""
+        found = (self.controller.node.containers.get(key) for key in keys)
+        return ", ".join(
+            bounded_texts([one.title for one in found if one and one.state is not ContainerState.EXITED], 3)
+        )
 
     def _of_trial(self) -> Iterator[Notice]:
         """What is in force in place of the policy file."""

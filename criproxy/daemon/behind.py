@@ -1,12 +1,13 @@
-"""Checks what is around the daemon: the sockets behind it, and what the kubelet in front of it reserves."""
+"""Checks what is around the daemon: its sockets, those behind it, and what the kubelet in front of it reserves."""
 
 import asyncio
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
@@ -14,19 +15,26 @@ from criproxy.cri.here import criproxy_behind, programs_of
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
 from criproxy.discovery.patience import Hangs, Patience
+from criproxy.errors import CriproxyError
 from criproxy.observe.log import structlog
 from criproxy.policy.options import options_of
+from criproxy.wire.sockets import Listener
 
 if TYPE_CHECKING:
     from criproxy.install.kubelet_cpus import Reservation
 
 FIRST_PAUSE_S, PAUSE_S = 2.0, 60.0
 """Pauses before checks: at first and while the runtime does not answer, and later."""
+FILES_S = 5.0
+"""How often the files of the daemon's sockets are looked for."""
 PROBE_S = 1.0
 """How long the runtime may take to accept a connection, and the kubelet's files to be read."""
 
 OPEN_FILES_MIN = 1024
 """With fewer, the warning at the start: two for each connection of the kubelet, and one for each client beside it."""
+
+Serve = Callable[[socket], Awaitable[None]]
+
 log = structlog.get_logger("criproxy.daemon")
 
 
@@ -92,6 +100,38 @@ class Behind:
         if found and not self.problem:
             log.error("the runtime is another criproxy", endpoint=path, found=found)
         self.problem = text if found else ""
+
+
+@dataclass(slots=True, repr=False)
+class SocketFiles:
+    """Watches the files of the sockets on which the daemon listens, and listens again when one is gone."""
+
+    served: Mapping[str, tuple[Listener, Serve]]
+    """By name: the socket, and what serves another one in its place."""
+    _problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def problem(self) -> str:
+        """Which socket cannot be reached, in a sentence; empty if none is lost."""
+        return next(iter(self._problems.values()), "")
+
+    async def watch(self) -> None:
+        """Look for the files, for ever."""
+        while True:
+            await asyncio.sleep(FILES_S)
+            for name, (listener, serve) in self.served.items():
+                if not await asyncio.to_thread(lambda each: each.is_lost, listener):
+                    continue
+                try:
+                    await asyncio.to_thread(listener.renew)
+                except CriproxyError as error:
+                    self._problems[name] = (
+                        f"nobody can connect to criproxy on {listener.path}: the socket's file is gone, and {error}"
+                    )
+                else:
+                    await serve(listener.sock)
+                    self._problems.pop(name, None)
+                    log.warning("listening again: the socket's file was gone", path=listener.path)
 
 
 @dataclass(slots=True, repr=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from criproxy.daemon.behind import Behind, KubeletCpus
+from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
 from criproxy.daemon.start import Started
 from criproxy.observe.bypass import Bypass
 from criproxy.wire.stats import Stats
@@ -41,6 +41,8 @@ class Problems:
     """That of `Entry.last_s`."""
     page_access: "Access | None" = None
     """Of the page, if it is served."""
+    sockets: SocketFiles | None = None
+    """Watches the sockets of the daemon."""
     _began_s: float = field(init=False)
     """When the daemon started, on *clock*."""
     _started_s: float = 0.0
@@ -96,6 +98,8 @@ class Problems:
         found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
         if unreachable:
             found.append(Notice("runtime", unreachable))
+        if self.sockets is not None and (lost := self.sockets.problem):
+            found.append(Notice("socket", lost))
         if silent := self._kubelet():
             found.append(Notice("kubelet", silent))
         if self.behind.problem:

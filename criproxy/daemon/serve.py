@@ -32,6 +32,7 @@ from criproxy.wire.sockets import Listener, listen, listen_within
 
 if TYPE_CHECKING:
     from criproxy.control.controller import Controller
+    from criproxy.daemon.behind import Serve
     from criproxy.daemon.commands import Commands
     from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
@@ -182,7 +183,7 @@ class Daemon:
 
     async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
         """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
-        from criproxy.daemon.behind import Behind, KubeletCpus, raise_open_files
+        from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles, raise_open_files
         from criproxy.daemon.commands import Commands
         from criproxy.daemon.problems import Problems
 
@@ -191,7 +192,8 @@ class Daemon:
         kubelet_cpus = KubeletCpus(self._options.host_root, started.controller)
         problems = Problems(started, self._bypass, behind, kubelet_cpus, [proxy.stats for proxy in self._proxies])
         commands = Commands(problems)
-        await self._answer_commands(stack, listeners, commands)
+        served = await self._answer_commands(stack, listeners, commands)
+        problems.sockets = SocketFiles({name: (listeners[name], start) for name, start in served.items()})
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
         self._serving = f"serving on {places}"
         self._notifier.ready(self._status_text())
@@ -208,8 +210,8 @@ class Daemon:
 
     async def _answer_commands(
         self, stack: AsyncExitStack, listeners: Mapping[str, Listener], commands: "Commands"
-    ) -> None:
-        """Answer commands on the control socket, and queries on the other one."""
+    ) -> "dict[str, Serve]":
+        """Answer commands on the control socket, and queries on the other one; return what serves which Unix socket."""
         from criproxy.daemon.commands import NOTICES
 
         queries = ControlServer(commands.queries(), clients_max=READERS_MAX)
@@ -217,9 +219,11 @@ class Daemon:
         for name, server in servers.items():
             await server.start(listeners[name].sock)
             stack.push_async_callback(server.stop)
+        proxies = dict(zip(self._endpoints.pairs, self._proxies, strict=True))
+        return {name: each.start for name, each in (proxies | servers).items()}
 
     async def _start_watches(self, stack: AsyncExitStack, problems: "Problems") -> None:
-        """Start to watch the policy file, the sockets behind the daemon, and the kubelet's configuration."""
+        """Start to watch the policy file, the sockets, and the kubelet's configuration."""
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration.load import DEFAULT_CONFIG
@@ -231,6 +235,8 @@ class Daemon:
         tasks.forever("reload", started.reload.run)
         tasks.forever("check for a criproxy behind this one", problems.behind.watch)
         tasks.forever("read which CPUs the kubelet reserves", problems.kubelet_cpus.watch)
+        if problems.sockets is not None:
+            tasks.forever("look for the files of the sockets", problems.sockets.watch)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
         tasks.forever("watch the policy file", watch.run)
 

@@ -260,8 +260,10 @@ class DevicePlugin:
         plugins, known = self._plugins, self._health.known
         served, reports = self._publisher.served, self._reports
         found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
-        nvml, since_s = self._publisher.inventory.nvml_problem, self._publisher.inventory.nvml_since_s
-        return self._methods.told(replace(found, unremoved=self._sweeper.problem, nvml=nvml, nvml_since_s=since_s))
+        inventory, refused = self._publisher.inventory, self._reload.problem.partition("\n")[0]
+        nvml, since_s = inventory.nvml_problem, inventory.nvml_since_s
+        wrong = replace(found, unremoved=self._sweeper.problem, refused=refused, nvml=nvml, nvml_since_s=since_s)
+        return self._methods.told(wrong)
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served

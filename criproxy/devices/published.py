@@ -88,6 +88,8 @@ class Published:
     """How many cards are not in `cards`; unhealthy cards are omitted last."""
     unremoved: str = ""
     """Where a former directory of a vGPU is that cannot be removed, and why; empty: there is none."""
+    refused: str = ""
+    """Why its present configuration files are not in effect; empty: they are."""
     nvml: str = ""
     """Why NVML does not answer on a machine with NVIDIA's cards; empty: it does."""
     nvml_since_s: float | None = None

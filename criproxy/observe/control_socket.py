@@ -107,7 +107,9 @@ class ControlServer:
         self._turn = nullcontext() if clients_max is None else asyncio.Lock()
 
     async def start(self, sock: socket.socket) -> None:
-        """Serve on *sock*, a listening Unix socket; its mode decides which users may connect."""
+        """Serve on *sock*, a listening Unix socket, in place of a former one; its mode decides who may connect."""
+        if self._server is not None:
+            self._server.close()
         self._sock = sock
         connect = partial(_Connection, self._connections, self._connection)
         self._server = await asyncio.get_running_loop().create_unix_server(connect, sock=sock)

@@ -109,7 +109,7 @@ _NOW = {
     "runtime_up": ("runtime_up", "1 if the runtime answered when criproxy last asked it, else 0."),
     "kubelet_last_call_s": (
         "kubelet_last_call_timestamp_seconds",
-        "When the last call of a client began, in seconds since the epoch; absent before the first one.",
+        "When a client last called or connected, in seconds since the epoch; absent if none did.",
     ),
 }
 """Field of `ControllerValues` → name without prefix, and help."""

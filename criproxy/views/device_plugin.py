@@ -26,6 +26,9 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
         if not any(card.healthy for card in cards) and any(map(_failed, cards)):
             reasons = ", ".join(bounded_texts(list(dict.fromkeys(card.reason for card in cards)), MAX_NAMED))
             yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so pods get none: {reasons}")
+    if report.refused:
+        text = f"the device plugin does not use its present configuration files, but the former ones: {report.refused}"
+        yield Notice("device-plugin-config", text)
     if report.nvml:
         since = f" since {timestamp(report.nvml_since_s)}" if report.nvml_since_s is not None else ""
         kept = "the device plugin offers NVIDIA's cards as NVML described them before"

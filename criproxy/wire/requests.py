@@ -12,7 +12,7 @@ from criproxy.wire import frames
 from criproxy.wire.calls import Call, OutcomeKind, Refuse
 from criproxy.wire.frame_forwarding import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress, timeout_s
-from criproxy.wire.state import MAX_HELD_BYTES, Connection, Held, Hold, Stream, Unreadable
+from criproxy.wire.state import MAX_HELD_BYTES, MAX_KEPT_BYTES, Connection, Held, Hold, Stream, Unreadable
 
 MAX_STREAMS = 10_000
 """Open calls on one connection; more is no kubelet."""
@@ -122,9 +122,10 @@ class Requests(FrameLoop):
         hold.size += len(payload)
         hold.consumed += size
         hold.window -= size
-        connection.held_bytes += size
-        if hold.size > MAX_MESSAGE_BYTES + 5 or connection.held_bytes > MAX_HELD_BYTES:
-            connection.refuse(state, StatusCode.RESOURCE_EXHAUSTED, _too_large(state, connection.held_bytes))
+        connection.hold_more(size)
+        is_full = connection.held_bytes > MAX_HELD_BYTES or connection.stats.kept_bytes > MAX_KEPT_BYTES
+        if is_full or hold.size > MAX_MESSAGE_BYTES + 5:
+            connection.refuse(state, StatusCode.RESOURCE_EXHAUSTED, _too_large(state, connection))
         elif flags & frames.END_STREAM:
             self._complete(state, hold)
         connection.top_up(state)
@@ -345,8 +346,9 @@ class Requests(FrameLoop):
         return 0 if state.runtime_done else granted
 
 
-def _too_large(state: Stream, held_bytes: int) -> str:
+def _too_large(state: Stream, connection: Connection) -> str:
     return (
         f"criproxy: the request of {state.entry.method} is too large to be looked at: at most {MAX_MESSAGE_BYTES} bytes"
-        f" in a message and {MAX_HELD_BYTES} on a connection ({held_bytes} are held)"
+        f" in a message, {MAX_HELD_BYTES} on a connection ({connection.held_bytes} are held),"
+        f" and {MAX_KEPT_BYTES} on all connections ({connection.stats.kept_bytes} are held or copied)"
     )

@@ -66,8 +66,10 @@ class Proxy:
         self._numbers = 0
 
     async def start(self, sock: socket.socket) -> None:
-        """Accept connections from *sock*, a bound AF_UNIX socket; it is ours from now on."""
+        """Accept connections from *sock*, a bound AF_UNIX socket; it is ours from now on, in place of a former one."""
         loop = asyncio.get_running_loop()
+        if self._server:
+            self._server.close()
         self._server = await loop.create_unix_server(self._accept, sock=sock, backlog=1024)
 
     def _accept(self) -> asyncio.Protocol:
@@ -135,6 +137,7 @@ class Proxy:
     def opened(self, link: "Link") -> None:
         """A link has begun."""
         self.links.add(link)
+        self.stats.connected_s = monotonic()
         self.stats.connections_total += 1
         self.stats.connections_open += 1
 

@@ -9,7 +9,9 @@ import fcntl
 import os
 import socket
 import stat
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from criproxy.errors import CriproxyError, UsageError
@@ -49,12 +51,40 @@ class Listener:
     identity: tuple[int, int] | None = None
     """Device and inode of our socket file; None if the file belongs to systemd."""
     lock_fd: int = -1
+    again: "Callable[[], Listener] | None" = None
+    """Listens anew on the same path; None for one that systemd has passed, which is done as its unit does it."""
+    _file: tuple[int, int] | None = field(init=False)
+    """Device and inode of the file, whoever made it."""
+
+    def __post_init__(self) -> None:
+        self._file = self.identity or _identity(self.path)
 
     def close(self) -> None:
         """Close the socket; remove its file if that is still the one we made."""
         self.sock.close()
         if self.identity is not None and _identity(self.path) == self.identity:
             Path(self.path).unlink()
+        self._unlock()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody can connect any more, because the file is gone or is another one."""
+        try:
+            return self._file is None or _identity(self.path) != self._file
+        except OSError:  # as if it were gone
+            return True
+
+    def renew(self) -> None:
+        """Listen on the same path with a new socket in `sock`; the old one stays open for its server.
+
+        Raises:
+            CriproxyError: as `listen`.
+        """
+        self._unlock()
+        new = self.again() if self.again else listen(self.path, 0o660)
+        self.sock, self.identity, self.lock_fd, self._file = new.sock, new.identity, new.lock_fd, new.identity
+
+    def _unlock(self) -> None:
         if self.lock_fd >= 0:
             os.close(self.lock_fd)
             self.lock_fd = -1
@@ -79,7 +109,7 @@ def listen(path: str, mode: int) -> Listener:
     except BaseException:
         os.close(lock_fd)
         raise
-    return Listener(sock, path, _identity(path), lock_fd)
+    return Listener(sock, path, _identity(path), lock_fd, partial(listen, path, mode))
 
 
 def listen_within(path: str) -> Listener:
@@ -97,7 +127,7 @@ def listen_within(path: str) -> Listener:
         folder.chmod(0o755)
     except OSError as error:
         raise CriproxyError(f"cannot listen on {path}: {error.strerror}: {error.filename}") from error
-    return listen(path, 0o666)
+    return replace(listen(path, 0o666), again=partial(listen_within, path))
 
 
 def _own_directory(directory: Path) -> None:

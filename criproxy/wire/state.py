@@ -22,6 +22,8 @@ MAX_HELD_BYTES = 128 << 20
 """What may be held on one connection at a time; the call that exceeds it is refused."""
 MAX_COPIED_BYTES = 128 << 20
 """What of unfinished watched messages is copied on one connection at a time."""
+MAX_KEPT_BYTES = 256 << 20
+"""What may be held and copied on all connections together at a time: many connections must not use up the memory."""
 MAX_REFUSED_REMEMBERED = 10_000
 """Refused streams whose late frames are still recognised; older ones have long been forgotten by the runtime."""
 BUSY_QUEUE_BYTES = 1 << 20
@@ -188,18 +190,31 @@ class Connection:
         """Reply bytes that stay here do not eat the window that the runtime's other replies need."""
         self.give_runtime(_lend(self.replies, self.to_client))
 
+    # -- what is kept ----------------------------------------------------------------------------------------------
+
+    def hold_more(self, size: int) -> None:
+        """Count *size* more bytes of a held request; for `release_hold`, fewer."""
+        self.held_bytes += size
+        self.stats.kept_bytes += size
+
+    def _copy_more(self, size: int) -> None:
+        self.copied_bytes += size
+        self.stats.kept_bytes += size
+
     # -- watched calls ---------------------------------------------------------------------------------------------
 
     def copy(self, reader: MessageReader, payload: bytes) -> list[bytes]:
         """Show *payload* of a watched call to its *reader*; returns the messages that are whole now.
 
-        Once `MAX_COPIED_BYTES` wait on the connection, the message is passed over like one that is too large.
+        Once `MAX_COPIED_BYTES` wait on the connection, or `MAX_KEPT_BYTES` on all, the message is passed over like one
+        that is too large.
         """
-        self.copied_bytes -= reader.waiting_bytes
+        self._copy_more(-reader.waiting_bytes)
         messages = reader.feed(payload)
-        if self.copied_bytes + reader.waiting_bytes > MAX_COPIED_BYTES and reader.announced_bytes:
+        is_full = self.copied_bytes + reader.waiting_bytes > MAX_COPIED_BYTES
+        if (is_full or self.stats.kept_bytes + reader.waiting_bytes > MAX_KEPT_BYTES) and reader.announced_bytes:
             reader.pass_over()
-        self.copied_bytes += reader.waiting_bytes
+        self._copy_more(reader.waiting_bytes)
         return messages
 
     # -- held calls ------------------------------------------------------------------------------------------------
@@ -209,7 +224,7 @@ class Connection:
         hold = stream.hold
         assert hold is not None
         stream.hold = None
-        self.held_bytes -= hold.consumed
+        self.hold_more(-hold.consumed)
         return hold
 
     def drop_hold(self, stream: Stream) -> None:
@@ -268,7 +283,7 @@ class Connection:
         """Both peers are through with the stream."""
         if self.streams.pop(stream.id, None) and self.copied_bytes:
             copies = (stream.request, stream.reader)
-            self.copied_bytes -= sum(reader.waiting_bytes for reader in copies if reader)
+            self._copy_more(-sum(reader.waiting_bytes for reader in copies if reader))
         self.to_runtime.close(stream.id)
         self.to_client.close(stream.id)
 
@@ -310,6 +325,7 @@ class Connection:
                 self.drop_hold(stream)
             self.end(stream, self.broken_outcome(stream))
         self.streams.clear()
+        self._copy_more(-self.copied_bytes)
 
     def held(self) -> Iterator[Stream]:
         """The streams whose request is held."""

@@ -70,6 +70,8 @@ class Stats:
         """The rules are off: every new call passes."""
         self.bytes_from_kubelet = 0
         self.bytes_from_runtime = 0
+        self.connected_s: float | None = None
+        """When the last connection was accepted, on the monotonic clock."""
         self.connections_total = 0
         self.connections_open = 0
         self.dial_failures = 0
@@ -81,13 +83,18 @@ class Stats:
         self.unreadable = 0
         """Messages to be held or edited that could not be read."""
         self.protocol_errors = 0
+        self.kept_bytes = 0
+        """Of held requests and of unfinished watched messages, on all connections now."""
         self.unknown_outcomes = 0
 
     @property
     def last_call_s(self) -> float | None:
-        """When the last call began, on the monotonic clock; None before the first one."""
-        begun_s = (each.last_s for each in (*self.entries.values(), self.other) if each.last_s is not None)
-        return max(begun_s, default=None)
+        """When a client last called, or connected to call, on the monotonic clock; None if none did.
+
+        While the runtime is away, connections end before they have a call.
+        """
+        begun_s = (self.connected_s, *(each.last_s for each in (*self.entries.values(), self.other)))
+        return max((at_s for at_s in begun_s if at_s is not None), default=None)
 
     def use(self, table: Table) -> None:
         """Treat calls that begin from now on by *table*."""

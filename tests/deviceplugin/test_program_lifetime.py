@@ -71,6 +71,17 @@ async def test_it_reports_what_it_cannot_remove(node: tuple[Program, Daemon]) ->
     assert report["unremoved"].endswith(": Not a directory")
 
 
+async def test_it_reports_that_it_refuses_its_file(node: tuple[Program, Daemon]) -> None:
+    """The daemon shows in `status --check` that the former file is in effect, and why."""
+    program, daemon = node
+    await program.ready()
+
+    program.policy.write_text("policy: [")
+    report = await daemon.until_report(lambda each: "refused" in each)
+
+    assert "a bracket is not closed" in report["refused"]
+
+
 async def test_it_says_no_goodbye_if_it_is_killed(node: tuple[Program, Daemon]) -> None:
     """The daemon is to miss it."""
     program, daemon = node

@@ -188,7 +188,7 @@ class Spliced:
         for ledger in (requests, replies):
             assert ledger.sender + ledger.in_flight == ledger.receiver + ledger.debt
             assert ledger.in_flight == 0
-        assert connection.held_bytes == 0
+        assert connection.held_bytes == connection.copied_bytes == connection.stats.kept_bytes == 0
         for out in (connection.to_runtime, connection.to_client):
             assert not out.queues
             assert out.queued_bytes == 0

@@ -1,6 +1,7 @@
 """Each rule of the data plane, as a conversation: what one peer sends, and what reaches the other."""
 
 import gzip
+from functools import partial
 
 import hpack
 import pytest
@@ -282,6 +283,23 @@ class TestHold:
         assert "too large" in fields["grpc-message"]
         assert talk.client(frames.frame(0, 0, 1, b"x" * 2000)) == []
         talk.check_windows()
+
+    def test_connections_hold_no_more_together_than_one_may(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The call that exceeds the limit of all is refused; what a lost connection held counts no more."""
+        monkeypatch.setattr("criproxy.wire.requests.MAX_KEPT_BYTES", 3000)
+        talks, body = [Talk() for _ in range(3)], partial(frames.frame, 0, 0, payload=b"x" * 1400)
+        for talk in talks:
+            talk.splice.connection.stats = talks[0].stats
+        for talk in talks[:2]:
+            assert [kind for kind, *_ in talk.client(talk.call(1, HOLD) + body(1))] == ["HEADERS"]
+        third = talks[2].client(talks[2].call(1, HOLD) + body(1))
+        assert [kind for kind, *_ in third] == ["HEADERS", "RST_STREAM"]
+        talks[0].splice.lost()
+        again = talks[2].client(talks[2].call(3, HOLD) + body(3))
+        assert [kind for kind, *_ in again] == ["HEADERS"]
+        for talk in talks[1:]:
+            talk.splice.lost()
+        assert talks[0].stats.kept_bytes == 0
 
     def test_answer_to_a_later_call_of_the_same_number_is_not_mixed_up(self) -> None:
         """A verdict for a call that is over changes nothing."""

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 from criproxy.control.containers.in_flight import InFlight
 from criproxy.cri import api_pb2 as api
@@ -60,6 +62,10 @@ class Cgroups:
     """The known cgroups, by container id; other parts may read them."""
     unreported: dict[str, str] = field(default_factory=dict)
     """By container id: why the runtime, although it answers other calls, does not report the state of the container."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """Containers that run as the runtime says, but whose cgroup has gone; since when, on the monotonic clock."""
+    fights: dict[str, float] = field(default_factory=dict)
+    """Containers whose cpuset another program changes again and again, and until when that counts, on that clock."""
     _patience: Patience = field(default_factory=Patience)
 
     async def read(self, container_id: str) -> Seen:
@@ -90,6 +96,7 @@ class Cgroups:
                 raise
             reply = None
         left = self.groups.get(container_id) if reply is None and await self.is_populated(container_id) else None
+        had = container_id in self.groups
         self.forget(container_id)
         try:
             seen = self._left(container_id, left) if reply is None else self._seen(container_id, reply)
@@ -98,6 +105,10 @@ class Cgroups:
             self.unreported[container_id] = f"{text}: {error!r}"
             raise RuntimeCallError("ContainerStatus", StatusCode.INTERNAL, text) from error
         self.unreported.pop(container_id, None)
+        if seen.ended or container_id in self.groups:
+            self.lost.pop(container_id, None)
+        elif had:
+            self.lost.setdefault(container_id, monotonic())
         return seen, reply
 
     def _seen(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
@@ -142,7 +153,8 @@ class Cgroups:
 
     def keep(self, known: AbstractSet[str]) -> None:
         """Forget all containers but these."""
-        for by_id in (self.groups, self.unreported):
+        by_ids: tuple[dict[str, Any], ...] = (self.groups, self.unreported, self.lost, self.fights)
+        for by_id in by_ids:
             for container_id in by_id.keys() - known:
                 del by_id[container_id]
 

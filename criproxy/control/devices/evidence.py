@@ -54,6 +54,19 @@ class EvidenceGatherer:
         self.names = PodNames(self._pods)
         self.source = self._kubelet()
 
+    @property
+    def unheard(self) -> str:
+        """That the kubelet was asked and has never answered since the start of criproxy; empty if that is not so."""
+        counts, rules = self.context.counters.device_evidence, self.context.settings.devices
+        asked = sum(count for (source, _), count in counts.items() if source in ("podresources", "checkpoint"))
+        heard = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
+        files = [file for file in (rules.kubelet.socket, rules.kubelet.checkpoint) if file] if rules else []
+        if heard or not asked or not files:
+            return ""
+        text = "so criproxy does not know which cards it has allocated, unless a CreateContainer request shows it"
+        paths = " and ".join(files)
+        return f"the kubelet has never answered on {paths}, {text}; set devices.podresources and devices.checkpoint"
+
     def of(self, rules: DeviceRules) -> Source:
         """Return the source for *rules*: a reload may have changed the paths of the kubelet's files."""
         if rules.kubelet != self._files:

@@ -5,6 +5,7 @@ again under its lock, when no update of criproxy is in flight.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _PATIENCE = 3
 _LONGEST_PAUSE_S = 300.0
 _RELEASED = Grant(NO_CPUS, NO_CPUS)
 """The grant with which a released container is compared: it requires no CFS quota and no memory nodes."""
+_FIGHT, _FIGHT_S = 4, 60.0
+"""So many changes of one container within this time are a fight, which is over after the same time without one."""
 _CALM_S = 900.0
 """Time without a change after which the history of a container is dropped."""
 
@@ -39,6 +42,7 @@ class _History:
 
     times: int = 0
     last_s: float = 0.0
+    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_FIGHT))
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class Drift:
         """Check all containers, for ever."""
         while True:
             await self.hotplug.check()
+            self.reconciler.enqueue(list(self.context.cgroups.lost), read=True)
             parts = list(batches(list(self.context.cgroups.groups), _AT_ONCE)) or [[]]
             for part in parts:
                 self.check(part)
@@ -144,12 +149,17 @@ class Drift:
         now_s = asyncio.get_running_loop().time()
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
+        history.recent_s.append(now_s)
         with self.context.failures.harmless("a foreign change"):
             self._report(key, before, has, history)
-        if history.times < _PATIENCE or does_harm(before, key, has):
-            return 0.0
-        doublings = min(history.times - _PATIENCE, 20)
-        return min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
+        pause_s = 0.0
+        if history.times >= _PATIENCE and not does_harm(before, key, has):
+            doublings = min(history.times - _PATIENCE, 20)
+            pause_s = min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
+        fights, recent_s = self.context.cgroups.fights, history.recent_s
+        if fights.get(key, 0.0) > now_s or (len(recent_s) == _FIGHT and now_s - recent_s[0] <= _FIGHT_S):
+            fights[key] = now_s + pause_s + _FIGHT_S
+        return pause_s
 
     def _report(self, key: str, before: Node, has: Applied, history: _History) -> None:
         should, title, times = before.applied[key], before.containers[key].title, history.times

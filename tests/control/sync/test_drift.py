@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, partialmethod
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -14,9 +15,10 @@ from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.engine.events import PolicyChanged
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
+from criproxy.views.status_check import find
 from tests.control.configuration.test_policy_switch import Slow as SlowPolicy
 from tests.control.reconcile.test_promotion import wrong
-from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.control.world import FAST, STATIC, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 WATCHFUL = replace(FAST, drift_period_s=0.05)
@@ -236,3 +238,65 @@ def test_a_container_has_what_was_applied(tmp_path: Path, suffix: str, sets: dic
     group = group_of(tmp_path, suffix, sets)
 
     assert as_applied(group, Grant(cpus, mems), Applied(cpus, mems)) is expected
+
+
+def told(world: World, kind: str) -> list[str]:
+    """What `status --check` says of that kind."""
+    return [each.text for each in find(situation(world.controller)).problems if each.kind == kind]
+
+
+async def test_a_fight_for_a_cpuset_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the fourth change within a minute on, until there was none for a minute."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        owned = await world.run(owner("owner", 1))
+        await known(world, owned)
+        for number in range(4):
+            assert told(world, "drift") == []
+            await change(world, owned, "0-3")
+            await world.poll(partial(repaired, world, number + 1))
+
+        (text,) = told(world, "drift")
+        monkeypatch.setattr("criproxy.api.notices.monotonic", lambda: monotonic() + 61.0)
+        calm = told(world, "drift")
+
+    assert text.startswith("another program changes the cpuset of default/owner/main again and again")
+    assert calm == []
+
+
+async def test_a_fight_that_does_no_harm_stays_a_problem_between_rarer_corrections(tmp_path: Path) -> None:
+    """The container is left alone for a while, and that is said all that time."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared = await world.run(sharer("shared"))
+        await known(world, shared)
+        begun_s = 0.0
+        for _ in range(5):
+            begun_s = monotonic()
+            await change(world, shared, "1")
+            await world.poll(lambda: world.cpus(shared) == "0-3")
+
+        until_s = world.controller.context.cgroups.fights[shared]
+
+    assert until_s >= begun_s + 60.0 + 4 * WATCHFUL.drift_period_s
+
+
+async def test_a_running_container_whose_cgroup_is_gone_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can see where it runs; one that ends within moments is none."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared = await world.run(sharer("shared"))
+        await known(world, shared)
+        (group,) = (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared)
+
+        away = group.rename(tmp_path / "away")
+        await world.poll(lambda: shared in world.controller.context.cgroups.lost)
+        early = told(world, "cgroup")
+        monkeypatch.setattr("criproxy.api.notices.LOST_S", 0.0)
+        late = told(world, "cgroup")
+        away.rename(group)
+        await world.poll(lambda: not told(world, "cgroup"))
+
+    assert early == []
+    assert [text.partition(":")[0] for text in late] == [
+        "the runtime reports that default/shared/main is running, but its cgroup is gone"
+    ]
