@@ -115,8 +115,7 @@ NVIDIA = "name that file with devices.plugin.nvidiaConfig"
         ),
         pytest.param(
             "nvidia-device-plugin: {config: {map: {default: 'version: v1'}}}\n",
-            "the text of nvidia-device-plugin.config.map.default alone is a file of NVIDIA's device plugin; "
-            f"{NVIDIA}",
+            f"the text of nvidia-device-plugin.config.map.default alone is a file of NVIDIA's device plugin; {NVIDIA}",
             id="umbrella-values",
         ),
         pytest.param(
