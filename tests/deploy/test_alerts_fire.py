@@ -22,6 +22,7 @@ from criproxy.api.measures import measure
 from criproxy.control.sync.drift import Drift
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.model.workload import ContainerState
@@ -51,6 +52,7 @@ from tests.test_problems import TABLE
 __all__ = ["nvml_library"]
 
 POLL_S = 0.05
+LAG = "criproxy_loop_lag_seconds_sum"
 Alerts = tuple[str, ...]
 NO_EVENTS = frozenset({"GetContainerEvents"})
 
@@ -196,7 +198,7 @@ async def untold(directory: Path) -> AsyncIterator[str]:
 async def unhealthy(directory: Path) -> AsyncIterator[str]:
     """A container that was stopped because of its card is created again."""
     test_guard.host(directory)
-    rules = DeviceRules(classes=(test_incidents.NVIDIA,))
+    rules = DeviceRules(classes=(NVIDIA,))
     async with World(directory, settings=replace(FAST, devices=rules)) as world:
         await world.poll(lambda: world.controller.ready and bool(world.controller.devices.stocks))
         pod = test_incidents.gpu("one", "GPU-a")
@@ -221,7 +223,7 @@ SITUATIONS: dict[Situation, tuple[Alerts, dict[str, object]]] = {
     held_start: (("CriproxyCallHangs", "CriproxyContainerMisplaced"), {"ages": AGES}),
     lost_create: (("CriproxyOutcomesUnknown",), {}),
     no_room: (("CriproxyNoRoom",), {}),
-    failing_watcher: (("CriproxyWatcherFailed",), REPEATS),
+    failing_watcher: (("CriproxyWatcherFailed",), {**REPEATS}),
     taken_back: (("CriproxyTryTakenBack",), {}),
     endless_try: (("CriproxyTryCannotEnd",), {"ages": {"criproxy_config_try_remaining_seconds": -60.0}}),
     untold: (("CriproxyDeviceEvidenceFails", "CriproxyDevicesUntold"), {}),
@@ -278,7 +280,7 @@ class Scraper:
 
 
 async def of_a_daemon(directory: Path) -> AsyncIterator[Case]:
-    """The cases of a daemon that does not run for a moment, whose device plugin dies as it begins anew, and that ends."""
+    """The cases of a daemon that stands still for a moment, whose device plugin dies as it begins, and that ends."""
     node_files(directory)
     (directory / "policy.yaml").write_text(GOOD)
     options = (
@@ -300,7 +302,8 @@ async def of_a_daemon(directory: Path) -> AsyncIterator[Case]:
         serve.signal(signal.SIGSTOP)
         await asyncio.sleep(2.0)
         serve.signal(signal.SIGCONT)
-        late = await scraper.until("criproxy_loop_lag_seconds_sum", 1.0)
+        lag_s = next(value for name, _, value in samples(well) if name == LAG)
+        late = await scraper.until(LAG, lag_s + 1.0)
         yield Case("late", ("CriproxyLoopLate",), well, late, only=False, repeats=True)
 
         for running in (False, True):
