@@ -167,6 +167,17 @@ def test_picture_marks_and_explains(tmp_path: Path) -> None:
     assert {"display 0000:3b:00.0 [10de:20b5]", "4 huge pages of 1 GiB, 0 free"} <= texts
 
 
+def test_the_processor_of_this_machine(tmp_path: Path) -> None:
+    """Its name and flags follow the tree; the tree of a copy has none, since its processor is unknown."""
+    here = CliRunner().invoke(main, ["topology"]).output
+    elsewhere = show(tmp_path, ONE, "table")
+
+    processor, flags = here.splitlines()[-2:]
+    assert processor.startswith("Processor: ")
+    assert {"fpu", "sse2"} <= {*flags.removeprefix("Flags: ").split()} or os.uname().machine != "x86_64"
+    assert "Processor: " not in elsewhere
+
+
 def test_no_machine_there(tmp_path: Path) -> None:
     """A folder without /sys is an error in a sentence; a folder that is not there is wrong use."""
     empty = CliRunner().invoke(main, ["topology", "--host-root", str(tmp_path)])

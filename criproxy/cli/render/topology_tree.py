@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from criproxy.cli.render import topology_words as words
+from criproxy.cli.render.lines import print_lines
 from criproxy.cli.render.topology_words import Extras
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.hardware import Hardware
@@ -36,6 +37,15 @@ def show(hardware: Hardware) -> None:
     if len(topology.distances) > 1:
         console.print("\nDistance between NUMA nodes")
         console.print(_distances(topology))
+
+
+def show_processor() -> None:
+    """Print the name and the flags of this machine's processor, which takes a second: after all else."""
+    from cpuinfo import get_cpu_info
+
+    processor = get_cpu_info()
+    print_lines(f"\nProcessor: {processor.get('brand_raw', 'unknown')}")
+    print_lines(f"Flags: {' '.join(processor.get('flags', ()))}")
 
 
 def _grow(tree: Tree, box: Box, hardware: Hardware, extras: Extras) -> None:
