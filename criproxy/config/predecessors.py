@@ -69,10 +69,9 @@ def instead_of_nvidia_file(data: Any) -> str:  # noqa: ANN401 (YAML)
         return f"this is a ConfigMap: the {_NVIDIA_FILE[2:]} is the text of {texts} alone" if texts else _NO_TEXTS
     if _inside(data, "devicePlugin", "nvidiaConfig"):
         return f"{_OUR_VALUES}: the {_NVIDIA_FILE[2:]} is the content of 'devicePlugin.nvidiaConfig'"
-    if texts := _nvidia_values(data):
-        return f"these are Helm values: the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
-    if texts := _listed([*_nvidia_texts(data)]):
-        return f"the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
+    values = _nvidia_values(data)
+    if texts := values or _listed([*_nvidia_texts(data)]):
+        return f"{'these are Helm values: ' if values else ''}the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
     if isinstance(data.get("policy"), str):
         return "this is a policy file of criproxy"
     return _other_object(data, _NVIDIA_FILE) or _without_effect(data)
@@ -129,10 +128,10 @@ def _of_values(data: Mapping[str, Any]) -> str:
         return f"{_OUR_VALUES}: the policy file is the content of 'policy'"
     if isinstance(policy, Mapping):
         return _sentence("CRI-RM", _CRIRM)
-    if texts := _nvidia_values(data):
-        return f"these are Helm values: the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
-    if texts := _listed([*_nvidia_texts(data)]):
-        return f"the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
+    values = _nvidia_values(data)
+    if texts := values or _listed([*_nvidia_texts(data)]):
+        prefix = "these are Helm values: " if values else ""
+        return f"{prefix}the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
     if isinstance(config, Mapping) and (_NRI_OPTIONS & config.keys() or "nri" in data):
         return (
             "these are Helm values of nri-plugins: the policy file is the content of 'config' with the name of its "

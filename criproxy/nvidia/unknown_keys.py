@@ -100,7 +100,7 @@ def meant_at_the_top(key: str) -> str:
 
 
 def _close(key: str, where: str, keys: _Keys) -> str:
-    """Return the known key that may be meant: of the same mapping, or at the top one of a section, as in Helm values."""
+    """Return the known key that may be meant: of the same mapping, or at the top of a section, as in Helm values."""
     for section, inner in (("flags", _FLAGS), ("flags.plugin", _PLUGIN), ("sharing", _SHARING)) if not where else ():
         if key in inner.below:
             return joined(section, key)
