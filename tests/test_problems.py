@@ -365,7 +365,7 @@ TABLE = {
         end=start_runtime,
         kind="runtime",
         text="the runtime",
-        alerts=frozenset({"CriproxyRuntimeDown", "CriproxyNotReady"}),
+        alerts=frozenset({"CriproxyRuntimeDown", "CriproxyNotReady", "CriproxyResyncOld"}),
         gauges={"criproxy_runtime_up": 0},
     ),
     "the state directory is gone": Row(
@@ -550,10 +550,11 @@ def _alert_test(name: str, well: Seen, seen: Seen, alerts: frozenset[str]) -> di
     before = {_series(sample, labels): value for sample, labels, value in samples(well.metrics)}
     after = {_series(sample, labels): value for sample, labels, value in samples(seen.metrics)}
     minutes = HOURS * 60
+    growing = _series("criproxy_resync_age_seconds", {}) if seen.value("criproxy_runtime_up") == 0 else ""
     series = [
         {
             "series": each,
-            "values": f"{_lasting(before.get(each), 60)} {_lasting(after.get(each), minutes)}",
+            "values": f"{_lasting(before.get(each), 60)} {_lasting(after.get(each), minutes, 60 * (each == growing))}",
         }
         for each in before.keys() | after.keys()
     ]
@@ -576,8 +577,8 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
     return f"{name}{{{inner}}}"
 
 
-def _lasting(value: float | None, minutes: int) -> str:
-    return f"_x{minutes}" if value is None else f"{value}x{minutes}"
+def _lasting(value: float | None, minutes: int, growth: int = 0) -> str:
+    return f"_x{minutes}" if value is None else f"{value}+{growth}x{minutes}"
 
 
 def test_how_long_it_has_run_does_not_follow_the_clock_on_the_wall() -> None:

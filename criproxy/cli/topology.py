@@ -34,9 +34,11 @@ def command(host_root: Path, output: str) -> None:
 
         click.echo(draw(hardware))
     else:
-        from criproxy.cli.render.topology_tree import show
+        from criproxy.cli.render.topology_tree import show, show_processor
 
         show(hardware)
+        if host_root == Path("/"):  # elsewhere, the processor is another machine's
+            show_processor()
 
 
 def as_json(hardware: Hardware) -> dict[str, Any]:

@@ -1,6 +1,12 @@
-"""How busy each CPU and the memory of a machine are: /proc/stat and /proc/meminfo."""
+"""How busy the CPUs and the memory of a machine are: /proc/stat and /proc/meminfo.
 
+psutil reads both, except for the time of single CPUs: it numbers those that are online, whatever their numbers are.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 
 from criproxy.discovery.files import number_of, read_text
 from criproxy.model.use import CpuTime, MemoryUse
@@ -27,14 +33,33 @@ def _cpu_time(line: str) -> tuple[int, CpuTime] | None:
     return cpu, CpuTime(total - known[_IDLE] - sum(known[_IOWAIT : _IOWAIT + 1]), total)
 
 
+def read_node_time(host_root: Path) -> CpuTime | None:
+    """The time of all CPUs together, in seconds since the boot; None where the kernel does not say."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        with _psutil(host_root) as psutil:
+            times = psutil.cpu_times()
+        guests = times.guest + times.guest_nice  # the other columns contain them
+        total = sum(times) - guests
+        return CpuTime(total - times.idle - times.iowait, total)
+    return None
+
+
 def read_memory_use(host_root: Path) -> MemoryUse | None:
-    """The memory of the machine; None where /proc/meminfo does not say."""
-    amounts: dict[str, int] = {}
-    for line in (read_text(host_root / "proc/meminfo") or "").splitlines():
-        name, _, rest = line.partition(":")
-        value = number_of((rest.split() or [""])[0])
-        if value is not None:
-            amounts[name] = value * 1024
-    if not {"MemTotal", "MemAvailable"} <= amounts.keys():
-        return None
-    return MemoryUse(amounts["MemTotal"], amounts["MemAvailable"])
+    """The memory of the machine; None where the kernel does not say."""
+    with suppress(OSError, ValueError, LookupError):
+        with _psutil(host_root) as psutil:
+            memory = psutil.virtual_memory()
+        return MemoryUse(memory.total, memory.available)
+    return None
+
+
+@contextmanager
+def _psutil(host_root: Path) -> Iterator[ModuleType]:
+    """Let psutil read below *host_root*; it is imported late, as that takes tens of milliseconds."""
+    import psutil
+
+    usual, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(host_root / "proc")
+    try:
+        yield psutil
+    finally:
+        psutil.PROCFS_PATH = usual

@@ -6,12 +6,12 @@ Everything is found by the folder of that containerd or by the ids of its contai
 import ctypes
 import json
 import os
-import select
-import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 CONFIG = "config.toml"
 """The name of its configuration in the folder, which is an argument of its process."""
@@ -42,7 +42,7 @@ def remove(directory: Path) -> None:
     bundles = [bundle for bundle in (directory / BUNDLES).glob("*") if bundle.is_dir()]
     sockets = [shim_socket(bundle) for bundle in bundles]
     ids = {bundle.name for bundle in bundles}
-    _kill(pid for pid in _pids() if _is_shim_of(pid, directory) or _cgroup_names(pid) & ids)
+    _kill(each for each in psutil.process_iter() if _is_shim_of(each, directory) or _cgroup_names(each) & ids)
     for mount in sorted(_mounts_below(directory), reverse=True):
         _unmount(mount)
     for socket in sockets:
@@ -57,7 +57,7 @@ def end_daemon(directory: Path) -> None:
     Raises:
         TimeoutError: it does not go.
     """
-    _kill(pid for pid in _pids() if os.fsencode(directory / CONFIG) in _read(f"/proc/{pid}/cmdline").split(b"\0"))
+    _kill(each for each in psutil.process_iter() if str(directory / CONFIG) in _words(each))
 
 
 def file_system(directory: Path) -> str:
@@ -67,42 +67,33 @@ def file_system(directory: Path) -> str:
     return max(holders, key=lambda mount: len(mount.point.parts)).kind
 
 
-def _pids() -> Iterator[int]:
-    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+def _words(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; nothing if it has gone meanwhile."""
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
-def _read(path: str) -> bytes:
-    """Return a file of /proc; nothing if the process has gone meanwhile."""
-    try:
-        return Path(path).read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
+def _is_shim_of(process: psutil.Process, directory: Path) -> bool:
+    words = _words(process)
+    return bool(words) and "containerd-shim" in words[0] and str(directory / "containerd.sock") in words
 
 
-def _is_shim_of(pid: int, directory: Path) -> bool:
-    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
-    return b"containerd-shim" in words[0] and os.fsencode(directory / "containerd.sock") in words
+def _cgroup_names(process: psutil.Process) -> set[str]:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        lines = Path(f"/proc/{process.pid}/cgroup").read_text(errors="replace").splitlines()
+        return {line.rpartition("/")[2] for line in lines}
+    return set()
 
 
-def _cgroup_names(pid: int) -> set[str]:
-    lines = _read(f"/proc/{pid}/cgroup").decode(errors="replace").splitlines()
-    return {line.rpartition("/")[2] for line in lines}
-
-
-def _kill(pids: Iterable[int]) -> None:
-    for pid in list(pids):
-        try:
-            process = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-            if not select.select([process], [], [], _END_TIMEOUT_S)[0]:
-                raise TimeoutError(f"process {pid} does not end {_END_TIMEOUT_S:.0f} s after SIGKILL")
-        except ProcessLookupError:
-            continue
-        finally:
-            os.close(process)
+def _kill(found: Iterable[psutil.Process]) -> None:
+    processes = list(found)
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    _, left = psutil.wait_procs(processes, timeout=_END_TIMEOUT_S)
+    if left:
+        raise TimeoutError(f"process {left[0].pid} does not end {_END_TIMEOUT_S:.0f} s after SIGKILL")
 
 
 def shim_socket(bundle: Path) -> Path | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from criproxy.errors import Refused
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.entries import with_entries
 from criproxy.model.grant import NO_CPUS, Applied
 from criproxy.model.node import Node
@@ -32,7 +32,7 @@ class Blocked:
         """Why its next attempt gets other CPUs, for people."""
         return (
             f"it gets other CPUs than its last attempt, which could not start: other containers have not left CPUs "
-            f"{format_cpuset(self.granted)}, and are on CPUs {format_cpuset(self.used)}"
+            f"{format_cpuset(self.granted)}, and are on {numbered('CPU', self.used)}"
         )
 
 

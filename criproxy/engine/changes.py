@@ -27,7 +27,8 @@ from criproxy.engine.release import (
 )
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.errors import Refused
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.entries import with_entries
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
 from criproxy.model.kept import Kept
@@ -148,7 +149,7 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
 def _difference(old: Topology, new: Topology) -> str:
     gone, come = old.cpus - new.cpus, new.cpus - old.cpus
     changed = ((gone, "no longer"), (come, "now"))
-    words = [f"CPUs {format_cpuset(cpus)} are {word} available to pods" for cpus, word in changed if cpus]
+    words = [f"{numbered('CPU', cpus)} {are(len(cpus))} {word} available to pods" for cpus, word in changed if cpus]
     return "the machine has changed" + (": " + " and ".join(words) if words else "")
 
 
@@ -236,7 +237,7 @@ def _unfit(
     key = container.key
     old = node.grants.get(key)
     if old and may_stay:
-        return node, (Reason(key, f"{container.title} stays on CPUs {format_cpuset(old.cpus)}: {error}"),)
+        return node, (Reason(key, f"{container.title} stays on {numbered('CPU', old.cpus)}: {error}"),)
     if old:
         left = policy.release(node, key).grants
         node = node.replace(grants=with_memory_as_before(node, left, key))

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from criproxy.engine.invariants import violations
 from criproxy.errors import Fault
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
@@ -89,7 +90,8 @@ class CheckedPolicy:
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(
-                f"CPUs {format_cpuset(taken)} are exclusive, and containers run there that criproxy does not move"
+                f"{numbered('CPU', taken)} {are(len(taken))} exclusive, and containers run there "
+                "that criproxy does not move"
             )
         if lost := before.keys() - layout.grants.keys():
             found.append(f"{len(lost)} other containers have no place any more")

@@ -27,7 +27,8 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.release import only_ends_release
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.record import Fact, Kind
@@ -118,7 +119,8 @@ def update_text(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
     changes += [quota_text(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
     known = "read back" if seen else "it takes effect when the container starts"
-    return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} again'}{because}; {known}"
+    what = " and ".join(changes) or f"{numbered('CPU', has.cpus)} again"
+    return f"{what}{because}; {known}"
 
 
 def set_changes(had: Applied | Grant | None, has: Applied | Grant) -> list[str]:
@@ -169,8 +171,8 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
             continue
         container, grant = after.containers[key], after.grants.get(key)
         origin = "has criproxy's stamp" if container.reservation else _origin(container)
-        where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
-        placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
+        where = numbered("CPU", after.applied[key].cpus) if key in after.applied else "its CPUs"
+        placed = f"it is placed on {numbered('CPU', grant.cpus)}" if grant else f"unplaced, it stays on {where}"
         own = reasons.get(key, ())
         yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
     yield from _of_node(decision)
@@ -232,10 +234,10 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
 def _left(after: Node, owned: CpuSet) -> str:
     """Return what happened to the exclusive CPUs of a container that has ended, to append to a sentence."""
     if kept := owned & after.kept_cpus:
-        return f": its exclusive CPUs {format_cpuset(kept)} are kept for its pod"
+        return f": its exclusive {numbered('CPU', kept)} {are(len(kept))} kept for its pod"
     if shared := owned & after.owned_cpus:
-        return f": its exclusive CPUs {format_cpuset(shared)} stay with its pod"
-    return f": its exclusive CPUs {format_cpuset(owned)} are free"
+        return f": its exclusive {numbered('CPU', shared)} {are(len(shared))} still with its pod"
+    return f": its exclusive {numbered('CPU', owned)} {are(len(owned))} free"
 
 
 def _in_state(node: Node, key: str) -> ContainerState | None:

@@ -21,7 +21,7 @@ from criproxy.engine.kept import (
 )
 from criproxy.engine.pod_total import PodLevel
 from criproxy.errors import NotEnough, Refused
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.entries import entries_of, with_entries, without
 from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
 from criproxy.model.kept import Kept
@@ -196,7 +196,7 @@ class Keeping:
         if not mine or not mine <= had:
             return None
         names = {**node.kept[uid].by_name, container.name: mine}
-        reason = f"{container.title} has CPUs {format_cpuset(mine)} again, which were kept for its pod"
+        reason = f"{container.title} has {numbered('CPU', mine)} again, kept for its pod until now"
         kept = with_kept_of(node, uid, Kept(names)).kept
         return view, replace(layout, kept=kept, reasons=(*layout.reasons, reason))
 
@@ -235,7 +235,7 @@ def with_keepers(view: Node, node: Node) -> Node:
         if cpus := kept.cpus & left:
             key, left = f"kept/{uid}", left - cpus
             grants[key] = Grant(cpus, node.topology.mems, cpus)
-            containers[key] = _keeper(node, uid, key, f"(kept CPUs {format_cpuset(cpus)})")
+            containers[key] = _keeper(node, uid, key, f"(kept {numbered('CPU', cpus)})")
     if left:
         grants[_TAKEN] = Grant(left, node.topology.mems, left)
     others = without(view.grants, (_TAKEN,))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from criproxy.engine.quota import Lifting, restored
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.grant import NO_CPUS, PRESERVED, Grant, Layout
 from criproxy.model.node import Node
@@ -64,7 +64,7 @@ def _left_alone(node: Node, layout: Layout, container: Container) -> Layout:
     had = node.grants.get(container.key)
     grant = Grant(cpus, NO_CPUS, pool=PRESERVED, quota=restored(had))
     grant = grant.with_memory_of(had) if had else grant
-    where = f"{container.title} runs on CPUs {format_cpuset(cpus)}, all that are not exclusive"
+    where = f"{container.title} runs on {numbered('CPU', cpus)}, all that are not exclusive"
     grants = with_entries(entries_of(node.grants, layout.grants), {container.key: grant})
     return replace(layout, grants=grants, reasons=(*layout.reasons, where))
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """The time of one CPU since the boot, in ticks."""
+    """The time of one or all CPUs since the boot; only the ratio of both has a meaning."""
 
-    busy: int
-    total: int
+    busy: float
+    total: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,16 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from criproxy.discovery.cpu_times import read_memory_use, read_node_time
 
 WINDOW_S = 10.0
 """The period over which the use of CPUs is averaged, as far as there are samples."""
 SHORTEST_S = 0.5
 """The shortest meaningful period; also the shortest time between two samples."""
 KEPT_S = 60.0
-_IDLE, _IOWAIT, _GUEST = 3, 4, 8
-"""Columns of the line ``cpu``; those from `_GUEST` on are ignored, because other columns contain them, too."""
 
 
 @dataclass(slots=True, repr=False)
@@ -23,8 +22,8 @@ class NodeUse:
     host_root: Path = Path("/")
     """Prefix of /proc."""
     clock: Callable[[], float] = time.monotonic
-    _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
-    """Time of the sample, and busy and total ticks of CPU time since the boot."""
+    _samples: deque[tuple[float, float, float]] = field(default_factory=deque)
+    """Time of the sample, and busy and total CPU time since the boot."""
 
     def __post_init__(self) -> None:
         self.cpu_ratio()
@@ -46,17 +45,9 @@ class NodeUse:
 
     def memory_ratio(self) -> float | None:
         """Return the part of the memory that is not available without swapping, from 0 to 1; None if unknown."""
-        with suppress(OSError, ValueError, LookupError, ZeroDivisionError):
-            lines = (self.host_root / "proc/meminfo").read_text().splitlines()
-            amounts = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest}
-            return min(max(1 - amounts["MemAvailable"] / amounts["MemTotal"], 0.0), 1.0)
-        return None
+        use = read_memory_use(self.host_root)
+        return min(max(1 - use.available_bytes / use.total_bytes, 0.0), 1.0) if use and use.total_bytes else None
 
-    def _sample(self) -> tuple[float, int, int] | None:
-        with suppress(OSError, ValueError, LookupError):
-            with (self.host_root / "proc/stat").open() as stream:
-                words = stream.readline().split()
-            ticks = [int(each) for each in words[1 : 1 + _GUEST]]
-            total = sum(ticks)
-            return self.clock(), total - ticks[_IDLE] - ticks[_IOWAIT], total
-        return None
+    def _sample(self) -> tuple[float, float, float] | None:
+        spent = read_node_time(self.host_root)
+        return None if spent is None else (self.clock(), spent.busy, spent.total)

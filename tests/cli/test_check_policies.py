@@ -73,7 +73,7 @@ OF_ONE = [
     pytest.param(
         "pools",
         "reservedCpus: 0\npools: [{name: a, cpuLists: [{cpuset: 0-1}]}]",
-        "pools[0].cpuLists[0].cpuset: CPUs 0 are reserved",
+        "pools[0].cpuLists[0].cpuset: CPU 0 is reserved",
         id="pool-of-reserved-cpus",
     ),
     pytest.param(

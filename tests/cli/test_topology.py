@@ -73,10 +73,10 @@ def test_tree(tmp_path: Path) -> None:
         "    └── die 1, NUMA node 1 16 GiB DRAM, L3 1: CPUs 2-3,6-7 (2 cores, 4 CPUs)",
         "        └── PCI display 0000:3b:00.0 [10de:20b5]",
         "Pods may use CPUs 0-6, memory of NUMA nodes 0-2",
-        "Isolated: CPUs 3",
-        "Forbidden to pods: CPUs 7",
+        "Isolated: CPU 3",
+        "Forbidden to pods: CPU 7",
         "Offline: CPUs 8-9",
-        "Tickless (nohz_full): CPUs 3",
+        "Tickless (nohz_full): CPU 3",
         "Kind 0: CPUs 3,7, capacity 512",
         "Kind 1: CPUs 0-2,4-6, capacity 1024",
         "",
@@ -165,6 +165,17 @@ def test_picture_marks_and_explains(tmp_path: Path) -> None:
     assert {"isolated (1)", "forbidden to pods (1)", "offline (2)", "CPU, capacity 512"} <= texts
     assert {"NUMA node 2: memory only", "64 GiB PMEM, movable only", "distance 17 from node 0"} <= texts
     assert {"display 0000:3b:00.0 [10de:20b5]", "4 huge pages of 1 GiB, 0 free"} <= texts
+
+
+def test_the_processor_of_this_machine(tmp_path: Path) -> None:
+    """Its name and flags follow the tree; the tree of a copy has none, since its processor is unknown."""
+    here = CliRunner().invoke(main, ["topology"]).output
+    elsewhere = show(tmp_path, ONE, "table")
+
+    processor, flags = here.splitlines()[-2:]
+    assert processor.startswith("Processor: ")
+    assert {"fpu", "sse2"} <= {*flags.removeprefix("Flags: ").split()} or os.uname().machine != "x86_64"
+    assert "Processor: " not in elsewhere
 
 
 def test_no_machine_there(tmp_path: Path) -> None:

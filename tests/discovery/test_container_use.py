@@ -87,6 +87,7 @@ def test_the_times_of_cpus(tmp_path: Path, line: str, expected: dict[int, CpuTim
 def test_memory_of_the_machine(tmp_path: Path) -> None:
     """What can be had without swapping; nothing where the kernel does not say."""
     assert read_memory_use(tmp_path) is None
-    write(tmp_path / "proc", meminfo="MemTotal: 16 kB\nMemFree: 1 kB\nMemAvailable: 4 kB")
+    others = "\n".join(f"{name}: 0 kB" for name in ("Buffers", "Cached", "Shmem", "Active", "Inactive"))
+    write(tmp_path / "proc", meminfo=f"MemTotal: 16 kB\nMemFree: 1 kB\nMemAvailable: 4 kB\n{others}")
 
     assert read_memory_use(tmp_path) == MemoryUse(16384, 4096)

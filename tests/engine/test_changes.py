@@ -279,7 +279,8 @@ def test_cpus_go_offline(gone: str, expected: dict[str, str]) -> None:
 
     assert cpus(decision.node) == expected
     assert violations(decision.node, frozenset({0})) == []
-    assert decision.sentences[0].startswith(f"the machine has changed: CPUs {gone} are no longer available to pods: ")
+    lost = f"CPU {gone} is" if gone.isdigit() else f"CPUs {gone} are"
+    assert decision.sentences[0].startswith(f"the machine has changed: {lost} no longer available to pods: ")
 
 
 def test_cpus_come_online() -> None:

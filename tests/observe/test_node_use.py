@@ -6,6 +6,10 @@ import pytest
 
 from criproxy.observe.node_use import KEPT_S, NodeUse
 
+_NAMES = ("Buffers", "Cached", "Shmem", "Active", "Inactive")
+MEMINFO = {"MemTotal": 1000, "MemFree": 1, "MemAvailable": 400, **dict.fromkeys(_NAMES, 0)}
+"""What psutil reads, in kB."""
+
 
 class Machine:
     """/proc of a machine, and its clock."""
@@ -25,6 +29,10 @@ class Machine:
     def memory(self, text: str) -> None:
         """What /proc/meminfo says."""
         (self._proc / "meminfo").write_text(text)
+
+    def memory_of(self, **amounts: int) -> None:
+        """Let /proc/meminfo say these amounts, in kB, and otherwise what it usually says."""
+        self.memory("".join(f"{name}: {kib} kB\n" for name, kib in (MEMINFO | amounts).items()))
 
 
 @pytest.fixture
@@ -65,20 +73,20 @@ def test_nobody_asked_for_long(node: Machine) -> None:
     assert node.use.cpu_ratio() == 0.25
 
 
-@pytest.mark.parametrize(
-    ("text", "ratio"),
-    [
-        pytest.param("MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\nHugePages_Total: 0\n", 0.6, id="known"),
-        pytest.param("MemTotal: 0 kB\nMemAvailable: 0 kB\n", None, id="no-memory"),
-        pytest.param("MemTotal: 1000 kB\n", None, id="old-kernel"),
-        pytest.param("what: ever it is\n", None, id="no-number"),
-    ],
-)
-def test_memory(node: Machine, text: str, ratio: float | None) -> None:
-    """The part that cannot be had without swapping; None where the kernel does not say it."""
+def test_memory_that_cannot_be_had_without_swapping(node: Machine) -> None:
+    """It is a part of all memory; None on a machine without memory."""
+    node.memory_of()
+    assert node.use.memory_ratio() == 0.6
+    node.memory_of(MemTotal=0, MemAvailable=0)
+    assert node.use.memory_ratio() is None
+
+
+@pytest.mark.parametrize("text", ["MemTotal: 1000 kB\n", "what: ever it is\n", ""])
+def test_memory_that_the_kernel_does_not_tell(node: Machine, text: str) -> None:
+    """It is unknown."""
     node.memory(text)
 
-    assert node.use.memory_ratio() == ratio
+    assert node.use.memory_ratio() is None
 
 
 def test_no_proc(tmp_path: Path) -> None:

@@ -172,12 +172,12 @@ def test_threads_of_a_core_stay_together() -> None:
         ),
         pytest.param(
             {"name": "x", "cpuLists": [{"cpuset": "0-1"}]},
-            "pools.0.cpuLists.0.cpuset: CPUs 0 are reserved",
+            "pools.0.cpuLists.0.cpuset: CPU 0 is reserved",
             id="reserved-cpus",
         ),
         pytest.param(
             {"name": "x", "cpuLists": [{"cpuset": "7-8", "socket": 1}]},
-            "pools.0.cpuLists.0.socket: CPUs 7 are not in socket 1",
+            "pools.0.cpuLists.0.socket: CPU 7 is not in socket 1",
             id="another-socket",
         ),
         pytest.param(
@@ -206,7 +206,7 @@ def test_what_a_machine_has_not(pool: dict[str, object], said: str | None) -> No
         ),
         pytest.param(
             [{"name": "x", "cpuLists": [{"cpuset": "1-3"}]}, {"name": "y", "cpuLists": [{"cpuset": "3-4"}]}],
-            "pools.1.cpuLists.0.cpuset: CPUs 3 are also in pool 'x[0]'",
+            "pools.1.cpuLists.0.cpuset: CPU 3 is also in pool 'x[0]'",
             id="overlap",
         ),
         pytest.param(

@@ -32,7 +32,7 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerStarted, UnknownOutcome
 from criproxy.engine.release import pending
 from criproxy.errors import StatusCode
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import numbered
 from criproxy.model.grant import in_place
 from criproxy.model.record import Kind
 from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
@@ -151,7 +151,7 @@ class Starts:
     def _refusal(self, key: str) -> str:
         node, named = self.context.state.node, self._named(self.reconciler.blockers(key), with_trouble=True)
         return (
-            f"container {node.containers[key].title} cannot start on CPUs {format_cpuset(node.grants[key].cpus)} yet: "
+            f"container {node.containers[key].title} cannot start on {numbered('CPU', node.grants[key].cpus)} yet: "
             f"after {self.context.settings.barrier_timeout_s:g} s some of them are still used by {named}"
         )
 

@@ -6,7 +6,7 @@ from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.history import quota_text
 from criproxy.errors import StatusCode
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import Applied
 
 
@@ -20,7 +20,7 @@ class UpdateLost(RuntimeCallError):
         *is_lost*: the runtime has lost its processes, and reports that it does not run.
         """
         text = (
-            f"answered OK, but the cgroup has CPUs {format_cpuset(has.cpus)} and memory nodes "
+            f"answered OK, but the cgroup has {numbered('CPU', has.cpus)} and memory nodes "
             f"{format_cpuset(has.mems)}{quota_text(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
             f"{format_cpuset(wanted.mems)}"
         )

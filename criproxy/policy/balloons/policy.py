@@ -6,7 +6,7 @@ from dataclasses import replace
 from criproxy.alloc.cpus import one_per_core
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned, united
+from criproxy.model.cpuset import CpuSet, interned, numbered, united
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
@@ -198,7 +198,7 @@ def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> t
     try:
         return moved.state, moved.fill()
     except NotEnough as error:
-        text = f"{error}; it is in {own.name} on CPUs {format_cpuset(own.home)}, and moves to no other NUMA node"
+        text = f"{error}; it is in {own.name} on {numbered('CPU', own.home)}, and moves to no other NUMA node"
         raise NotEnough(text) from None
 
 
@@ -229,9 +229,9 @@ def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:
 def _reason(container: Container, filled: Filled, cpus: CpuSet) -> str:
     balloon = filled.balloon
     lent = cpus - balloon.home
-    also = f" and on idle CPUs {format_cpuset(lent)}" if lent else ""
+    also = f" and on idle {numbered('CPU', lent)}" if lent else ""
     asks = f"{balloon.milli}m" if balloon.milli else "nothing"
     return (
-        f"{container.title} runs in balloon {balloon.name} on CPUs {format_cpuset(cpus - lent)}{also}: {filled.why}; "
+        f"{container.title} runs in balloon {balloon.name} on {numbered('CPU', cpus - lent)}{also}: {filled.why}; "
         f"its {len(balloon.keys)} containers ask for {asks}"
     )

@@ -5,7 +5,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.options import Misfit, NamespacePattern, Options, may_use, missing_cpus
@@ -57,8 +58,8 @@ class PoolsOptions(Options):
             for number, cpus in enumerate(each.cpuset for each in pool.cpu_lists):
                 place = (*path, "cpuLists", number, "cpuset")
                 if both := {cpu: taken[cpu] for cpu in sorted(cpus & taken.keys())}:
-                    what = f"CPUs {format_cpuset(both.keys())} are also in pool {next(iter(both.values()))!r}"
-                    yield Misfit(place, f"{what}: a CPU is in one pool only")
+                    what = f"{numbered('CPU', frozenset(both))} {are(len(both))} also in pool"
+                    yield Misfit(place, f"{what} {next(iter(both.values()))!r}: a CPU is in one pool only")
                 elif not cpus:
                     yield Misfit(place, "names no CPU")
                 taken |= dict.fromkeys(cpus, f"{pool.name}[{number}]")
@@ -74,7 +75,7 @@ class PoolsOptions(Options):
                 yield from _reserved_too(pool, (*path, "cpuset"), each.cpuset & self.reserved(topology))
                 yield from _elsewhere((*path, "socket"), each, topology)
                 if beyond := (each.cpuset & topology.cpus) - usable.cpus:
-                    text = f"CPUs {format_cpuset(beyond)} are not among the available ones"
+                    text = f"{numbered('CPU', beyond)} {are(len(beyond))} not among the available ones"
                     yield Misfit((*path, "cpuset"), text)
         for name, text in make_plan(self.pools, self.reserved(usable), usable).shortages:
             index = next(index for index, pool in enumerate(self.pools) if pool.name == name)
@@ -112,7 +113,7 @@ def _unreachable(pool: Pool, path: tuple[str | int, ...], *, named: bool) -> Ite
 
 def _reserved_too(pool: Pool, path: tuple[str | int, ...], both: CpuSet) -> Iterator[Misfit]:
     if both and pool.name != RESERVED:
-        yield Misfit(path, f"CPUs {format_cpuset(both)} are reserved")
+        yield Misfit(path, f"{numbered('CPU', both)} {are(len(both))} reserved")
 
 
 def _elsewhere(path: tuple[str | int, ...], each: CpuList, topology: Topology) -> Iterator[Misfit]:
@@ -120,4 +121,4 @@ def _elsewhere(path: tuple[str | int, ...], each: CpuList, topology: Topology) -
         return
     cpus = frozenset[int]().union(*(package.cpus for package in topology.packages if package.id == each.socket))
     if beyond := (each.cpuset & topology.online_cpus) - cpus:
-        yield Misfit(path, f"CPUs {format_cpuset(beyond)} are not in socket {each.socket}")
+        yield Misfit(path, f"{numbered('CPU', beyond)} {are(len(beyond))} not in socket {each.socket}")

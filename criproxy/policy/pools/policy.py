@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.errors import NotEnough
 from criproxy.model.amounts import counted
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
@@ -69,7 +69,7 @@ class PoolsPolicy:
         wish = memory_wish(wishes, NEAR, pinned=self.options.pin_memory)
         layout = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
         verb = "gets exclusive" if alone else "shares"
-        reason = f"{container.title} {verb} CPUs {format_cpuset(cpus)} of {choice.instance.name}: {choice.why}"
+        reason = f"{container.title} {verb} {numbered('CPU', cpus)} of {choice.instance.name}: {choice.why}"
         notes = wishes.notes() + (() if alone else _overbooked(choice.instance, node, container))
         return Layout(layout.grants, (reason, *layout.reasons, *notes))
 
@@ -141,7 +141,7 @@ class PoolsPolicy:
         free = [index for index, instance in enumerate(kind) if alone.may_have(instance)]
         if not free:
             name = kind[0].kind.name
-            which = "; ".join(f"{each.name} has CPUs {format_cpuset(each.cpus)}" for each in kind[:8])
+            which = "; ".join(f"{each.name} has {numbered('CPU', each.cpus)}" for each in kind[:8])
             asks = f"container {container.title} asks for a pool {name!r} of its own"
             raise NotEnough(f"{asks}, but none is free: {which}")
         return Choice(kind[min(free, key=lambda index: (*alone.order(kind[index]), index))], why)

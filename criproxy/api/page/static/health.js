@@ -3,7 +3,6 @@
 import { byId, el, fill, keepingFocus, name, say } from "./dom.js";
 import { counted, duration, since, storyOf, withoutName } from "./words.js";
 
-const SILENT_S = 30;
 const MOST = 12;
 
 export function facts(status, nowMs) {
@@ -23,10 +22,10 @@ function fact(title, value, detail, level) {
 
 function kubeletSays(kubelet, status, nowMs) {
   if (!kubelet) return ["–", ""];
-  const age = since(kubelet.last_call, nowMs);
-  if (Number.isNaN(age)) return since(status.started, nowMs) > SILENT_S ? ["no call", "it does not go through criproxy", "bad"] : ["no call yet", "criproxy has just started"];
+  const age = since(kubelet.last_call, nowMs), silent = status.found?.some((each) => each.kind === "kubelet");
+  if (Number.isNaN(age)) return silent ? ["no call", "it does not go through criproxy", "bad"] : ["no call yet", "criproxy has just started"];
   const calls = Object.values(kubelet.classes).reduce((sum, each) => sum + each.calls, 0);
-  return age > SILENT_S ? [`silent for ${duration(age)}`, "it is not running, or is not connected to criproxy", "bad"] : ["connected", `last call ${duration(age)} ago, ${counted(calls, "call")}`, "good"];
+  return silent ? [`silent for ${duration(age)}`, "it is not running, or is not connected to criproxy", "bad"] : ["connected", `last call ${duration(age)} ago, ${counted(calls, "call")}`, "good"];
 }
 
 /** Everything that `criproxy status --check` would complain about, refusals, and remarks. */
@@ -35,8 +34,8 @@ export function draw(status) {
   const remarks = [...status.notices.filter((notice) => !notice.wrong).map((notice) => notice.text), ...(status.under_way ?? [])];
   const refused = status.refusals, known = new Set(wrong);
   byId("health").hidden = false;
-  byId("health").dataset.level = wrong.length || refused.length ? "bad" : "good";
-  say(byId("health-title"), wrong.length || refused.length ? "What is wrong" : "Nothing is wrong");
+  byId("health").dataset.level = wrong.length ? "bad" : "good";
+  say(byId("health-title"), wrong.length ? "What is wrong" : refused.length ? "Nothing is wrong, but containers are refused" : "Nothing is wrong");
   const signature = JSON.stringify([wrong, refused, remarks]), body = byId("health-body");
   if (body.dataset.signature === signature) return;
   body.dataset.signature = signature;
