@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 DRAIN_S = 2.0
 """How long calls in flight may take to finish when the daemon is stopped."""
 SWITCH_INTERVAL_S = 0.0005
-"""How long another thread (store, imports of the HTTP server) may keep the interpreter while a call waits for it;
-Python's default of 5 ms is the time of more than a hundred calls."""
+"""How long another thread may keep the interpreter while a call waits; Python's 5 ms are more than a hundred calls."""
 CYCLES_AFTER = 3_000
 """The number of new objects after which Python collects reference cycles. criproxy makes almost none (9 objects in 300
 creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
