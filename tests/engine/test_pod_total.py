@@ -257,12 +257,15 @@ def test_a_resize_whose_total_was_not_told_draws_nobody_in(policy: Policy) -> No
     assert [grant.exclusive for grant in node.grants.values() if grant.exclusive] == [node.owned_cpus]
 
 
-def test_a_create_of_unknown_outcome_and_the_next_attempt_are_not_pod_level(policy: Policy) -> None:
+@pytest.mark.parametrize("total", [3, 0])
+def test_a_create_of_unknown_outcome_and_the_next_attempt_are_not_pod_level(policy: Policy, total: int) -> None:
     """Each has its own CPUs until the runtime says that the older one never ran: then its place is free at once."""
     first, again, other = container("a", 2), container("a", 2, 1), container("b", 1)
-    node = live(policy, pod("p", 3), ContainerCreating(first), UnknownOutcome(first.key), runs(again))
+    node = live(policy, pod("p", total), ContainerCreating(first), UnknownOutcome(first.key), runs(again))
     created = ContainerCreated(first.key, key_of(first))
-    node = live(policy, created, created, runs(other), node=node)
+    node = live(policy, created, created, node=node)
+    assert len(pod_cpus(node, "p")) == 2
+    node = live(policy, runs(other), node=node)
 
     assert node.containers[key_of(first)].state is ContainerState.EXITED
     assert {name: len(parse_cpuset(cpus)) for name, cpus in places(node).items()} == {"a": 2, "b": 1}
