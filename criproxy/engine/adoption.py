@@ -18,7 +18,8 @@ from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
 from criproxy.engine.transitions import has_given_way
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
@@ -222,7 +223,8 @@ def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tu
     if claim:
         place = Grant(one.has, one.mems, claim, quota=one.quota)
         known = node.replace(grants={**node.grants, container.key: place})
-    had = f"{container.title} cannot keep {count} of CPUs {format_cpuset(one.has) or 'unknown'} exclusively"
+    where = numbered("CPU", one.has) if one.has else "unknown CPUs"
+    had = f"{container.title} cannot keep {count} of {where} exclusively"
     try:
         layout = policy.place(known, container)
     except Exception as error:  # noqa: BLE001 (as above)
@@ -283,5 +285,5 @@ def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
             left |= foreign
     if not left:
         return node, ()
-    text = f"shared containers leave CPUs {format_cpuset(left)}, which are exclusive to others"
+    text = f"shared containers leave {numbered('CPU', left)}, which {are(len(left))} exclusive to others"
     return node.replace(grants=grants), (Reason(None, text),)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from criproxy.alloc.cpus import take_cpus
 from criproxy.engine.transitions import has_later_attempt
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
@@ -46,9 +47,11 @@ def pod_title(node: Node, uid: str) -> str:
 def kept_text(node: Node, uid: str) -> str:
     """Return a sentence about CPUs kept for pods other than *uid*, for refusals; empty if there are none."""
     others = [(other, kept.cpus - node.owned_cpus) for other, kept in sorted(node.kept.items()) if other != uid]
-    texts = [f"{format_cpuset(cpus)} are kept for {pod_title(node, other)}" for other, cpus in others if cpus]
+    texts = [
+        f"{numbered('CPU', cpus)} {are(len(cpus))} kept for {pod_title(node, other)}" for other, cpus in others if cpus
+    ]
     more = f" and more for {len(texts) - _NAMED} other pods" if len(texts) > _NAMED else ""
-    return f"CPUs {', '.join(texts[:_NAMED])}{more}, whose containers have ended and may come back" if texts else ""
+    return f"{', '.join(texts[:_NAMED])}{more}, whose containers have ended and may come back" if texts else ""
 
 
 def by_name(node: Node, uid: str) -> dict[str, CpuSet]:

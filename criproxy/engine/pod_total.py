@@ -130,7 +130,7 @@ def recounted(
             as_before = replace(each, cpu_milli=min(each.cpu_milli, before))
             return known.replace(containers=with_entries(known.containers, {each.key: as_before})), reasons
         known = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-        reasons += layout.reasons_about(None)
+        reasons += layout.reasons_about(each.key)
     return known, reasons
 
 
