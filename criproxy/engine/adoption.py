@@ -141,9 +141,8 @@ def _mems(topology: Topology, has: Applied | None) -> CpuSet:
 def _added(node: Node, news: Sequence[Present]) -> Node:
     containers = {present.container.key: present.container for present in news}
     added = node.replace(containers={**node.containers, **containers})
-    ended = {
-        p.container.key: replace(p.container, state=ContainerState.EXITED) for p in news if has_given_way(added, p.container)
-    }
+    given_up = (each for each in containers.values() if has_given_way(added, each))
+    ended = {each.key: replace(each, state=ContainerState.EXITED) for each in given_up}
     return added.replace(containers={**added.containers, **ended}) if ended else added
 
 

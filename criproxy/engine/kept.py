@@ -69,7 +69,7 @@ def _holders(node: Node, uid: str) -> list[str]:
 def with_leaver(node: Node, container: Container, had: CpuSet, policy: Policy) -> Node:
     """Return the node that keeps the exclusive CPUs that *container*, which has ended, *had*.
 
-    The CPUs of a container that the runtime never created or that has a later attempt, or of an ended pod, are not kept.
+    The CPUs of a container that the runtime never created, that has a later attempt, or of an ended pod are not kept.
     """
     pod = node.pods.get(container.pod)
     if not had or node.released or not container.has_id or not keeps(policy):
