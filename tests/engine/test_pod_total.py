@@ -50,7 +50,7 @@ def resized(each: Container, cpus: int) -> Event:
     return ContainerResized(key_of(each), replace(each.sizes, cpu_milli=cpus * 1000))
 
 
-def resized_with_pod(each: Container, cpus: int) -> Event:
+def resized_with_pod(each: Container, cpus: int) -> ContainerResized:
     """Another limit for a container without a size of its own: that of its pod."""
     sizes = replace(each.sizes, cpu_milli=0, of_pod=True, cpu_limit_milli=cpus * 1000)
     return ContainerResized(key_of(each), replace(sizes, cpu_quota=CfsQuota.of_limit(cpus * 1000)))
