@@ -16,7 +16,7 @@ from criproxy.engine.pod_total import asks_milli, counted
 from criproxy.engine.preserved import preserved
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
-from criproxy.engine.transitions import LATER_ATTEMPT, state_after
+from criproxy.engine.transitions import has_given_way
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.model.amounts import are
 from criproxy.model.cpuset import CpuSet, numbered
@@ -66,7 +66,7 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
     for pod in {present.container.pod for present in news}:
         after = counted(after, pod, arrives=True)
     news = [replace(p, container=_counted_as(p.container, after)) for p in news]
-    adopted = [_adopted(after, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
+    adopted = [_adopted(after, p, policy) for p in news if p not in watched and not has_given_way(after, p.container)]
     after = after.replace(applied={**after.applied, **{p.container.key: p.has or node.anywhere for p in watched}})
     placed = [one for one in adopted if one]
     after, reasons = _placed(after, placed, policy, is_before_change=event.is_before_change)
@@ -141,19 +141,9 @@ def _mems(topology: Topology, has: Applied | None) -> CpuSet:
 def _added(node: Node, news: Sequence[Present]) -> Node:
     containers = {present.container.key: present.container for present in news}
     added = node.replace(containers={**node.containers, **containers})
-    ended = {
-        p.container.key: replace(p.container, state=ContainerState.EXITED) for p in news if _has_given_way(added, p)
-    }
+    given_up = (each for each in containers.values() if has_given_way(added, each))
+    ended = {each.key: replace(each, state=ContainerState.EXITED) for each in given_up}
     return added.replace(containers={**added.containers, **ended}) if ended else added
-
-
-def _has_given_way(node: Node, present: Present) -> bool:
-    """Whether it never ran and a later attempt has replaced it, as in the step for a create."""
-    container = present.container
-    return state_after(container, LATER_ATTEMPT) is not container.state and any(
-        other.name == container.name and other.attempt > container.attempt
-        for other in node.containers_of(container.pod)
-    )
 
 
 def _placed(

@@ -7,6 +7,7 @@ with the exclusive CPUs of its running containers, a pod never keeps more than i
 from collections.abc import Iterable, Mapping
 
 from criproxy.alloc.cpus import take_cpus
+from criproxy.engine.transitions import has_later_attempt
 from criproxy.model.amounts import are
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS
@@ -68,12 +69,12 @@ def _holders(node: Node, uid: str) -> list[str]:
 def with_leaver(node: Node, container: Container, had: CpuSet, policy: Policy) -> Node:
     """Return the node that keeps the exclusive CPUs that *container*, which has ended, *had*.
 
-    The CPUs of a container that the runtime never created, or of an ended pod, are not kept.
+    The CPUs of a container that the runtime never created, that has a later attempt, or of an ended pod are not kept.
     """
     pod = node.pods.get(container.pod)
     if not had or node.released or not container.has_id or not keeps(policy):
         return node
-    if pod is None or pod.stopped or not pod.uid:
+    if pod is None or pod.stopped or not pod.uid or has_later_attempt(node, container):
         return node
     kept = node.kept.get(pod.uid, NOTHING).with_last(container.name, had)
     others = (key for key in _holders(node, pod.uid) if key != container.key)
