@@ -136,7 +136,7 @@ def test_every_endless_loop_is_known() -> None:
 
 def test_what_is_said_to_be_supervised_is() -> None:
     """The loop's function is what `Tasks.forever` gets."""
-    names = {name.rpartition(".")[2] for name, why in ENDLESS.items() if why == "supervised"}
+    names = {re.split("[.:]", name)[-1] for name, why in ENDLESS.items() if why == "supervised"}
 
     assert names <= supervised()
 
