@@ -99,6 +99,8 @@ class Settings:
     """The same for creates during an automatic bypass."""
     resync_interval_s: float = 60.0
     """How often criproxy lists the runtime's containers, in addition to the times after it was unavailable."""
+    answer_check_s: float = 20.0
+    """How often the runtime is asked in between whether it answers at all."""
     unknown_pause_s: float = 5.0
     """Pause before each of the two lists that resolve a create without an answer, or show what cut removals left."""
     concurrent_updates: int = 16

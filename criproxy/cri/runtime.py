@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply", bound=Message)
 T = TypeVar("T")
 
+_NO_ANSWER = "Deadline Exceeded"
+"""grpc's own text when its deadline has passed; a runtime has other words for this status."""
 _NOT_CONNECTED = "failed to connect to all addresses"
 """The beginning of grpc's text for a call that was not sent."""
 DEFAULT_TIMEOUT_S = 10.0
@@ -178,9 +180,10 @@ class RuntimeClient:
         from grpc.aio import AioRpcError
 
         try:
-            answer: Reply | None = await call(request, timeout=self._timeout_s if timeout_s is None else timeout_s)
+            limit_s = self._timeout_s if timeout_s is None else timeout_s
+            answer: Reply | None = await call(request, timeout=limit_s)
         except AioRpcError as error:
-            failure = self._failure(name, error)
+            failure = self._failure(name, error, limit_s)
             if failure.code is StatusCode.UNAVAILABLE:
                 self.on_unavailable()
             raise failure from error
@@ -205,7 +208,7 @@ class RuntimeClient:
             call: UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
             await call(b"", timeout=self._timeout_s)
         except AioRpcError as error:
-            failure = self._failure(path, error)
+            failure = self._failure(path, error, self._timeout_s)
             if failure.code in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
                 raise failure from error
             return failure.code, failure.details
@@ -229,8 +232,12 @@ class RuntimeClient:
         if former is not None:
             await former.close()
 
-    def _failure(self, method: str, error: "AioRpcError") -> RuntimeCallError:
+    def _failure(self, method: str, error: "AioRpcError", limit_s: float | None = None) -> RuntimeCallError:
         code, details = StatusCode(error.code().value[0]), error.details() or ""
+        if code is StatusCode.DEADLINE_EXCEEDED and details == _NO_ANSWER and limit_s is not None:
+            path = self.endpoint.removeprefix("unix://")
+            sentence = f"the runtime on {path} did not answer {method} within {limit_s:g} s"
+            return RuntimeCallError(method, code, details, sentence)
         is_refused = code is StatusCode.UNAVAILABLE and details.startswith(_NOT_CONNECTED)
         return RuntimeCallError(method, code, details, self._unreachable(details) if is_refused else "")
 

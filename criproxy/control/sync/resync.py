@@ -217,17 +217,29 @@ class Resync:
         self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], read=True)
 
     async def _due(self) -> None:
-        """Wait until the next comparison is requested or due."""
-        interval_s = asyncio.get_running_loop().time() + self.context.settings.resync_interval_s
+        """Wait until the next comparison is requested or due, or the runtime does not answer."""
+        loop, settings = asyncio.get_running_loop(), self.context.settings
+        interval_s = loop.time() + settings.resync_interval_s
         while not self._wanted:
             self._due_earlier.clear()
+            check_s, due_s = loop.time() + settings.answer_check_s, min([interval_s, *self._removals_s])
             try:
-                async with asyncio.timeout_at(min([interval_s, *self._removals_s])):
+                async with asyncio.timeout_at(min(check_s, due_s)):
                     await self._due_earlier.wait()
             except TimeoutError:
-                if self._removals_s and self._removals_s[0] <= interval_s:
+                if check_s < due_s and await self._answers():
+                    continue
+                if due_s <= check_s and self._removals_s and self._removals_s[0] <= interval_s:
                     del self._removals_s[0]
                 return
+
+    async def _answers(self) -> bool:
+        try:  # in the package of CRI that is known to work: other calls may be in flight
+            await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
+        except RuntimeCallError as error:
+            self._failed(error)
+            return False
+        return True
 
     async def _compare(self, *, thorough: bool) -> None:
         """Compare once: release the places of containers that have ended, and adopt unknown ones."""

@@ -91,18 +91,18 @@ async def test_the_runtime_is_asked_from_time_to_time(tmp_path: Path) -> None:
 
 async def test_a_runtime_that_hangs_is_noticed_between_two_comparisons(tmp_path: Path) -> None:
     """It accepts connections, so only its silence shows it; the sentence names its socket."""
-    settings = replace(DEAF, answer_check_s=0.05)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, settings) as world:
+    slow, settings = Slow(), replace(DEAF, answer_check_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, replace(NO_EVENTS, latency_s=slow), settings) as world:
         await world.poll(lambda: world.controller.ready)
         resyncs, runtime = world.counters.resyncs, world.controller.context.runtime
         runtime._timeout_s = 0.3
-        world.slow.hold("Version")
+        slow.hold("Version")
         await world.poll(lambda: bool(world.controller.resync.error))
 
         path = runtime.endpoint.removeprefix("unix://")
         assert world.controller.resync.error == f"the runtime on {path} did not answer Version within 0.3 s"
         runtime._timeout_s = LIMIT_S
-        world.slow.let_go("Version")
+        slow.let_go("Version")
         await world.poll(lambda: not world.controller.resync.error)
         assert world.counters.resyncs > resyncs
 
