@@ -217,7 +217,7 @@ async def test_pods_that_run_below_another_cgroup_are_reported(world: World, tmp
 
     (text,) = notices(world)
     assert "default/other is below /small/kubepods" in text
-    assert "below /kubepods" in text
+    assert "what /kubepods (CPUs 0-3" in text
     limited(tmp_path, "small", "0-3")
     assert not notices(world)
 
@@ -240,9 +240,7 @@ async def test_the_cgroup_of_the_pods_that_came_first_stays_after_a_restart(worl
     assert format_cpuset(world.controller.node.topology.cpus) == "0-3"
 
 
-async def test_the_cgroup_of_new_pods_is_followed_once_the_former_pods_have_ended(
-    world: World, tmp_path: Path
-) -> None:
+async def test_the_cgroup_of_new_pods_is_followed_once_the_former_pods_have_ended(world: World, tmp_path: Path) -> None:
     """So it is after a drain with which the kubelet's cgroupRoot changes."""
     limited(tmp_path, "small", "0-1")
     await run_below(world, sharer("former"), "/")
@@ -251,3 +249,22 @@ async def test_the_cgroup_of_new_pods_is_followed_once_the_former_pods_have_ende
     shared = await run_below(world, sharer("shared"), "/small")
 
     assert world.cpus(shared) == "0-1"
+
+
+async def test_the_machine_is_whole_again_when_the_pods_below_a_smaller_cgroup_have_ended(
+    world: World, tmp_path: Path
+) -> None:
+    """A pod that waits for room below the usual cgroup gets it; no other create has to come first."""
+    limited(tmp_path, "small", "0-1")
+    await run_below(world, sharer("small"), "/small")
+    (small,) = world.controller.node.pods
+    with pytest.raises(RuntimeCallError, match="only 1 is available"):
+        await run_below(world, owner("waits", 2), "/")
+    shared = await run_below(world, sharer("shared"), "/")
+    assert world.cpus(shared) == "0-1"
+    assert "default/shared" in notices(world)[0]
+
+    await world.kubelet.remove_pod(small)
+
+    await world.until(lambda: world.cpus(shared) == "0-3")
+    assert not notices(world)
