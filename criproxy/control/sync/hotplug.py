@@ -56,7 +56,8 @@ class Hotplug:
         if self._pods:
             self._known = self._read(self._pods)
             try:
-                topology = discover(self._root, self._pods)
+                if not self._allows_same(self._pods, ""):
+                    topology = discover(self._root, self._pods)
             except CriproxyError:
                 self._known = []  # the next check says why
         return TopologyChanged(topology, self._pods)
@@ -127,17 +128,24 @@ class Hotplug:
 
     async def _look(self, pods: str) -> None:
         """Discover the machine again if a file has changed, or if *pods* is another cgroup than before."""
+        is_known = self._read(self._pods) == self._known and not self.error
+        if is_known and pods == self._pods:
+            return
+        is_known = is_known and self._allows_same(pods, self._pods)
         now = self._read(pods)
-        if pods != self._pods or now != self._known or self.error:
-            self._pods, self._known = pods, []  # retried until the machine can be read
-            if await self._discover():
-                self._known = now
+        self._pods, self._known = pods, []  # retried until the machine can be read
+        if await self._discover(is_known=is_known):
+            self._known = now
 
-    async def _discover(self) -> bool:
-        """Discover the machine again; False if that has to be retried."""
-        pods = self._pods
+    def _allows_same(self, pods: str, others: str) -> bool:
+        return read_allowed(self._root, pods) == read_allowed(self._root, others)
+
+    async def _discover(self, *, is_known: bool) -> bool:
+        """Discover the machine again, unless it *is_known*; False if that has to be retried."""
+        pods, topology = self._pods, self._context.state.node.topology
         try:
-            topology = await asyncio.to_thread(discover, self._root, pods)
+            if not is_known:
+                topology = await asyncio.to_thread(discover, self._root, pods)
         except CriproxyError as error:
             self._log_error(str(error))
             return False
