@@ -122,7 +122,7 @@ async def test_no_program_comes_from_the_current_directory(folder: Path, argumen
         (place := folder / "here" / name).mkdir(parents=True)
         (place / "__init__.py").write_text(PLANTED.format(ran=str(folder / "ran")))
     process = await asyncio.create_subprocess_exec(
-        *CRIPROXY,
+        Path(sys.executable).with_name("criproxy"),
         *arguments,
         cwd=folder / "here",
         env={**os.environ, "TMPDIR": str(folder), "PATH": "/nonexistent"},

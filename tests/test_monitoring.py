@@ -64,7 +64,7 @@ LATE = {
     "criproxy_device_quota_stops_total",
     "criproxy_device_plugin_up",
 }
-"""What has no series before it first happened, and needs none."""
+"""What has no series before it first happened, and needs none, or has one for each class of cards that is there."""
 PLUGIN = Sample(
     status=[Status(resource="nvidia.com/gpu", state=State.STARTING)],
     cards={"nvidia": {True: 1}},

@@ -5,7 +5,6 @@
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -15,13 +14,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 from click.testing import CliRunner
-from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy import __version__
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.daemon.options import read_only
 from criproxy.daemon.problems import Problems
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
@@ -29,17 +27,14 @@ from criproxy.model.notices import NOT_READY
 from criproxy.observe.asking import report
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
-from tests.deploy.prometheus import find
+from tests.deploy.firing import Case, assert_fire, samples
 from tests.test_bad_configuration import BAD, GOOD, node_files, run
 
-ALERTS = Path(__file__).parents[1] / "docs/monitoring/alerts.yaml"
 POLL_S = 0.1
 """How often the kubelet asks for the runtime's status, and what this test waits for."""
 PAGE_S = 5.0
 """How long a page may show something else."""
 PROBLEMS = "criproxy_problems"
-HOURS = 2
-"""How long a situation lasts for Prometheus: longer than any alert waits."""
 
 
 @dataclass
@@ -73,12 +68,6 @@ class Seen:
             if sample == name and labels.items() <= has.items():
                 return value
         return None
-
-
-def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each time series."""
-    families = text_string_to_metric_families(text)
-    return [(each.name, each.labels, each.value) for family in families for each in family.samples]
 
 
 @dataclass
@@ -484,10 +473,10 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield made
 
 
-@pytest.mark.parametrize("which", ["socket", "control"])
+@pytest.mark.parametrize("which", ["socket", "control", "read_only"])
 async def test_a_socket_whose_file_is_removed_comes_again(node: Node, which: str) -> None:
     """The kubelet and commands reach criproxy again within seconds; connections that are open go on."""
-    path: Path = getattr(node.serve, which)
+    path = Path(read_only(str(node.serve.control))) if which == "read_only" else getattr(node.serve, which)
     open_client, new_client = (RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S) for _ in range(2))
     await open_client.version()
     begun = file_of(path)
@@ -535,50 +524,12 @@ async def test_everybody_says_the_same(tmp_path: Path, node: Node) -> None:
 
 def assert_alerts(directory: Path, found: Mapping[str, tuple[Seen, Seen]]) -> None:
     """If a situation lasts, exactly the alerts of the table fire, and none fires when all is well."""
-    if (promtool := find("promtool")) is None:
-        pytest.skip("no promtool: python -m tests.deploy.prometheus fetches Debian's")
-    alerts = {name: row.alerts for name, row in TABLE.items()}
-    tests = [_alert_test(name, *both, alerts.get(name, frozenset())) for name, both in found.items()]
-    path = directory / "alerts.yaml"
-    path.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": tests}))
-    done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _alert_test(name: str, well: Seen, seen: Seen, alerts: frozenset[str]) -> dict[str, Any]:
-    """A test of promtool: for an hour all is *well*, then there is what was *seen*."""
-    before = {_series(sample, labels): value for sample, labels, value in samples(well.metrics)}
-    after = {_series(sample, labels): value for sample, labels, value in samples(seen.metrics)}
-    minutes = HOURS * 60
-    growing = _series("criproxy_resync_age_seconds", {}) if seen.value("criproxy_runtime_up") == 0 else ""
-    series = [
-        {
-            "series": each,
-            "values": f"{_lasting(before.get(each), 60)} {_lasting(after.get(each), minutes, 60 * (each == growing))}",
-        }
-        for each in before.keys() | after.keys()
-    ]
-    return {
-        "name": name,
-        "interval": "1m",
-        "input_series": series,
-        "promql_expr_test": [
-            {
-                "expr": f'group by (alertname) (last_over_time(ALERTS{{alertstate="firing"}}[{minutes}m]))',
-                "eval_time": f"{60 + minutes}m",
-                "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(alerts)],
-            }
-        ],
-    }
-
-
-def _series(name: str, labels: Mapping[str, str]) -> str:
-    inner = ",".join(f"{key}={json.dumps(value)}" for key, value in sorted({**labels, "instance": "n"}.items()))
-    return f"{name}{{{inner}}}"
-
-
-def _lasting(value: float | None, minutes: int, growth: int = 0) -> str:
-    return f"_x{minutes}" if value is None else f"{value}+{growth}x{minutes}"
+    cases = []
+    for name, (well, seen) in found.items():
+        ages = {} if seen.value("criproxy_runtime_up") else {"criproxy_resync_age_seconds": 60.0}
+        alerts = TABLE[name].alerts if name in TABLE else frozenset[str]()
+        cases.append(Case(name, alerts, well.metrics, seen.metrics, ages=ages))
+    assert_fire(directory, cases)
 
 
 def test_how_long_it_has_run_does_not_follow_the_clock_on_the_wall() -> None:

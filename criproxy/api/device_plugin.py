@@ -16,7 +16,7 @@ from criproxy.control.controller import Controller
 from criproxy.devices.published import BadReport, Published, PublishedCard, read_report
 from criproxy.engine.free import free_milli
 from criproxy.errors import UsageError
-from criproxy.model.bounded import bounded
+from criproxy.model.bounded import bounded, bounded_text
 from criproxy.model.incident import END_OF_TIME_S, Action, Incident
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain
@@ -77,7 +77,7 @@ class DevicePluginCommands:
         plugin = self.controller.device_plugin
         match arguments.get("running"):
             case True:
-                plugin.begin()
+                plugin.begin(bounded_text(str(arguments.get("refused", "")), MOST_CHARACTERS))
             case False:
                 plugin.end(str(arguments.get("instance", "")))
             case other:

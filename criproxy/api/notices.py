@@ -16,7 +16,9 @@ from criproxy.model.workload import ContainerState
 from criproxy.usage.card_grants import grants
 from criproxy.usage.values import Grant
 from criproxy.views.device_plugin import (
+    notice_of_absence,
     notice_of_silence,
+    notice_of_start,
     notices_of_cards,
     notices_of_plugin,
     notices_of_usage,
@@ -148,8 +150,14 @@ class ControllerNotices:
                 if unread := usage.unread():
                     watched = {(one.kind, card) for one, quota in self._vgpus() if quota.watched for card in one.cards}
                     yield from notices_of_cards({key: why for key, why in unread.items() if key in watched})
+        elif plugin.refused:
+            yield notice_of_start(plugin.refused)
         elif plugin.report or (plugin.silent_s > SHORTEST_STALE_S and (plugin.started or any(self._vgpus()))):
             yield notice_of_silence(plugin.reported_s or None)
+        elif plugin.is_missing and rules:
+            stocks = self.controller.devices.stocks
+            if kinds := [kind for kind in rules.offered if kind in stocks and stocks[kind].cards]:
+                yield notice_of_absence(kinds)
 
     def _vgpus(self) -> Iterator[tuple[Grant, Quota]]:
         """Yield the grants of vGPUs: their quotas are what the device plugin's watcher checks."""

@@ -145,10 +145,10 @@ def _to_text(
     file = report.choice.file
     if report.settings is None:
         return "\n".join(mistake.located(file) for mistake in report.mistakes)
-    from criproxy.model.cpuset import format_cpuset
+    from criproxy.model.cpuset import numbered
 
     where = (
-        f"pods may use CPUs {format_cpuset(topology.cpus)}" if topology is not None else "not checked against a machine"
+        f"pods may use {numbered('CPU', topology.cpus)}" if topology is not None else "not checked against a machine"
     )
     lines = [f"{file}: OK ({report.choice.reason}; {where})"]
     values, explicit = report.settings.values(), report.settings.explicit()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from criproxy.emulator import device_checkpoint
 from criproxy.emulator.device_kubelet import CHECKPOINT, PODRESOURCES_SOCKET
 
 CARD = "card0"
@@ -105,4 +106,7 @@ def create_card(directory: Path) -> Iterator[Card | None]:
             os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(*_NULL))
         except PermissionError:
             node.symlink_to("/dev/null")  # runtimes follow the link
-        yield Card(node, directory)
+        card = Card(node, directory)
+        (checkpoint := card.kubelet / CHECKPOINT).parent.mkdir(parents=True)
+        device_checkpoint.write(checkpoint, {}, {})  # a kubelet has one before any container has a card
+        yield card

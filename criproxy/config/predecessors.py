@@ -1,8 +1,10 @@
 """Files of other programs, and objects and values that contain a file: how they are known, what is right instead."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from criproxy.nvidia.unknown_keys import meant_at_the_top
 
 _CRIRM = "docs/migrate-from-crirm.md"
 _NRI = "docs/migrate-from-nri-plugins.md"
@@ -32,6 +34,12 @@ _NRI_OPTIONS = frozenset(("availableResources", "balloonTypes", "pinCPU", "pinMe
 """Some of those in the values of every chart of nri-plugins."""
 _HEEDED = frozenset(("flags", "imex", "sharing", "version"))
 """Keys of NVIDIA's file in small letters, beside ``resources``, which values of Helm charts have, too."""
+_OF_PODS = frozenset(("claims", "limits", "requests"))
+"""The keys of ``resources`` in values of Helm charts."""
+_OF_VALUES = frozenset(("affinity", "config", "devicePlugin", "gfd", "image", "nfd", "nodeSelector", "tolerations"))
+"""Some of the keys in the values of NVIDIA's charts."""
+_DEEP = 6
+"""How deep texts lie in values: no deeper than the dependency of a dependency of a chart."""
 _IS_NVIDIA = re.compile(r"(?m)^version:\s*[\"']?v1\b")
 _NVIDIA_FILE = "a file of NVIDIA's device plugin"
 _NAME_NVIDIA_FILE = "name that file with devices.plugin.nvidiaConfig"
@@ -53,23 +61,44 @@ def recognised(data: Mapping[str, Any]) -> str:
 
 
 def instead_of_nvidia_file(data: Any) -> str:  # noqa: ANN401 (YAML)
-    """Return a sentence about a whole file of which NVIDIA's plugin would heed nothing; empty if it is not known."""
-    if not isinstance(data, Mapping) or any(key.lower() in _HEEDED for key in data) or _lists_resources(data):
+    """Return a sentence about a whole file of which NVIDIA's plugin would heed nothing; empty if it heeds anything."""
+    if not isinstance(data, Mapping) or not data or any(_is_heeded(key, value) for key, value in data.items()):
         return ""
     if data.get("kind") == "ConfigMap":
         texts = _texts("data", data.get("data"))
         return f"this is a ConfigMap: the {_NVIDIA_FILE[2:]} is the text of {texts} alone" if texts else _NO_TEXTS
     if _inside(data, "devicePlugin", "nvidiaConfig"):
         return f"{_OUR_VALUES}: the {_NVIDIA_FILE[2:]} is the content of 'devicePlugin.nvidiaConfig'"
-    if texts := _nvidia_values(data):
-        return f"these are Helm values: the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
-    is_policy = isinstance(data.get("policy"), str)
-    return "this is a policy file of criproxy" if is_policy else _other_object(data, _NVIDIA_FILE)
+    values = _nvidia_values(data)
+    if texts := values or _listed([*_nvidia_texts(data)]):
+        return f"{'these are Helm values: ' if values else ''}the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
+    if isinstance(data.get("policy"), str):
+        return "this is a policy file of criproxy"
+    return _other_object(data, _NVIDIA_FILE) or _without_effect(data)
 
 
-def _lists_resources(data: Mapping[str, Any]) -> bool:
-    resources = data.get("resources")
-    return isinstance(resources, Mapping) and not resources.keys().isdisjoint(("gpus", "mig"))
+def _is_heeded(key: str, value: Any) -> bool:  # noqa: ANN401 (YAML)
+    if key.lower() != "resources" or value is None:
+        return key.lower() in _HEEDED
+    return not isinstance(value, Mapping) or not value.keys() <= _OF_PODS
+
+
+def _without_effect(data: Mapping[str, Any]) -> str:
+    if data.keys() <= {"resources"}:
+        return ""
+    if not data.keys().isdisjoint(_OF_VALUES):
+        return f"these are Helm values, without a text that is {_NVIDIA_FILE}, such as one of config.map"
+    meant = " and ".join(list(dict.fromkeys(filter(None, map(meant_at_the_top, data))))[:_NAMED])
+    text = "NVIDIA's device plugin ignores the whole file: at the top, it knows only version, flags, resources, sharing"
+    return f"{text} and imex{f'; did you mean {meant}?' if meant else ''}"
+
+
+def _nvidia_texts(data: Any, where: str = "", depth: int = _DEEP) -> Iterator[str]:  # noqa: ANN401 (YAML)
+    """Yield where NVIDIA's files are among the texts in *data*."""
+    if isinstance(data, str) and where and _IS_NVIDIA.search(data):
+        yield where
+    for key, value in data.items() if isinstance(data, Mapping) and depth else ():
+        yield from _nvidia_texts(value, f"{where}.{key}" if where else str(key), depth - 1)
 
 
 def _of_config_map(data: Mapping[str, Any]) -> str:
@@ -94,12 +123,15 @@ def _of_config_map(data: Mapping[str, Any]) -> str:
 def _of_values(data: Mapping[str, Any]) -> str:
     """Return a sentence about the values of a Helm chart, or about a configuration of CRI-RM, which has groups, too."""
     policy, config = data.get("policy"), data.get("config")
-    if isinstance(policy, Mapping) and isinstance(policy.get("policy"), str):
+    is_ours = isinstance(policy, Mapping) and isinstance(policy.get("policy"), str)
+    if is_ours or (policy is None and {"policy", "devicePlugin"} <= data.keys()):
         return f"{_OUR_VALUES}: the policy file is the content of 'policy'"
     if isinstance(policy, Mapping):
         return _sentence("CRI-RM", _CRIRM)
-    if texts := _nvidia_values(data):
-        return f"these are Helm values: the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
+    values = _nvidia_values(data)
+    if texts := values or _listed([*_nvidia_texts(data)]):
+        prefix = "these are Helm values: " if values else ""
+        return f"{prefix}the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
     if isinstance(config, Mapping) and (_NRI_OPTIONS & config.keys() or "nri" in data):
         return (
             "these are Helm values of nri-plugins: the policy file is the content of 'config' with the name of its "
@@ -129,6 +161,10 @@ def _inside(data: Any, *path: str) -> Any:  # noqa: ANN401 (YAML)
 def _texts(where: str, contents: Any) -> str:  # noqa: ANN401 (YAML)
     """Return the keys of the texts in *contents*, as people write them; empty if there is none."""
     names = [f"{where}.{key}" for key, text in contents.items() if isinstance(text, str)] if contents else []
+    return _listed(names)
+
+
+def _listed(names: Sequence[str]) -> str:
     if len(names) > _NAMED:
         return f"{', '.join(names[:_NAMED])} or another key"
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.translate import qos_class
 from criproxy.model.amounts import format_bytes, format_interval, format_milli
+from criproxy.model.cpuset import cpus_text
 from criproxy.model.resources import DEFAULT_PERIOD_US, MIN_SHARES
 from criproxy.model.workload import Container, QosClass
 
@@ -38,7 +39,7 @@ def asked(
     pages = ((format_bytes(each.limit_bytes), format_bytes(each.size_bytes)) for each in container.huge_pages)
     sentences += [f"{limit} in huge pages of {size}" for limit, size in pages]
     if resources.cpuset_cpus:
-        sentences.append(f"the kubelet sent CPUs {resources.cpuset_cpus}, which criproxy does not use")
+        sentences.append(f"the kubelet sent {cpus_text(resources.cpuset_cpus)}, which criproxy does not use")
     return Asked(tuple(sentences), _facts(resources, cgroup_parent=cgroup_parent, node_memory_bytes=capacity_bytes))
 
 

@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import utf8
 from criproxy.cri.methods import METHODS
 from criproxy.cri.paths import PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.annotations import policy_annotations
 
 if TYPE_CHECKING:
     from grpc.aio import AioRpcError, Channel, UnaryStreamMultiCallable, UnaryUnaryMultiCallable
@@ -81,6 +82,7 @@ class RuntimeClient:
         """The channel before the last `_renew`: calls of it may still be answered."""
         self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
         self._package = PACKAGES[0]
+        self._listing = asyncio.Lock()
         self.answered = ("", "")
         """Name and version that the runtime gave itself last; empty before its first answer."""
 
@@ -111,16 +113,19 @@ class RuntimeClient:
         """Yield the events of containers in order, until the runtime ends the stream.
 
         Raises:
-            RuntimeCallError: the stream ended with another status than OK; UNIMPLEMENTED if the runtime has no stream.
+            RuntimeCallError: the stream ended with another status than OK, or an event cannot be read; UNIMPLEMENTED if
+                the runtime has no stream.
         """
         call = (await self._events_call())(api.GetEventsRequest())
         from grpc.aio import AioRpcError
 
         try:
             async for event in call:
-                yield event
+                yield utf8.parse(api.ContainerEventResponse, event)
         except AioRpcError as error:
             raise self._failure("GetContainerEvents", error) from error
+        except DecodeError as error:
+            raise RuntimeCallError("GetContainerEvents", StatusCode.INTERNAL, "an event cannot be read") from error
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
@@ -128,9 +133,15 @@ class RuntimeClient:
         finally:
             call.cancel()
 
-    async def list_pod_sandbox(self) -> Sequence[api.PodSandbox]:
-        """List all sandboxes, ready or not."""
-        return (await self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)).items
+    async def list_pod_sandbox(self, sandbox_id: str = "") -> Sequence[api.PodSandbox]:
+        """List all sandboxes, ready or not, or one of them; without annotations that no policy may read.
+
+        One list at a time: those of all annotations may have 200 MB, of which grpc makes three copies.
+        """
+        request = api.ListPodSandboxRequest(filter=api.PodSandboxFilter(id=sandbox_id) if sandbox_id else None)
+        async with self._listing:
+            items = (await self.call("ListPodSandbox", request, api.ListPodSandboxResponse)).items
+            return [_shortened(item) for item in items]
 
     async def pod_sandbox_status(self, sandbox_id: str) -> api.PodSandboxStatusResponse:
         """Return the state of one sandbox."""
@@ -246,7 +257,6 @@ class RuntimeClient:
         return channel.unary_stream(
             f"/{self._package}.RuntimeService/GetContainerEvents",
             request_serializer=_serialise,
-            response_deserializer=partial(utf8.parse, api.ContainerEventResponse),
         )
 
     async def _out_of_pause(self) -> None:
@@ -289,6 +299,19 @@ async def if_reported(asked: Awaitable[T]) -> T | None:
         if error.is_away:
             raise
         return None
+
+
+def _shortened(item: api.PodSandbox) -> api.PodSandbox:
+    """Return a copy with those annotations only that a policy may read: *item* keeps its whole list in memory."""
+    return api.PodSandbox(
+        id=item.id,
+        metadata=item.metadata,
+        state=item.state,
+        created_at=item.created_at,
+        labels=item.labels,
+        annotations=policy_annotations(item.annotations),
+        runtime_handler=item.runtime_handler,
+    )
 
 
 def _is_cancelled() -> bool:

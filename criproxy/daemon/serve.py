@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from criproxy.daemon.commands import Commands
     from criproxy.daemon.problems import Problems
     from criproxy.daemon.start import Started
+    from criproxy.observe.tasks import Tasks
 
 DRAIN_S = 2.0
 """How long calls in flight may take to finish when the daemon is stopped."""
 SWITCH_INTERVAL_S = 0.0005
-"""How long another thread (store, imports of the HTTP server) may keep the interpreter while a call waits for it;
-Python's default of 5 ms is the time of more than a hundred calls."""
+"""How long another thread may keep the interpreter while a call waits; Python's 5 ms are more than a hundred calls."""
 CYCLES_AFTER = 3_000
 """The number of new objects after which Python collects reference cycles. criproxy makes almost none (9 objects in 300
 creates), and a collection traverses maps of all containers: with 1,000 of them and Python's default of 700 it stopped
@@ -102,7 +102,6 @@ class Daemon:
                 stack.callback(self._bypass.close)
                 self._connect(started.controller, early)
                 await self._start_beside(stack, listeners, started)
-                await _tune_allocator()
                 gc.enable()
                 gc.freeze()
                 gc.set_threshold(CYCLES_AFTER)
@@ -223,7 +222,7 @@ class Daemon:
         return {name: each.start for name, each in (proxies | servers).items()}
 
     async def _start_watches(self, stack: AsyncExitStack, problems: "Problems") -> None:
-        """Start to watch the policy file, the sockets, and the kubelet's configuration."""
+        """Start to watch the policy file, the sockets, the kubelet's configuration, and our memory."""
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration.load import DEFAULT_CONFIG
@@ -239,6 +238,7 @@ class Daemon:
             tasks.forever("look for the files of the sockets", problems.sockets.watch)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
         tasks.forever("watch the policy file", watch.run)
+        await _tune_allocator(tasks)
 
     def _table(self, table: Table) -> Table:
         """Return *table* with the rules that every criproxy has, and with tracing."""
@@ -342,8 +342,9 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     return resolve(names)
 
 
-async def _tune_allocator() -> None:
+async def _tune_allocator(tasks: "Tasks") -> None:
     """Tune the C library's allocator. Not earlier: the import costs 10 ms, and the first calls of a start are small."""
     allocator = await asyncio.to_thread(import_module, "criproxy.wire.allocator")
+    tasks.forever("give memory back", allocator.give_back_after_peaks)
     if not allocator.keep_large_buffers():
         log.info("the C library has no mallopt: long lists cost more CPU time")

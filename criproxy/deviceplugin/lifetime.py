@@ -8,12 +8,15 @@ from criproxy.observe.ending import in_full
 COMMAND = "device-plugin"
 
 
-async def say_running(socket: str, instance: str, *, running: bool) -> None:
+async def say_running(socket: str, instance: str, *, running: bool, refused: str = "") -> None:
     """Tell the daemon on *socket* whether the device plugin runs from now on; *instance* as in `Published`.
+
+    *refused* says why a device plugin that should run ends at its start. Older daemons ignore it, and miss reports.
 
     This is not repeated: a daemon that is absent learns from the reports that the device plugin runs, and one that
     does not answer, or does not know the command, keeps what it knows. A cancellation waits for the answer, so that a
     daemon is told in the right order.
     """
+    arguments = {"running": running, "instance": instance} | ({"refused": refused} if refused else {})
     with suppress(NoDaemon, DaemonRefuses):
-        await in_full(report(socket, COMMAND, {"running": running, "instance": instance}), None)
+        await in_full(report(socket, COMMAND, arguments), None)

@@ -34,6 +34,7 @@ from criproxy.deviceplugin.vgpu_sweep import Sweeper
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.offers import Offers
 from criproxy.devices.published import Published
+from criproxy.errors import CriproxyError
 from criproxy.nvidia.xids import xid_filter
 from criproxy.observe.descendants import adopt
 from criproxy.observe.ending import PART_S, end_process_soon
@@ -103,7 +104,7 @@ class DevicePlugin:
             stack.push_async_callback(self._say_goodbye)  # after the last report
             stack.push_async_callback(self._tasks.stop)
             self._tasks.spawn("tell the daemon", self._say_running(running=True))
-            loaded = await asyncio.to_thread(load, self._options)
+            loaded = await self._load()
             stack.callback(self._health.stop)
             self._build(stack, loaded)
             await self._serve_http(stack)
@@ -118,13 +119,20 @@ class DevicePlugin:
             self._notifier.stopping()
         log.info("stopped")
 
+    async def _load(self) -> Loaded:
+        try:
+            return await asyncio.to_thread(load, self._options)
+        except CriproxyError as error:
+            await self._say_running(running=True, refused=str(error).partition("\n")[0])
+            raise
+
     async def _say_goodbye(self) -> None:
         """Tell the daemon of an end that somebody wants; after any other end, it should miss the reports."""
         if self._stop.is_set():
             await self._say_running(running=False)
 
-    async def _say_running(self, *, running: bool) -> None:
-        await say_running(self._options.daemon_socket, self._instance, running=running)
+    async def _say_running(self, *, running: bool, refused: str = "") -> None:
+        await say_running(self._options.daemon_socket, self._instance, running=running, refused=refused)
 
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """Build the parts."""

@@ -39,6 +39,8 @@ class DeviceRules:
     exempt_namespaces: tuple[str, ...] = ()
     exempt_images: tuple[str, ...] = ()
     kubelet: KubeletFiles = KubeletFiles()
+    offered: tuple[str, ...] = ()
+    """The classes whose cards criproxy's own device plugin is to offer."""
     watched: tuple[str, ...] = ()
     """The classes whose quotas are to be watched."""
     without_usage: tuple[str, ...] = ()

@@ -211,6 +211,7 @@ class DeviceOptions(BaseModel):
                 checkpoint=self.checkpoint,
                 timeout_s=self.podresources.timeout_s(),
             ),
+            offered=tuple(dict.fromkeys(each.kind.name for each in plan.advertised)) if plan else (),
             watched=tuple(to_watch(plan)) if plan else (),
             without_usage=tuple(unwatched(plan)) if plan else (),
         )

@@ -15,7 +15,7 @@ from criproxy.discovery.cpus import (
 )
 from criproxy.discovery.numa import read_distances, read_nodes
 from criproxy.errors import CriproxyError
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import numbered
 from criproxy.model.topology import Topology
 
 
@@ -35,8 +35,8 @@ def discover(host_root: Path = Path("/"), pods: str = "") -> Topology:
     allowed = read_allowed(host_root, pods)
     cpus = online if allowed.cpus is None else online & allowed.cpus
     if not cpus:
-        text = format_cpuset(allowed.cpus or frozenset())
-        raise CriproxyError(f"{allowed.path} allows the pods CPUs {text}, none of which is online")
+        allows = numbered("CPU", allowed.cpus or frozenset())
+        raise CriproxyError(f"{allowed.path} allows the pods {allows}, none of which is online")
     mems = frozenset(node.id for node in nodes if node.memory_bytes) or frozenset(node.id for node in nodes)
     return Topology(
         cpus=cpus,

@@ -14,7 +14,7 @@ class Events:
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._listeners: set[asyncio.Queue[cri.ContainerEventResponse]] = set()
+        self._listeners: set[asyncio.Queue[cri.ContainerEventResponse | bytes]] = set()
 
     @property
     def listeners(self) -> int:
@@ -39,15 +39,19 @@ class Events:
             pod_sandbox_status=views.sandbox_status(sandbox),
             containers_statuses=self._statuses(sandbox),
         )
+        self.send(event)
+
+    def send(self, event: cri.ContainerEventResponse | bytes) -> None:
+        """Send *event* to all who listen; bytes as they are, which need not be an event."""
         for listener in self._listeners:
             listener.put_nowait(event)
 
     def _statuses(self, sandbox: Sandbox) -> Iterable[cri.ContainerStatus]:
         return [views.container_status(container) for container in self._records.of_sandbox(sandbox)]
 
-    async def stream(self, request: cri.GetEventsRequest) -> AsyncIterator[cri.ContainerEventResponse]:
+    async def stream(self, request: cri.GetEventsRequest) -> AsyncIterator[cri.ContainerEventResponse | bytes]:
         """Serve one GetContainerEvents call until the client goes."""
-        queue: asyncio.Queue[cri.ContainerEventResponse] = asyncio.Queue()
+        queue: asyncio.Queue[cri.ContainerEventResponse | bytes] = asyncio.Queue()
         self._listeners.add(queue)
         try:
             while True:

@@ -16,9 +16,10 @@ from criproxy.engine.pod_total import asks_milli, counted
 from criproxy.engine.preserved import preserved
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
-from criproxy.engine.transitions import LATER_ATTEMPT, state_after
+from criproxy.engine.transitions import has_given_way
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
@@ -65,7 +66,7 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
     for pod in {present.container.pod for present in news}:
         after = counted(after, pod, arrives=True)
     news = [replace(p, container=_counted_as(p.container, after)) for p in news]
-    adopted = [_adopted(after, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
+    adopted = [_adopted(after, p, policy) for p in news if p not in watched and not has_given_way(after, p.container)]
     after = after.replace(applied={**after.applied, **{p.container.key: p.has or node.anywhere for p in watched}})
     placed = [one for one in adopted if one]
     after, reasons = _placed(after, placed, policy, is_before_change=event.is_before_change)
@@ -140,19 +141,9 @@ def _mems(topology: Topology, has: Applied | None) -> CpuSet:
 def _added(node: Node, news: Sequence[Present]) -> Node:
     containers = {present.container.key: present.container for present in news}
     added = node.replace(containers={**node.containers, **containers})
-    ended = {
-        p.container.key: replace(p.container, state=ContainerState.EXITED) for p in news if _has_given_way(added, p)
-    }
+    given_up = (each for each in containers.values() if has_given_way(added, each))
+    ended = {each.key: replace(each, state=ContainerState.EXITED) for each in given_up}
     return added.replace(containers={**added.containers, **ended}) if ended else added
-
-
-def _has_given_way(node: Node, present: Present) -> bool:
-    """Whether it never ran and a later attempt has replaced it, as in the step for a create."""
-    container = present.container
-    return state_after(container, LATER_ATTEMPT) is not container.state and any(
-        other.name == container.name and other.attempt > container.attempt
-        for other in node.containers_of(container.pod)
-    )
 
 
 def _placed(
@@ -231,7 +222,8 @@ def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tu
     if claim:
         place = Grant(one.has, one.mems, claim, quota=one.quota)
         known = node.replace(grants={**node.grants, container.key: place})
-    had = f"{container.title} cannot keep {count} of CPUs {format_cpuset(one.has) or 'unknown'} exclusively"
+    where = numbered("CPU", one.has) if one.has else "unknown CPUs"
+    had = f"{container.title} cannot keep {count} of {where} exclusively"
     try:
         layout = policy.place(known, container)
     except Exception as error:  # noqa: BLE001 (as above)
@@ -292,5 +284,5 @@ def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
             left |= foreign
     if not left:
         return node, ()
-    text = f"shared containers leave CPUs {format_cpuset(left)}, which are exclusive to others"
+    text = f"shared containers leave {numbered('CPU', left)}, which {are(len(left))} exclusive to others"
     return node.replace(grants=grants), (Reason(None, text),)

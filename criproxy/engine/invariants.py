@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from criproxy.engine.kept import newest_sandbox, owned_by
 from criproxy.engine.reserved import owners_of
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, CpuQuota
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
@@ -26,7 +26,7 @@ def violations(
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
     return found + [
-        f"{title_of(node, key)} has exclusive use of reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
+        f"{title_of(node, key)} has exclusive use of reserved {numbered('CPU', cpus - later.get(pod, NO_CPUS))}"
         for key, pod, cpus in owners_of(node, reserved)
         if cpus - later.get(pod, NO_CPUS)
     ]
@@ -54,10 +54,9 @@ def sharers_keep_off(node: Node) -> Iterator[str]:
     for key, grant in node.grants.items():
         foreign = (grant.cpus & node.exclusive_cpus) - grant.exclusive
         if kept := foreign - node.owned_cpus:
-            yield f"{title_of(node, key)} may run on CPUs {format_cpuset(kept)}, which are kept for a pod"
-        if foreign & node.owned_cpus:
-            owned = format_cpuset(foreign & node.owned_cpus)
-            yield f"{title_of(node, key)} may run on CPUs {owned}, which are exclusive to another container"
+            yield f"{title_of(node, key)} may run on {numbered('CPU', kept)}, kept for a pod"
+        if owned := foreign & node.owned_cpus:
+            yield f"{title_of(node, key)} may run on {numbered('CPU', owned)}, exclusive to another container"
 
 
 def unplaced_keep_off(node: Node) -> Iterator[str]:
@@ -67,8 +66,8 @@ def unplaced_keep_off(node: Node) -> Iterator[str]:
             continue
         foreign = node.applied[key].cpus & node.exclusive_cpus if key in node.applied else node.exclusive_cpus
         if foreign:
-            title, cpus = title_of(node, key), format_cpuset(foreign)
-            yield f"{title} is not placed and may run on CPUs {cpus}, which are exclusive to another container"
+            title, cpus = title_of(node, key), numbered("CPU", foreign)
+            yield f"{title} is not placed and may run on {cpus}, exclusive to another container"
 
 
 def nobody_without_cpu(node: Node) -> Iterator[str]:
@@ -88,24 +87,23 @@ def within_machine(node: Node) -> Iterator[str]:
     """Grants have only CPUs and memory that pods may use; exclusive CPUs are granted, or threads of granted cores."""
     for key, grant in node.grants.items():
         if not grant.cpus <= node.topology.cpus:
-            beyond = format_cpuset(grant.cpus - node.topology.cpus)
-            yield f"{title_of(node, key)} has CPUs {beyond}, which pods may not use"
+            beyond = numbered("CPU", grant.cpus - node.topology.cpus)
+            yield f"{title_of(node, key)} has {beyond}, which pods may not use"
         if not grant.mems <= node.topology.mems:
-            beyond = format_cpuset(grant.mems - node.topology.mems)
-            yield f"{title_of(node, key)} has NUMA nodes {beyond}, which pods may not use"
+            beyond = numbered("NUMA node", grant.mems - node.topology.mems)
+            yield f"{title_of(node, key)} has {beyond}, which pods may not use"
         if idle := grant.exclusive - grant.cpus:
             cores = (node.topology.core_of[cpu].cpus for cpu in grant.cpus if cpu in node.topology.core_of)
             idle -= NO_CPUS.union(*cores)
         if idle:
-            beyond = format_cpuset(idle)
-            yield f"{title_of(node, key)} has exclusive CPUs {beyond}, on which it may not run"
+            yield f"{title_of(node, key)} has exclusive {numbered('CPU', idle)}, on which it may not run"
 
 
 def memory_is_usable(node: Node) -> Iterator[str]:
     """The nodes of a grant have normal memory for the kernel: movable-only nodes are never alone in a grant."""
     for key, grant in node.grants.items():
         if grant.mems not in (node.topology.mems, NO_CPUS) and not node.topology.can_hold(grant.mems):
-            yield f"{title_of(node, key)} has only NUMA nodes {format_cpuset(grant.mems)}, without normal memory"
+            yield f"{title_of(node, key)} has only {numbered('NUMA node', grant.mems)}, without normal memory"
 
 
 def memory_can_come_back(node: Node) -> Iterator[str]:
@@ -113,8 +111,8 @@ def memory_can_come_back(node: Node) -> Iterator[str]:
     for key, grant in node.grants.items():
         home = grant.home_mems
         if home and not (home < grant.mems and node.topology.can_hold(home)):
-            nodes = format_cpuset(grant.mems), format_cpuset(home)
-            yield f"{title_of(node, key)} has NUMA nodes {nodes[0]} and should return to {nodes[1]}"
+            has, back = numbered("NUMA node", grant.mems), format_cpuset(home)
+            yield f"{title_of(node, key)} has {has} and should return to {back}"
 
 
 def grants_have_containers(node: Node) -> Iterator[str]:
@@ -131,12 +129,12 @@ def kept_for_living_pods(node: Node) -> Iterator[str]:
     living = {pod.uid for pod in node.pods.values() if not pod.stopped}
     for uid, kept in node.kept.items():
         if uid not in living:
-            yield f"CPUs {format_cpuset(kept.cpus)} are kept for the pod {uid}, which has ended"
+            yield f"the pod {uid}, which has ended, keeps {numbered('CPU', kept.cpus)}"
         if beyond := kept.cpus - node.topology.cpus:
-            yield f"CPUs {format_cpuset(beyond)} are kept for the pod {uid}, and pods may not use them"
+            yield f"the pod {uid} keeps {numbered('CPU', beyond)}, which pods may not use"
         others = [each.cpus for other, each in node.kept.items() if other != uid]
         if twice := kept.cpus & ((node.owned_cpus - owned_by(node, uid)).union(*others)):
-            yield f"CPUs {format_cpuset(twice)} are kept for the pod {uid}, and another pod or container has them"
+            yield f"the pod {uid} keeps {numbered('CPU', twice)}, which another pod or container has"
 
 
 def within_totals(node: Node) -> Iterator[str]:
@@ -146,34 +144,34 @@ def within_totals(node: Node) -> Iterator[str]:
         total = newest.cap_milli if newest else None
         if total is not None and len(kept.cpus | owned) * 1000 > max(total, len(owned) * 1000):
             cpus = kept.cpus | owned
-            yield f"the pod {uid} has exclusive CPUs {format_cpuset(cpus)}, and asks for {total}m in total"
+            yield f"the pod {uid} has exclusive {numbered('CPU', cpus)}, and asks for {total}m in total"
     for key in node.pods_with_exclusive & node.pods.keys():
         pod, group = node.pods[key], [each for each in node.containers_of(key) if each.key in node.grants]
         own = [node.grants[each.key].exclusive & node.grants[each.key].cpus for each in group]
         cpus, low = NO_CPUS.union(*own), sum(each.cpu_request_milli.low for each in group)
         is_shared = len(cpus) < sum(map(len, own))  # other containers have their own requests, even beyond the total
         if is_shared and pod.cap_milli is not None and len(cpus) * 1000 > max(pod.cap_milli, low):
-            yield f"the pod {pod.title} shares CPUs {format_cpuset(cpus)}, and asks for {pod.cap_milli}m in total"
+            yield f"the pod {pod.title} shares {numbered('CPU', cpus)}, and asks for {pod.cap_milli}m in total"
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:
     """A container without a CFS quota uses no CPU that another container may use."""
     for key, grant in node.grants.items():
         if grant.quota is CpuQuota.LIFTED and grant.shares:
-            shared = format_cpuset(grant.cpus - grant.exclusive)
-            yield f"{title_of(node, key)} has no CFS quota and shares CPUs {shared}"
+            shared = numbered("CPU", grant.cpus - grant.exclusive)
+            yield f"{title_of(node, key)} has no CFS quota and shares {shared}"
 
 
 def released_are_free(node: Node) -> Iterator[str]:
     """After a release no CPU is exclusive; remaining grants are for all CPUs, and all other containers run on these."""
     for key, grant in node.grants.items() if node.released else ():
         if grant.exclusive or grant.cpus != node.topology.cpus:
-            yield f"{title_of(node, key)} is still restricted to CPUs {format_cpuset(grant.cpus)} after a release"
+            yield f"{title_of(node, key)} is still restricted to {numbered('CPU', grant.cpus)} after a release"
     for key in node.applied.keys() - node.grants.keys() if node.released else ():
         title, cpus = title_of(node, key), node.applied[key].cpus
         if not (cpus >= node.topology.cpus or node.is_watched(key)):
-            only = format_cpuset(cpus)
-            yield f"{title} may run only on CPUs {only}: another program has restricted it since the release"
+            only = numbered("CPU", cpus)
+            yield f"{title} may run only on {only}: another program has restricted it since the release"
 
 
 CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (

@@ -7,7 +7,9 @@ with the exclusive CPUs of its running containers, a pod never keeps more than i
 from collections.abc import Iterable, Mapping
 
 from criproxy.alloc.cpus import take_cpus
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.engine.transitions import has_later_attempt
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
@@ -45,9 +47,11 @@ def pod_title(node: Node, uid: str) -> str:
 def kept_text(node: Node, uid: str) -> str:
     """Return a sentence about CPUs kept for pods other than *uid*, for refusals; empty if there are none."""
     others = [(other, kept.cpus - node.owned_cpus) for other, kept in sorted(node.kept.items()) if other != uid]
-    texts = [f"{format_cpuset(cpus)} are kept for {pod_title(node, other)}" for other, cpus in others if cpus]
+    texts = [
+        f"{numbered('CPU', cpus)} {are(len(cpus))} kept for {pod_title(node, other)}" for other, cpus in others if cpus
+    ]
     more = f" and more for {len(texts) - _NAMED} other pods" if len(texts) > _NAMED else ""
-    return f"CPUs {', '.join(texts[:_NAMED])}{more}, whose containers have ended and may come back" if texts else ""
+    return f"{', '.join(texts[:_NAMED])}{more}, whose containers have ended and may come back" if texts else ""
 
 
 def by_name(node: Node, uid: str) -> dict[str, CpuSet]:
@@ -65,12 +69,12 @@ def _holders(node: Node, uid: str) -> list[str]:
 def with_leaver(node: Node, container: Container, had: CpuSet, policy: Policy) -> Node:
     """Return the node that keeps the exclusive CPUs that *container*, which has ended, *had*.
 
-    The CPUs of a container that the runtime never created, or of an ended pod, are not kept.
+    The CPUs of a container that the runtime never created, that has a later attempt, or of an ended pod are not kept.
     """
     pod = node.pods.get(container.pod)
     if not had or node.released or not container.has_id or not keeps(policy):
         return node
-    if pod is None or pod.stopped or not pod.uid:
+    if pod is None or pod.stopped or not pod.uid or has_later_attempt(node, container):
         return node
     kept = node.kept.get(pod.uid, NOTHING).with_last(container.name, had)
     others = (key for key in _holders(node, pod.uid) if key != container.key)

@@ -57,11 +57,15 @@ def counted(node: Node, key: str, *, arrives: bool = False) -> Node:
 
 
 def _is_bare(pod: Pod, container: Container, alive: Sequence[Container]) -> bool:
-    """Whether *container*, which comes with the total of its *pod*, has no size of its own, like others of *alive*."""
+    """Whether *container*, which comes with the total of its *pod*, has no size of its own, like others of *alive*.
+
+    Other attempts of *container* show nothing about its size.
+    """
     if pod.cap_milli is None or container.cpu_milli != pod.cap_milli:
         return False
-    limits = {each.asked_quota for each in alive if each.of_pod and each.asked_quota}
-    return container.asked_quota in limits or _requested(alive) > pod.cap_milli
+    others = [each for each in alive if each.name != container.name]
+    limits = {each.asked_quota for each in others if each.of_pod and each.asked_quota}
+    return container.asked_quota in limits or _requested([*others, container]) > pod.cap_milli
 
 
 def _requested(containers: Iterable[Container]) -> int:
@@ -126,7 +130,7 @@ def recounted(
             as_before = replace(each, cpu_milli=min(each.cpu_milli, before))
             return known.replace(containers=with_entries(known.containers, {each.key: as_before})), reasons
         known = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-        reasons += layout.reasons_about(None)
+        reasons += layout.reasons_about(each.key)
     return known, reasons
 
 

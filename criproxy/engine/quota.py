@@ -5,7 +5,7 @@ Policies decide which CPUs are exclusive, and need not handle quotas; they follo
 
 from dataclasses import replace
 
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import numbered
 from criproxy.model.entries import changed_keys, entries_of, with_entries
 from criproxy.model.grant import CpuQuota, Grant, Layout
 from criproxy.model.node import Node
@@ -93,7 +93,7 @@ def _reasons(container: Container, old: Grant | None, new: Grant | None) -> tupl
     before, after = old.quota if old else CpuQuota.LEFT, new.quota if new else CpuQuota.LEFT
     if before is after or new is None or (asked := container.asked_quota) is None:
         return ()
-    quota, cpus = f"its CFS quota, {asked.quota_us} of {asked.period_us} µs", format_cpuset(new.cpus)
+    quota, cpus = f"its CFS quota, {asked.quota_us} of {asked.period_us} µs", numbered("CPU", new.cpus)
     if after is CpuQuota.LIFTED:
-        return (f"{container.title} has exclusive CPUs {cpus}: {quota}, is lifted",)
-    return (f"{container.title} gets back {quota}, on CPUs {cpus}",)
+        return (f"{container.title} has exclusive {cpus}: {quota}, is lifted",)
+    return (f"{container.title} gets back {quota}, on {cpus}",)

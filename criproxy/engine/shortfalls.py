@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from criproxy.engine.complete import complete
 from criproxy.engine.pod_total import asks_milli
 from criproxy.errors import Refused
-from criproxy.model.grant import Grant
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Missed, QosClass
 from criproxy.policy.api import Policy
@@ -71,17 +72,24 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
     if not (container.missed or container.qos is QosClass.GUARANTEED):
         return None
     container = replace(container, cpu_milli=asks_milli(node, container))
-    whole = container.cpu_milli // 1000
-    if whole <= len(grant.exclusive):
+    whole, has = container.cpu_milli // 1000, len(grant.exclusive | _kept_for(node, container))
+    if whole <= has:
         return None
     alone = Node(node.topology, node.pods, containers={key: container})
     owed, refused = _granted(policy, alone, container)
     count = len(owed.exclusive) if owed else 0
     if refused and container.missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
         count = whole  # the policy will never grant them
-    if count <= len(grant.exclusive):
+    if count <= has:
         return None
     return Shortfall(container, count, len(grant.exclusive), refused)
+
+
+def _kept_for(node: Node, container: Container) -> CpuSet:
+    """Return the CPUs kept for ended siblings, if *container* has no size of its own: what it shares includes them."""
+    pod = node.pods.get(container.pod)
+    kept = node.kept.get(pod.uid) if pod and container.of_pod else None
+    return kept.cpus - node.owned_cpus if kept else NO_CPUS
 
 
 def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:

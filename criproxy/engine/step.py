@@ -47,7 +47,7 @@ from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
-from criproxy.engine.transitions import LATER_ATTEMPT, TRANSITIONS, advanced, ignores, state_after
+from criproxy.engine.transitions import LATER_ATTEMPT, TRANSITIONS, advanced, has_given_way, ignores, state_after
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, renamed, with_entries, without
@@ -128,7 +128,7 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:
         case ContainerCreating(container):
             return _creating(node, container, policy)
         case ContainerCreated():
-            return _created(node, event)
+            return _created(node, event, policy)
         case ContainerStarted(key) | UnknownOutcome(key):
             return Decision(_advanced(node, key, event), key=key)
         case ColdStartEnded(key):
@@ -240,10 +240,13 @@ def _with_both_sent(node: Node, key: str) -> Node:
     return node.replace(applied=with_entries(node.applied, {key: either}))
 
 
-def _created(node: Node, event: ContainerCreated) -> Decision:
+def _created(node: Node, event: ContainerCreated, policy: Policy) -> Decision:
     reservation, key = event.reservation, event.key
     if reservation not in node.containers:
-        return Decision(_advanced(node, key, event), key=key)
+        known = _advanced(node, key, event)
+        if (container := known.containers.get(key)) and has_given_way(known, container):
+            return _release(known, advanced(known, [container], LATER_ATTEMPT), policy, key)
+        return Decision(known, key=key)
     container = node.containers[reservation]
     state = state_after(container, TRANSITIONS[ContainerCreated])
     after = node.replace(

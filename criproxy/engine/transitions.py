@@ -100,6 +100,17 @@ def state_after(container: Container, row: Row) -> ContainerState:
     return cell if isinstance(cell, ContainerState) else container.state
 
 
+def has_given_way(node: Node, container: Container) -> bool:
+    """Whether *container* never ran, and a later attempt has replaced it."""
+    return state_after(container, LATER_ATTEMPT) is not container.state and has_later_attempt(node, container)
+
+
+def has_later_attempt(node: Node, container: Container) -> bool:
+    """Whether the pod has a container of the same name with a higher attempt, which may have ended."""
+    beside = node.containers_of(container.pod)
+    return any(each.name == container.name and each.attempt > container.attempt for each in beside)
+
+
 def advanced(node: Node, containers: Iterable[Container], row: Row) -> Node:
     """Return the node after *row* was applied to *containers* of it, without the applied state of those that ended."""
     forgotten, changed = list[str](), dict[str, Container]()

@@ -60,7 +60,8 @@ def _within(room: int, texts: dict[str, str]) -> tuple[dict[str, str], list[str]
 
 
 def _size(item: tuple[str, str]) -> int:
-    return sum(len(text.encode(errors="replace")) for text in item)
+    text = "".join(item)
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _domain(key: str) -> str:

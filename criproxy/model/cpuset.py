@@ -22,6 +22,11 @@ def numbered(noun: str, ids: CpuSet) -> str:
     return f"{noun}{'s' * (len(ids) > 1)} {format_cpuset(ids)}"
 
 
+def cpus_text(text: str) -> str:
+    """``CPU 3`` or ``CPUs 0-3`` for a *text* in kernel list notation, which need not be valid."""
+    return f"CPU {text}" if text.isdigit() else f"CPUs {text}"
+
+
 def parse_cpuset(text: str) -> CpuSet:
     """Parse kernel list notation; the empty text is the empty set.
 

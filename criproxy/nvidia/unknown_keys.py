@@ -47,6 +47,7 @@ _PLUGIN = _Keys(
     )
 )
 _GFD = _Keys(_names("oneshot noTimestamp sleepInterval outputFile machineTypeFile"))
+_SHARING = _Keys({"timeSlicing": _PART, "mps": _PART})
 _FLAGS = _Keys(
     {
         **_names("migStrategy failOnInitError mpsRoot nvidiaDriverRoot nvidiaDevRoot gdrcopyEnabled gdsEnabled"),
@@ -60,7 +61,7 @@ KNOWN = _Keys(
         "version": None,
         "flags": _FLAGS,
         "resources": _Keys({"gpus": _PATTERN, "mig": _PATTERN}),
-        "sharing": _Keys({"timeSlicing": _PART, "mps": _PART}),
+        "sharing": _SHARING,
         "imex": _Keys(_names("channelIDs required")),
     }
 )
@@ -93,10 +94,15 @@ def _unknown(value: Value, where: str, keys: _Keys) -> Iterator[UnknownKey]:
             yield from _unknown(item, joined(where, name), below)
 
 
+def meant_at_the_top(key: str) -> str:
+    """Return the known key that may be meant by *key* at the top of the file; empty if there is none."""
+    return _close(key, "", KNOWN)
+
+
 def _close(key: str, where: str, keys: _Keys) -> str:
-    """Return the known key that may be meant: of the same mapping, or at the top a flag, as in Helm values."""
-    for section, flags in (("flags", _FLAGS), ("flags.plugin", _PLUGIN)) if not where else ():
-        if key in flags.below:
+    """Return the known key that may be meant: of the same mapping, or at the top of a section, as in Helm values."""
+    for section, inner in (("flags", _FLAGS), ("flags.plugin", _PLUGIN), ("sharing", _SHARING)) if not where else ():
+        if key in inner.below:
             return joined(section, key)
     close = get_close_matches(key, keys.below, n=1)
     return close[0] if close else ""

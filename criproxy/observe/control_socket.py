@@ -169,6 +169,9 @@ class ControlServer:
     def _parse(self, line: bytes) -> tuple[Command, Mapping[str, Any]]:
         try:
             request = json.loads(line)
+            json.dumps(request, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:  # of half a surrogate pair, which no log, file or database takes
+            raise UsageError(f"the request has text that is not Unicode: {error}") from error
         except (ValueError, RecursionError) as error:
             raise UsageError(f"the request is not JSON: {error}") from error
         if not isinstance(request, dict) or not isinstance(arguments := request.get("arguments", {}), dict):

@@ -204,7 +204,12 @@ def _decision_times(times: Times) -> Metric:
 
 
 def _creates(controller: ControllerValues) -> _ByLabels:
-    return {(kind or "all", word): count for (kind, word), count in controller.counters.devices.items()}
+    counted = {(kind or "all", word): count for (kind, word), count in controller.counters.devices.items()}
+    return {**{(kind, "no-evidence"): 0 for kind in controller.device_cards}, **counted}
+
+
+def _refused(controller: ControllerValues) -> _ByLabels:
+    return {**dict.fromkeys(controller.device_cards, 0), **controller.counters.device_creates_refused}
 
 
 def _evidence(controller: ControllerValues) -> _ByLabels:
@@ -274,7 +279,7 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[ControllerV
     ),
     (
         *(CounterMetricFamily, "device_creates_refused", ("device_class",)),
-        lambda controller: controller.counters.device_creates_refused,
+        _refused,
         "CreateContainer requests that criproxy refused because of an unhealthy card; each repetition counts.",
     ),
     (

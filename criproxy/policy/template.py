@@ -10,7 +10,7 @@ from pydantic import Field
 
 from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
@@ -46,10 +46,10 @@ class TemplatePolicy:
             cpus = max(room, key=lambda pool: (room[pool], -min(pool)))
             raise NotEnough(
                 f"container {container.title} asks for {container.cpu_milli}m, but the most that is left on any NUMA "
-                f"node is {max(room[cpus], 0)}m, on CPUs {format_cpuset(cpus)}"
+                f"node is {max(room[cpus], 0)}m, on {numbered('CPU', cpus)}"
             )
         cpus = next(pool for pool in room if min(pool) == order[0].index)
-        reason = f"{container.title} runs on CPUs {format_cpuset(cpus)}: of {room[cpus]}m left there it asks for "
+        reason = f"{container.title} runs on {numbered('CPU', cpus)}: of {room[cpus]}m left there it asks for "
         had = node.grants.get(container.key)
         grant = Grant(cpus, had.mems if had else node.topology.mems)
         return Layout({**node.grants, container.key: grant}, (f"{reason}{container.cpu_milli}m",))
@@ -99,4 +99,4 @@ class TemplatePolicy:
 
 
 def _name(pool: CpuSet) -> str:
-    return f"CPUs {format_cpuset(pool)}"
+    return numbered("CPU", pool)

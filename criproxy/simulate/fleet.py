@@ -56,7 +56,8 @@ class NodeOutcomes:
 def played(fleet: Fleet, nodes: int) -> "Iterator[list[Future[NodeOutcomes]]]":
     """The nodes of *fleet* under way, in their order, in as many processes as there are CPUs to run on."""
     workers = min(nodes, len(os.sched_getaffinity(0)))
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),))
+    with safe_path():  # for multiprocessing's own process, too, which the executor starts
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),))
     try:
         with safe_path():
             begun = [pool.submit(partial(fleet.play_node, index)) for index in range(nodes)]

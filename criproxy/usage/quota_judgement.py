@@ -9,8 +9,10 @@ The share is kept as in a leaky bucket: the time over the quota flows in, the sh
 bucket holds the time for which a container may exceed its quota without a break. Each reading stands for the time since
 the previous one, but for at most one period. After an incident the bucket is empty: criproxy has acted on its contents.
 
-Uncertainty never counts against a container: incomplete readings do not count, and after a pause in the readings, the
-consecutive readings are counted anew, while the bucket stays as it was. With another plan, everything is counted anew.
+Uncertainty never counts against a container: incomplete readings do not count, though the share of their time flows out
+(otherwise a neighbour whose processes exit quickly could take the time within the quota from a container), and after a
+pause in the readings, the consecutive readings are counted anew, while the bucket stays as it was. With another plan,
+everything is counted anew.
 Nor does uncertainty end an incident: a process that exits
 before its container is found may have belonged to any container on its card.
 
@@ -52,6 +54,8 @@ class _Series(NamedTuple):
     """The time of the last sample, if it is known."""
     excess: float = 0.0
     """The time over the quota that exceeds the tolerated share of all time, in seconds times 100."""
+    flowed_s: float | None = None
+    """The time of the last incomplete reading, if it is the last one."""
 
     def restarted(self) -> "_Series":
         """Return the series without its readings: only an incident remains."""
@@ -123,9 +127,10 @@ class Judgement:
                 before = before.paused()
             use = used.get(key[:2])
             used_now = _used(key, use)
-            if lost:
-                used_now = self._certain(key, limit.allowed, used_now, lost)
-            now = self._read(before, key, limit.allowed, used_now, at_s, sampled_s if key.quantity == "cores" else None)
+            certain = self._certain(key, limit.allowed, used_now, lost) if lost else used_now
+            if certain is None and used_now is not None:
+                before = self._uncertain(before, at_s)
+            now = self._read(before, key, limit.allowed, certain, at_s, sampled_s if key.quantity == "cores" else None)
             if now.is_incident:
                 action = self._action(limit)
                 if self._is_new_verdict(before, now, action):
@@ -166,11 +171,18 @@ class Judgement:
         now = _Series(recent, over_since_s, readings_over, before.is_incident, at_s, before.action, sampled_s, excess)
         return now if now.is_incident else now._replace(is_incident=self._is_long(now) or self._is_often(now))
 
+    def _uncertain(self, before: _Series, at_s: float) -> _Series:
+        """Return the series after an incomplete reading."""
+        if not before.excess:
+            return before
+        return before._replace(excess=self._excess(before, at_s, is_over=False), flowed_s=at_s)
+
     def _excess(self, before: _Series, at_s: float, *, is_over: bool) -> float:
         """Return what is in the bucket after one more reading."""
-        if before.last_s is None:
+        since_s = before.flowed_s if before.flowed_s is not None else before.last_s
+        if since_s is None:
             return before.excess
-        stands_for_s = min(at_s - before.last_s, self.plan.period_s)
+        stands_for_s = min(at_s - since_s, self.plan.period_s)
         return max(before.excess + stands_for_s * (100 * is_over - self.plan.over_time_percent), 0.0)
 
     def _is_often(self, series: _Series) -> bool:

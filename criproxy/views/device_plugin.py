@@ -58,6 +58,19 @@ def notice_of_silence(reported_s: float | None) -> Notice:
     return Notice("device-plugin-silent", text)
 
 
+def notice_of_absence(kinds: Sequence[str]) -> Notice:
+    """A device plugin that has never reported, although the policy file has it offer cards of *kinds*."""
+    cards = f"although devices.plugin of the policy file is to offer this node's cards ({', '.join(kinds)})"
+    text = f"the device plugin has not reported since the daemon started, {cards}: pods get no cards from it"
+    return Notice("device-plugin-silent", f"{text}; is criproxy device-plugin running?")
+
+
+def notice_of_start(refused: str) -> Notice:
+    """A device plugin that has ended at its start, for the reason *refused*."""
+    text = "the device plugin does not start, because it cannot use its configuration files, so pods get no cards"
+    return Notice("device-plugin-config", f"{text} from it: {refused}")
+
+
 def notices_of_usage(
     watched: Sequence[str], without_usage: Sequence[str], unknown: Mapping[str, str], *, silent: bool
 ) -> Iterator[Notice]:

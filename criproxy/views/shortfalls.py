@@ -4,12 +4,13 @@ A refused size is in the node; `engine.shortfalls` finds shared containers that 
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from criproxy.engine.shortfalls import Shortfall, refusal
 from criproxy.model.amounts import counted, format_bytes, format_milli
 from criproxy.model.node import Node
 from criproxy.model.notices import Refusal, Values, timestamp
-from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Sizes
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Pod, Sizes
 from criproxy.policy.api import Policy
 
 NO_REFUSALS: Mapping[str, Refusal] = {}
@@ -21,24 +22,46 @@ _IN_FORCE = (
 
 
 def refusals(node: Node, known: Mapping[str, Refusal] = NO_REFUSALS) -> list[Refusal]:
-    """Return the pending resizes, the newest first; *known* has their refusals in memory, by container key."""
-    found = [
-        _refusal(container, container.desired, known.get(container.key))
-        for container in node.containers.values()
-        if container.desired and container.state is not ContainerState.EXITED
-    ]
+    """Return the pending resizes, the newest first; *known* has their refusals in memory, by container key.
+
+    A resize of a pod with pod-level resources is one for all its containers without a size of their own.
+    """
+    found, pods = list[Refusal](), set[tuple[str, bool]]()
+    for container in node.containers.values():
+        desired = container.desired
+        if desired is None or container.state is ContainerState.EXITED:
+            continue
+        refused, pod = known.get(container.key), node.pods.get(container.pod)
+        if pod is None or not desired.sizes.of_pod:
+            found.append(_refusal(container.title, desired, (desired.sizes, container.sizes), refused))
+        elif (pod.key, desired.told) not in pods:  # its containers without a size of their own lack it together
+            pods.add((pod.key, desired.told))
+            found.append(
+                _refusal(f"the pod {pod.title}", desired, _sizes_of_pod(node, pod, container, desired), refused)
+            )
     return sorted(found, key=lambda refusal: -refusal.at_s)
 
 
-def _refusal(container: Container, desired: Desired, known: Refusal | None) -> Refusal:
-    sizes = f"{_size(desired.sizes)}, but {_verb(desired)} {_size(container.sizes, desired.sizes)}"
-    text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
+def _sizes_of_pod(node: Node, pod: Pod, container: Container, desired: Desired) -> tuple[Sizes, Sizes]:
+    """Return the sizes that *pod* should have and has, of which *container* has no size of its own."""
+    alive = (each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED)
+    has_milli = sum(each.cpu_request_milli.low for each in alive)
+    asks_milli = pod.cap_milli or desired.sizes.cpu_limit_milli or 0
+    return replace(desired.sizes, cpu_milli=asks_milli), replace(container.sizes, cpu_milli=has_milli)
+
+
+def _refusal(title: str, desired: Desired, sizes: tuple[Sizes, Sizes], known: Refusal | None) -> Refusal:
+    """Return the refusal about *title*, a container or pod, with the *sizes* that it should have and has."""
+    asked, has = sizes
+    text = f"{title} should have {_size(asked)}, but {_verb(desired)} {_size(has, asked)}"
+    since = _since(desired.since_s)
     if desired.told:
         text = f"{text}{since}: {_IN_FORCE if desired.in_force else _GROWS}"
     else:
         why = f": {known.text}" if known else ""
         text = f"{text}: its resize has been refused{since}{why}"
-    return Refusal(container.title, text, known.times if known else 1, known.at_s if known else desired.since_s)
+    at_s = known.at_s if known else desired.since_s
+    return Refusal(title.removeprefix("the pod "), text, known.times if known else 1, at_s)
 
 
 def _verb(desired: Desired) -> str:
@@ -49,7 +72,7 @@ def _verb(desired: Desired) -> str:
 
 
 def undersized(node: Node, known: Mapping[str, Refusal] = NO_REFUSALS) -> Iterator[str]:
-    """Yield a sentence about each container that does not have its desired size."""
+    """Yield a sentence about each container, or pod with pod-level resources, that does not have its desired size."""
     yield from (refusal.text for refusal in refusals(node, known))
 
 

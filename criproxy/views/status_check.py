@@ -174,8 +174,8 @@ def unguarded(node: Node) -> Iterator[str]:
     for key, applied in node.applied.items():
         foreign = applied.cpus & node.exclusive_cpus
         if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
-            title, cpus = node.containers[key].title, format_cpuset(foreign)
-            yield f"{title} has no place and may run on CPUs {cpus}, which are exclusive to another container"
+            title, cpus = node.containers[key].title, numbered("CPU", foreign)
+            yield f"{title} has no place and may run on {cpus}, exclusive to another container"
 
 
 def misplaced(situation: Situation) -> list[tuple[str, bool]]:
@@ -193,12 +193,10 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
 
 def _difference(grant: Grant, applied: Applied | None) -> str:
     if applied is None:
-        return f"should be on CPUs {format_cpuset(grant.cpus)}, but criproxy does not know where it is"
+        return f"should be on {numbered('CPU', grant.cpus)}, but criproxy does not know where it is"
     if applied.cpus != grant.cpus:
-        return f"should be on CPUs {format_cpuset(grant.cpus)} but is on {format_cpuset(applied.cpus)}"
-    return (
-        f"should have memory of NUMA nodes {format_cpuset(grant.mems)} but has memory of {format_cpuset(applied.mems)}"
-    )
+        return f"should be on {numbered('CPU', grant.cpus)} but is on {format_cpuset(applied.cpus)}"
+    return f"should have memory of {numbered('NUMA node', grant.mems)} but has memory of {format_cpuset(applied.mems)}"
 
 
 def is_in_place(container: Container, grant: Grant | None, applied: Applied | None) -> bool:

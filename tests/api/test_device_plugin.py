@@ -396,6 +396,56 @@ async def test_a_device_plugin_that_begins_and_never_reports(tmp_path: Path) -> 
     assert text.startswith("the device plugin has not reported since the daemon started")
 
 
+async def test_a_device_plugin_that_refuses_its_files_at_its_start(tmp_path: Path) -> None:
+    """`status --check` says why there is none, also between its attempts, until it reports or is told to end."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="b")
+        (early,) = (await say("status", check=True))["problems"]
+        clock.now_s = 1000.0
+        late = await say("status", check=True)
+        await say("device-inventory", **{**REPORT, "cards": []})
+        reported = await say("status", check=True)
+        await say("device-plugin", running=True, refused="again")
+        await say("device-plugin", running=False, instance="c")
+        ended = await say("status", check=True)
+
+    assert early.startswith("the device plugin does not start, because it cannot use its configuration files")
+    assert early.endswith(": /n.yaml: unknown version: v2")
+    assert [each["kind"] for each in late["found"]] == ["device-plugin-config"]
+    assert (reported["problems"], ended["problems"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("offered", "ends", "missed"),
+    [
+        pytest.param(("nvidia",), False, True, id="cards-to-offer"),
+        pytest.param(("nvidia",), True, False, id="told-to-end"),
+        pytest.param(("ascend",), False, False, id="no-such-cards-here"),
+        pytest.param((), False, False, id="no-section"),
+    ],
+)
+async def test_a_device_plugin_that_is_configured_and_never_reports(
+    tmp_path: Path, offered: tuple[str, ...], ends: bool, missed: bool
+) -> None:
+    """It is missed 5 minutes after the start of the daemon, where the machine has cards that it should offer."""
+    host(tmp_path)
+    rules = DeviceRules(classes=(NVIDIA,), offered=offered)
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        if ends:
+            await say("device-plugin", running=False)
+        clock.now_s = 300.0
+        assert (await say("status", check=True))["problems"] == []
+        clock.now_s = 301.0
+        found = (await say("status", check=True))["found"]
+
+    assert [each["kind"] for each in found] == ["device-plugin-silent"] * missed
+
+
 async def test_a_device_plugin_that_never_reports_while_containers_have_vgpus(tmp_path: Path) -> None:
     """After a start of the daemon it has as long as between two reports."""
     host(tmp_path)

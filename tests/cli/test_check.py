@@ -258,6 +258,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  reservedCpus        0-1\n"
         '  availableResources  {"cpu": null}  (default)\n'
         '  reservedResources   {"cpu": null}  (default)\n'
+        '  memoryTypes         ["dram", "pmem", "hbm"]  (default)\n'
         "  cpuQuota            keep  (default)\n"
         '  annotations         {"allow": {}, "deny": {}}  (default)\n'
         "  rules               nri  (default)\n"

@@ -123,6 +123,44 @@ TEXT = "'version: v1'"
             id="another-object",
         ),
         pytest.param("policy: static\n", "this is a policy file of criproxy", id="policy-file"),
+        pytest.param(
+            f"nvidia-device-plugin: {{config: {{map: {{default: {TEXT}}}}}}}\n",
+            "the file of NVIDIA's device plugin is the text of nvidia-device-plugin.config.map.default alone",
+            id="values-of-an-umbrella-chart",
+        ),
+        pytest.param(
+            f"data: {{any: {TEXT}}}\n",
+            "the file of NVIDIA's device plugin is the text of data.any alone",
+            id="data-of-a-config-map",
+        ),
+        pytest.param(
+            f"any: {TEXT}\nother: {TEXT}\n",
+            "the file of NVIDIA's device plugin is the text of any or other alone",
+            id="texts-of-a-config-map",
+        ),
+        pytest.param(
+            "legacyDaemonsetAPI: null\nmigStrategy: null\nimage: {}\nconfig: {map: {}, name: '', default: ''}\n"
+            "resources: {}\ngfd: {enabled: false}\n",
+            "these are Helm values, without a text that is a file of NVIDIA's device plugin, such as one of config.map",
+            id="values-of-nvidias-chart",
+        ),
+        pytest.param(
+            "migStrategy: single\nconfig: {default: a}\n",
+            "these are Helm values, without a text that is a file of NVIDIA's device plugin, such as one of config.map",
+            id="some-helm-values",
+        ),
+        pytest.param(
+            "migStrategy: single\ntimeSlicing: {}\n",
+            "NVIDIA's device plugin ignores the whole file: at the top, it knows only version, flags, resources, "
+            "sharing and imex; did you mean flags.migStrategy and sharing.timeSlicing?",
+            id="without-sections",
+        ),
+        pytest.param(
+            "any: 3\n",
+            "NVIDIA's device plugin ignores the whole file: at the top, it knows only version, flags, resources, "
+            "sharing and imex",
+            id="another-file",
+        ),
     ],
 )
 def test_a_whole_object_is_not_the_file(tmp_path: Path, text: str, sentence: str) -> None:
@@ -227,7 +265,19 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
             "line 2: only the first YAML document of the file counts: what follows has no effect",
             id="two-documents",
         ),
+        pytest.param(
+            "version: v1\ntimeSlicing: {resources: []}\n",
+            "line 2: NVIDIA's plugin does not know 'timeSlicing' and ignores it; did you mean 'sharing.timeSlicing'?",
+            id="time-slicing-at-the-top",
+        ),
+        pytest.param(
+            "version: v1\nmps: {resources: []}\n",
+            "line 2: NVIDIA's plugin does not know 'mps' and ignores it; did you mean 'sharing.mps'?",
+            id="mps-at-the-top",
+        ),
         pytest.param("---\nversion: v1\n---\n", "", id="an-empty-second-one"),
+        pytest.param("resources: {}\n", "", id="no-resources"),
+        pytest.param("{}\n", "", id="an-empty-mapping"),
         pytest.param(
             "flags: {migStrategy: mixed}\nsharing: {timeSlicing: {resources: "
             "[{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",

@@ -84,6 +84,11 @@ NVIDIA = "name that file with devices.plugin.nvidiaConfig"
             id="our-values",
         ),
         pytest.param(
+            "policy: null\ndevicePlugin: {enabled: false, nvidiaConfig: null}\n",
+            "these are values of criproxy's Helm chart: the policy file is the content of 'policy'",
+            id="our-values-without-a-policy",
+        ),
+        pytest.param(
             "apiVersion: v1\nkind: ConfigMap\ndata: {policy.yaml: 'policy: static'}\n",
             "this is a ConfigMap: the policy file is the text of data.policy.yaml alone",
             id="our-config-map",
@@ -107,6 +112,11 @@ NVIDIA = "name that file with devices.plugin.nvidiaConfig"
             "these are Helm values: the text of config.map.default alone is a file of NVIDIA's device plugin; "
             f"{NVIDIA}",
             id="nvidia-values",
+        ),
+        pytest.param(
+            "nvidia-device-plugin: {config: {map: {default: 'version: v1'}}}\n",
+            f"the text of nvidia-device-plugin.config.map.default alone is a file of NVIDIA's device plugin; {NVIDIA}",
+            id="umbrella-values",
         ),
         pytest.param(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",

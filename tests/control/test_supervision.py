@@ -54,6 +54,9 @@ ENDLESS = {
     "config/watch.py:PolicyFileWatch._by_events": "is a part of run, which is supervised",
     "config/watch.py:PolicyFileWatch._by_looking": "is a part of run, which is supervised",
     "daemon/behind.py:Behind.watch": "supervised",
+    "daemon/behind.py:KubeletCpus.watch": "supervised",
+    "daemon/behind.py:SocketFiles.watch": "supervised",
+    "wire/allocator.py:give_back_after_peaks": "daemon/serve.py supervises it",
     "daemon/start.py:opened_store": "ends with the disk or the release that it waits for",
     "deviceplugin/quota_methods.py:Methods.run": "supervised",
     "deviceplugin/events_watch.py:EventsWatch.run": "supervised",
@@ -67,7 +70,6 @@ ENDLESS = {
     "deviceplugin/vgpu_sweep.py:Sweeper._remove_all": "ends with what there is to remove, or when that hangs",
     "control/usage/pod_files.py:PodFiles.run": "supervised",
     "api/page/stream.py:Streams.run": "supervised",
-    "control/configuration/past.py:PastConfigurations.run": "supervised",
     "control/configuration/try_out.py:TryOut.run": "supervised",
     "watcher/watcher.py:Watcher._run": "supervised",
     "watcher/quota_incidents.py:QuotaIncidents.run": "supervised",
@@ -134,7 +136,7 @@ def test_every_endless_loop_is_known() -> None:
 
 def test_what_is_said_to_be_supervised_is() -> None:
     """The loop's function is what `Tasks.forever` gets."""
-    names = {name.rpartition(".")[2] for name, why in ENDLESS.items() if why == "supervised"}
+    names = {re.split("[.:]", name)[-1] for name, why in ENDLESS.items() if why == "supervised"}
 
     assert names <= supervised()
 

@@ -94,14 +94,17 @@ async def test_it_says_no_goodbye_if_it_is_killed(node: tuple[Program, Daemon]) 
 
 
 async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon]) -> None:
-    """With a wrong file, it has begun: the daemon is to miss it after an upgrade, too."""
+    """With a wrong file, it says why: `status --check` shows that there are no cards, and which file to correct."""
     program, daemon = node
     program.policy.write_text(policy("{advertise: [ali-gpu]}"))
     await program.start()
 
     assert await program.ended() == 1
-    await daemon.until_asked("device-plugin", 1)
-    assert (len(daemon.told), lifetimes(daemon)) == (1, [BEGINS])
+    await daemon.until_asked("device-plugin", 2)
+    assert lifetimes(daemon) == [BEGINS, BEGINS]
+    (refused,) = (arguments["refused"] for _, arguments in daemon.told if "refused" in arguments)
+    assert refused.startswith(str(program.policy))
+    assert "ali-gpu" in refused
 
 
 async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[Program, Daemon]) -> None:

@@ -73,7 +73,7 @@ def test_a_good_layout_passes() -> None:
         ),
         pytest.param({**NODE.grants, "new": Grant(frozenset(), MEMS)}, "new has no CPU", id="no-cpu"),
         pytest.param(
-            {**NODE.grants, "new": Grant(parse_cpuset("0"), MEMS, parse_cpuset("0"))}, "reserved CPUs 0", id="reserved"
+            {**NODE.grants, "new": Grant(parse_cpuset("0"), MEMS, parse_cpuset("0"))}, "reserved CPU 0", id="reserved"
         ),
         pytest.param(
             {"own": NODE.grants["own"], "new": Grant(ALL - OWN, MEMS)},

@@ -119,23 +119,23 @@ class BadPolicy:
         ),
         pytest.param(
             Grant(ALL, MEMS),
-            "new may run on CPUs 2, which are exclusive to another container",
+            "new may run on CPU 2, exclusive to another container",
             id="shares-an-owned-cpu",
         ),
         pytest.param(Grant(frozenset(), MEMS), "new has no CPU", id="no-cpu"),
         pytest.param(Grant(ALL, MEMS, ALL), "no CPU is left for containers that share", id="empty-pool"),
-        pytest.param(Grant(parse_cpuset("8"), MEMS), "new has CPUs 8, which pods may not use", id="foreign-cpu"),
+        pytest.param(Grant(parse_cpuset("8"), MEMS), "new has CPU 8, which pods may not use", id="foreign-cpu"),
         pytest.param(
-            Grant(parse_cpuset("1"), frozenset({5})), "new has NUMA nodes 5, which pods may not use", id="foreign-node"
+            Grant(parse_cpuset("1"), frozenset({5})), "new has NUMA node 5, which pods may not use", id="foreign-node"
         ),
         pytest.param(
             Grant(parse_cpuset("1"), MEMS, parse_cpuset("3")),
-            "new has exclusive CPUs 3, on which it may not run",
+            "new has exclusive CPU 3, on which it may not run",
             id="owns-beyond",
         ),
         pytest.param(
             Grant(parse_cpuset("0"), MEMS, parse_cpuset("0")),
-            "new has exclusive use of reserved CPUs 0",
+            "new has exclusive use of reserved CPU 0",
             id="owns-reserved",
         ),
     ],

@@ -571,12 +571,12 @@ def test_whatever_is_wrong_with_what_is_kept_is_noticed(policy: Policy) -> None:
     key = key_of(SHARER)
     aside = node.replace(grants={**node.grants, key: replace(node.grants[key], cpus=frozenset({7}))})
 
-    assert violations(with_kept(node, q="4-5")) == ["s/side may run on CPUs 4-5, which are kept for a pod"]
+    assert violations(with_kept(node, q="4-5")) == ["s/side may run on CPUs 4-5, kept for a pod"]
     for kept, found in (
         ({"q": "4-5"}, []),
-        ({"gone": "4"}, ["CPUs 4 are kept for the pod gone, which has ended"]),
-        ({"q": "9"}, ["CPUs 9 are kept for the pod q, and pods may not use them"]),
-        ({"q": "1"}, ["CPUs 1 are kept for the pod q, and another pod or container has them"]),
+        ({"gone": "4"}, ["the pod gone, which has ended, keeps CPU 4"]),
+        ({"q": "9"}, ["the pod q keeps CPU 9, which pods may not use"]),
+        ({"q": "1"}, ["the pod q keeps CPU 1, which another pod or container has"]),
         ({"p": "4"}, ["the pod p has exclusive CPUs 1-2,4, and asks for 2000m in total"]),
     ):
         assert violations(with_kept(aside, **kept)) == found

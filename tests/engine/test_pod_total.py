@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.engine.events import (
+    ContainerCreated,
     ContainerCreating,
     ContainerGone,
     ContainerResized,
@@ -15,6 +16,7 @@ from criproxy.engine.events import (
     PolicyChanged,
     Present,
     TopologyChanged,
+    UnknownOutcome,
 )
 from criproxy.engine.invariants import violations
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
@@ -48,7 +50,7 @@ def resized(each: Container, cpus: int) -> Event:
     return ContainerResized(key_of(each), replace(each.sizes, cpu_milli=cpus * 1000))
 
 
-def resized_with_pod(each: Container, cpus: int) -> Event:
+def resized_with_pod(each: Container, cpus: int) -> ContainerResized:
     """Another limit for a container without a size of its own: that of its pod."""
     sizes = replace(each.sizes, cpu_milli=0, of_pod=True, cpu_limit_milli=cpus * 1000)
     return ContainerResized(key_of(each), replace(sizes, cpu_quota=CfsQuota.of_limit(cpus * 1000)))
@@ -253,6 +255,32 @@ def test_a_resize_whose_total_was_not_told_draws_nobody_in(policy: Policy) -> No
     node = live(policy, pod("p", 2), runs(one), runs(small), runs(more), bigger)
 
     assert [grant.exclusive for grant in node.grants.values() if grant.exclusive] == [node.owned_cpus]
+
+
+@pytest.mark.parametrize("total", [3, 0])
+def test_a_create_of_unknown_outcome_and_the_next_attempt_are_not_pod_level(policy: Policy, total: int) -> None:
+    """Each has its own CPUs until the runtime says that the older one never ran: then its place is free at once."""
+    first, again, other = container("a", 2), container("a", 2, 1), container("b", 1)
+    node = live(policy, pod("p", total), ContainerCreating(first), UnknownOutcome(first.key), runs(again))
+    created = ContainerCreated(first.key, key_of(first))
+    node = live(policy, created, created, node=node)
+    assert len(pod_cpus(node, "p")) == 2
+    node = live(policy, runs(other), node=node)
+
+    assert node.containers[key_of(first)].state is ContainerState.EXITED
+    assert {name: len(parse_cpuset(cpus)) for name, cpus in places(node).items()} == {"a": 2, "b": 1}
+    assert not any(each.of_pod for each in node.containers.values())
+    assert len(pod_cpus(node, "p")) == 3
+    assert len(node.exclusive_cpus) == 3
+
+
+def test_an_older_attempt_that_runs_makes_no_pod_level_pod(policy: Policy) -> None:
+    """Not even where both have the size of the whole pod."""
+    first, again = container("a", 2), container("a", 2, 1)
+    node = live(policy, pod("p", 2), runs(first), runs(again))
+
+    assert not any(each.of_pod for each in node.containers.values())
+    assert len(pod_cpus(node, "p")) == 4
 
 
 def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:

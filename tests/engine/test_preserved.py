@@ -249,6 +249,6 @@ def test_an_unplaced_container_on_exclusive_cpus_is_a_violation() -> None:
             **node.containers, KEPT: replace(node.containers[KEPT], reservation="r", state=ContainerState.RUNNING)
         },
     )  # fmt: skip
-    text = "team/kept/kept is not placed and may run on CPUs 1-2, which are exclusive to another container"
+    text = "team/kept/kept is not placed and may run on CPUs 1-2, exclusive to another container"
     assert violations(bare) == [text]
     assert violations(bare.replace(applied={})) == [text]

@@ -166,6 +166,7 @@ async def test_one_connection_carries_many_requests(path: str) -> None:
         (b"\n", "not JSON"),
         (b"\xff\xfe\n", "not JSON"),
         (b"[" * 100_000 + b"\n", "not JSON"),
+        (rb'{"command": "add", "arguments": {"number": ["\ud800"]}}' + b"\n", "not Unicode"),
         (b"[1]\n", "must be an object"),
         (b'{"command": "double", "arguments": 3}\n', "must be an object"),
         (b'{"command": "halve"}\n', "knows no command 'halve'; it knows double"),

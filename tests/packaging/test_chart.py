@@ -126,7 +126,7 @@ def test_between_rollouts_the_pod_can_only_ask(archive: Path, values: dict[str, 
     assert seen == ({folder: str(Path(DEFAULT_CONTROL_SOCKET).parent)} if asks else {})
     rights = status["securityContext"]
     assert (rights["capabilities"], rights["allowPrivilegeEscalation"]) == ({"drop": ["ALL"]}, False)
-    assert (rights["runAsNonRoot"], rights["runAsUser"], rights["runAsGroup"]) == (True, 65534, 65534)
+    assert (rights["runAsNonRoot"], rights["runAsUser"], rights["runAsGroup"]) == (True, 62820, 62820)
 
 
 def test_the_values_reach_the_node(archive: Path) -> None:

@@ -48,7 +48,7 @@ def test_without_a_runtime_calls_fail_at_once_and_readiness_says_why(node: dict[
     assert node["first call"] == "UNAVAILABLE"
     status, text = node["not ready"]
     assert status == 503
-    assert "cannot be reached: No such file or directory" in text
+    assert "no runtime listens on" in text
     assert node["ready"] == [200, "ok\n"]
 
 

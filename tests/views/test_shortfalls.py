@@ -1,10 +1,12 @@
-"""Why a container has fewer exclusive CPUs than it should, in words."""
+"""Why a container or a pod has less than it should, in words."""
 
 import pytest
 
-from criproxy.engine.events import PodResized
+from criproxy.engine.events import PodResized, ResizeRefused
 from criproxy.engine.shortfalls import shortfalls
-from tests.engine.test_kept import build, container, key_of, live, pod, runs
+from criproxy.views.shortfalls import undersized
+from tests.engine.test_kept import build, container, exits, key_of, live, pod, runs
+from tests.engine.test_pod_total import resized_with_pod
 
 
 @pytest.mark.parametrize("name", ["static", "topology-aware"])
@@ -17,3 +19,24 @@ def test_who_shares_the_total_of_its_pod_lacks_nothing_beyond_it(name: str, tota
 
     assert [len(node.grants[key_of(each)].exclusive) for each in both] == [total, total]
     assert shortfalls(node, policy) == []
+
+
+@pytest.mark.parametrize("name", ["static", "topology-aware"])
+def test_what_a_pod_keeps_for_an_ended_container_its_others_do_not_lack(name: str) -> None:
+    """It comes back to them."""
+    policy = build(name)
+    own, first, last = container("own", 1), container("a", 4), container("b", 4)
+    node = live(policy, pod("p", 4), runs(first), runs(own), runs(last), exits(first), exits(own))
+
+    assert len(node.grants[key_of(last)].exclusive) == 3
+    assert shortfalls(node, policy) == []
+
+
+def test_a_refused_resize_of_a_pod_is_one_sentence() -> None:
+    """Its containers have no size of their own: the pod should have another one."""
+    policy, both = build("static"), (container("a", 2), container("b", 2))
+    node = live(policy, pod("p", 2), *map(runs, both), PodResized("p-0", 40_000))
+    refused = (ResizeRefused(key_of(each), resized_with_pod(each, 40).sizes, 0.0) for each in both)
+    node = live(policy, *refused, node=node)
+
+    assert [*undersized(node)] == ["the pod p should have 40 CPUs, but has 2 CPUs: its resize has been refused"]

@@ -208,7 +208,7 @@ def test_memory_that_is_elsewhere_is_told() -> None:
     node = step(node, UpdateApplied("c" * 64, parse_cpuset("1-2"), frozenset({1})), POLICY).node
 
     assert problems(situation(node))["under_way"] == [
-        "shop/trader/main should have memory of NUMA nodes 0 but has memory of 1"
+        "shop/trader/main should have memory of NUMA node 0 but has memory of 1"
     ]
 
 

@@ -14,6 +14,7 @@ from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
 from criproxy.cli.render.device_plugin import quota_of
 from criproxy.cli.render.topology_words import count
 from criproxy.model.bounded import bounded, bounded_text
+from criproxy.model.cpuset import cpus_text
 
 Values = dict[str, Any]
 WHY = {"refused": "Why it was refused", "gone": "Why it ran there", "exited": "Why it ran there"}
@@ -74,15 +75,15 @@ def _now(row: Values) -> Iterator[Text]:
 
 def _place(row: Values) -> str:
     if not row["placed"]:
-        at = f"CPUs {row['applied_cpus']}" if row["applied_cpus"] else "unknown CPUs"
+        at = cpus_text(row["applied_cpus"]) if row["applied_cpus"] else "unknown CPUs"
         return f"It is not placed; it runs on {at}"
     pool = f", pool {row['pool']}" if row["pool"] else ""
     if row["exclusive_cpus"] == row["cpus"]:
-        place = f"Runs on {words.cpus(row['cpus'])}, exclusive"
+        place = f"Runs on {cpus_text(row['cpus'])}, exclusive"
     elif row["exclusive_cpus"]:
-        place = f"Runs on {words.cpus(row['cpus'])}, of which {row['exclusive_cpus']} are exclusive"
+        place = f"Runs on {cpus_text(row['cpus'])}, of which {row['exclusive_cpus']} are exclusive"
     else:
-        place = f"Runs on {words.cpus(row['cpus'])}, shared"
+        place = f"Runs on {cpus_text(row['cpus'])}, shared"
     memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
     return f"{place}{memory}{pool}{_elsewhere(row)}"
 
@@ -125,7 +126,7 @@ def _elsewhere(row: Values) -> str:
     if not row["applied_cpus"]:
         return "; it is unknown where it runs now"
     memory = f" and memory of {row['applied_mems']}" if row["applied_mems"] != row["mems"] else ""
-    return f"; it is still on {words.cpus(row['applied_cpus'])}{memory}"
+    return f"; it is still on {cpus_text(row['applied_cpus'])}{memory}"
 
 
 def _section(title: str, lines: list[str]) -> list[RenderableType]:

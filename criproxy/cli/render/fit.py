@@ -6,12 +6,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from criproxy.cli.render import words
 from criproxy.cli.render.answers import notices_of
 from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import HEADING, NOTE, TROUBLE
 from criproxy.cli.render.moved import moved_lines
 from criproxy.model.bounded import bounded
+from criproxy.model.cpuset import cpus_text
 
 Values = dict[str, Any]
 MOST_MOVED = 24
@@ -64,7 +64,7 @@ def _answer(values: Values, fits: str = "It fits") -> Text:
     pool = f", pool {values['pool']}" if values["pool"] else ""
     memory = f", memory of {_nodes(values['mems'])}" if values["mems"] else ""
     on = f" on {_nodes(values['numa_nodes'])}" if values["numa_nodes"] else ""
-    return Text(f"{fits}: {words.cpus(values['cpus'])}{on}, {how}{memory}{pool}")
+    return Text(f"{fits}: {cpus_text(values['cpus'])}{on}, {how}{memory}{pool}")
 
 
 def _nodes(text: str) -> str:

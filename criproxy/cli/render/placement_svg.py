@@ -8,7 +8,7 @@ from html import escape
 
 from criproxy.cli.render.placement_columns import Columns, columns_of
 from criproxy.cli.render.svg import Shape, document, stack, text
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import numbered
 from criproxy.model.topology import Topology
 from criproxy.simulate.scenario.seen import Moment, Placed
 
@@ -55,10 +55,10 @@ def _description(placed: Mapping[str, Placed], topology: Topology) -> str:
 
 def _place(placed: Placed, topology: Topology) -> str:
     own, shared = placed.exclusive, placed.cpus - placed.exclusive
-    parts = [f"has CPUs {format_cpuset(own)} exclusively"] * bool(own) + [
-        f"shares CPUs {format_cpuset(shared)}"
-    ] * bool(shared)
-    some = f"NUMA node{'s' * (len(placed.mems) > 1)} {format_cpuset(placed.mems)}"
+    parts = [f"has {numbered('CPU', own)} exclusively"] * bool(own) + [f"shares {numbered('CPU', shared)}"] * bool(
+        shared
+    )
+    some = numbered("NUMA node", placed.mems)
     memory = "all NUMA nodes" if placed.mems >= topology.mems else some
     return f"{' and '.join(parts)}, memory of {memory}"
 

@@ -18,6 +18,7 @@ from criproxy.cli.render.front import front_of
 from criproxy.cli.render.topology_words import count
 from criproxy.model.amounts import format_bytes
 from criproxy.model.bounded import bounded
+from criproxy.model.cpuset import cpus_text
 from criproxy.model.grant import PRESERVED
 from criproxy.model.workload import SHORT_ID
 
@@ -130,14 +131,14 @@ def _sets(values: Values) -> Iterator[Text]:
         pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has a part of these CPUs
         meaning = "not exclusive" if pooled else text
         if cpus := values["cpus"][name]:
-            yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
+            yield Text(f"{cpus_text(cpus)}: {meaning}", style=QUIET)
 
 
 def _kept(values: Values) -> Iterator[Text]:
     """Render the pods with kept CPUs; nothing if the answer lacks them."""
     for each in values.get("kept", ()):
         who = f"{each['pod']} ({', '.join(each['containers'])} ended)"
-        yield Text(f"{words.cpus(each['cpus'])}: kept for {who}", style=QUIET)
+        yield Text(f"{cpus_text(each['cpus'])}: kept for {who}", style=QUIET)
 
 
 def _totals(values: Values) -> Text:
@@ -260,7 +261,7 @@ def _state(row: Values) -> str:
         parts = ["starting" if row["starting"] else row["state"]]
     if not row["in_place"]:
         place = (
-            words.cpus(row["applied_cpus"]) if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
+            cpus_text(row["applied_cpus"]) if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
         )
         parts.append(f"still on {place}" if row["applied_cpus"] else "place unknown")
     if row["failures"]:

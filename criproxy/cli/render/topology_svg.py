@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from criproxy.cli.render import topology_words as words
 from criproxy.cli.render.svg import PAD_PX, Shape, Style, box, cell, document, flow, grid, stack, text, wrap
 from criproxy.cli.render.topology_words import Extras
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import numbered
 from criproxy.model.hardware import Hardware, PciDevice
 from criproxy.model.hierarchy import Box, Level, nest
 from criproxy.model.topology import Core, NumaNode
@@ -67,8 +67,8 @@ class _Picture:
 
     def document(self) -> str:
         title = words.title(self._topology)
-        usable = f"Pods may use CPUs {format_cpuset(self._topology.cpus)}"
-        mems = f"memory of NUMA nodes {format_cpuset(self._topology.mems)}" if self._topology.mems else ""
+        usable = f"Pods may use {numbered('CPU', self._topology.cpus)}"
+        mems = f"memory of {numbered('NUMA node', self._topology.mems)}" if self._topology.mems else ""
         body = self._body(self._root)
         shapes = [
             text(title, "h1", font_px=17, bold=True),
@@ -90,7 +90,7 @@ class _Picture:
         return flow(shapes)
 
     def _box(self, outer: Box) -> Shape:
-        style = Style(str(outer.level), tooltip=f"{words.name(outer)}: CPUs {format_cpuset(outer.cpus)}")
+        style = Style(str(outer.level), tooltip=f"{words.name(outer)}: {numbered('CPU', outer.cpus)}")
         lines = [_head(words.name(outer))]
         if outer.level is Level.NODE:
             lines += self._node_lines(self._topology.node_by_id[outer.id])
@@ -134,7 +134,7 @@ class _Picture:
         if not cpus:
             return []
         cells = [self._thread(cpu) for cpu in sorted(cpus)] if len(cpus) <= MANY else []
-        lines = [_head("offline"), text(f"CPUs {format_cpuset(cpus)}")]
+        lines = [_head("offline"), text(numbered("CPU", cpus))]
         return [box(Style("plain"), lines, flow(cells, gap=4, ratio=12) if cells else None)]
 
     def _distances(self) -> list[Shape]:
@@ -192,4 +192,4 @@ def _entry(css: str, label: str) -> Shape:
 
 
 def _device(device: PciDevice) -> Shape:
-    return box(Style("pci", pad=4, tooltip=f"local CPUs {format_cpuset(device.local_cpus)}"), [text(words.pci(device))])
+    return box(Style("pci", pad=4, tooltip=f"{numbered('local CPU', device.local_cpus)}"), [text(words.pci(device))])

@@ -11,7 +11,7 @@ from rich.tree import Tree
 from criproxy.cli.render import topology_words as words
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.render.topology_words import Extras
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.hardware import Hardware
 from criproxy.model.hierarchy import Box, Level, nest
 from criproxy.model.topology import Topology
@@ -86,25 +86,25 @@ def _line(chain: Sequence[Box], topology: Topology) -> str:
 def _cpus(cpus: CpuSet, topology: Topology) -> str:
     cores = sum(1 for core in topology.cores if core.cpus & cpus)
     many = f" ({words.count(cores, 'core')}, {words.count(len(cpus), 'CPU')})" if cores < len(cpus) else ""
-    return f"CPUs {format_cpuset(cpus)}{many}" if len(cpus) > 1 else f"CPU {format_cpuset(cpus)}"
+    return f"{numbered('CPU', cpus)}{many}"
 
 
 def _summary(hardware: Hardware) -> list[str]:
     topology = hardware.topology
-    lines = [f"Pods may use CPUs {format_cpuset(topology.cpus)}" + _memory_of_pods(topology)]
+    lines = [f"Pods may use {numbered('CPU', topology.cpus)}" + _memory_of_pods(topology)]
     for word, cpus in words.marks(topology).items():
-        lines.append(f"[{MARK_STYLES[word]}]{word.capitalize()}[/]: CPUs {format_cpuset(cpus)}")
+        lines.append(f"[{MARK_STYLES[word]}]{word.capitalize()}[/]: {numbered('CPU', cpus)}")
     if hardware.nohz_full_cpus:
-        lines.append(f"Tickless (nohz_full): CPUs {format_cpuset(hardware.nohz_full_cpus)}")
+        lines.append(f"Tickless (nohz_full): {numbered('CPU', hardware.nohz_full_cpus)}")
     for number, kind in enumerate(topology.cpu_kinds):
-        lines.append(f"Kind {number}: CPUs {format_cpuset(kind.cpus)}, {words.kind(kind)}")
+        lines.append(f"Kind {number}: {numbered('CPU', kind.cpus)}, {words.kind(kind)}")
     if not topology.cpu_kinds:
         lines += [f"Frequency: {speeds}" for speeds in _speeds(hardware)]
     return lines
 
 
 def _memory_of_pods(topology: Topology) -> str:
-    return f", memory of NUMA nodes {format_cpuset(topology.mems)}" if topology.mems else ""
+    return f", memory of {numbered('NUMA node', topology.mems)}" if topology.mems else ""
 
 
 def _speeds(hardware: Hardware) -> list[str]:

@@ -12,6 +12,7 @@ from criproxy.cli.render.answers import notices_of
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE
 from criproxy.cli.render.topology_words import count
 from criproxy.model.bounded import bounded
+from criproxy.model.cpuset import cpus_text
 
 Values = dict[str, Any]
 MOST = 24
@@ -41,7 +42,7 @@ def render(values: Values) -> RenderableType:
 def _head(row: Values) -> Text:
     node = f", NUMA node {row['numa_node']}" if row["numa_node"] is not None else ""
     kinds = ", ".join(KINDS.get(kind, kind) for kind in row["kinds"]) or "state unknown"
-    text = Text(f"{words.cpus(row['cpus'])}{node}: {kinds}", style=HEADING)
+    text = Text(f"{cpus_text(row['cpus'])}{node}: {kinds}", style=HEADING)
     if row["kept"]:
         text.append(f", kept for {', '.join(row['kept'])}, whose containers have ended")
     return text
@@ -73,8 +74,8 @@ def _how(each: Values) -> str:
     """How it may run on these CPUs; and where it is, or belongs, if that is elsewhere."""
     how = "exclusive" if each["exclusive"] else "not placed" if each["watched"] else "shared"
     if not each["applied"]:
-        there = f"it is still on {words.cpus(each['applied_cpus'])}"
+        there = f"it is still on {cpus_text(each['applied_cpus'])}"
         return f"{how}, but {there if each['applied_cpus'] else 'criproxy does not know where it is'}"
     if not each["desired"]:
-        return f"still here, but should be on {words.cpus(each['desired_cpus'])}"
+        return f"still here, but should be on {cpus_text(each['desired_cpus'])}"
     return how

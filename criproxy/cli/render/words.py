@@ -47,11 +47,6 @@ def memory(row: Values) -> str:
     return format_bytes(limit) if limit else "-"
 
 
-def cpus(text: str) -> str:
-    """Return ``CPU 3`` or ``CPUs 0-3``."""
-    return f"CPU {text}" if text.isdigit() else f"CPUs {text}"
-
-
 def _request(row: Values) -> str:
     low, high = row["cpu_request_milli"]
     if not low:  # 0, 1 and 2 milli-CPU have the same shares, and are almost nothing

@@ -14,8 +14,10 @@ from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.sizes import stamped_quota
 from criproxy.cri.stamp import read_stamp
 from criproxy.cri.statuses import STATUSES, as_asked, changed
+from criproxy.cri.translate import UnreadableMessage
 from criproxy.model.resources import CfsQuota
 from criproxy.wire.calls import Call, EditHandler, Rule, Table
+from criproxy.wire.message import MessageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Replies:
             try:
                 asked = as_asked(name, message, self._asked)
                 edited = changed(name, asked or message, self.incidents.marks(), self.incidents.edit)
+            except UnreadableMessage as error:  # the runtime's fault: counted, and passed on as it is
+                raise MessageError(str(error)) from error
             except Exception as error:
                 note_failed(self.context, call, error, message=message)
                 raise  # the data plane counts and logs it

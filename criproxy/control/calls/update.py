@@ -24,7 +24,7 @@ from criproxy.cri.sizes import sizes_after
 from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.engine.target import quota_for
 from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import cpus_text, format_cpuset
 from criproxy.model.record import Kind
 from criproxy.model.workload import SHORT_ID, Container, Sizes
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
@@ -47,7 +47,7 @@ class KubeletCpusets:
         when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
         return (
             "the kubelet's CPU manager, or another criproxy on this runtime, also sets cpusets "
-            f"({self.times} times, last at {when}: CPUs {self.cpus} for {self.title}); "
+            f"({self.times} times, last at {when}: {cpus_text(self.cpus)} for {self.title}); "
             "criproxy replaces them with its own: set cpuManagerPolicy: none in the kubelet's configuration"
         )
 

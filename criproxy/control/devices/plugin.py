@@ -6,6 +6,9 @@ from time import monotonic, time
 
 from criproxy.devices.published import Published
 
+NEVER_S = 300.0
+"""How long the first command of a device plugin may take after the start of the daemon, as while the node boots."""
+
 
 @dataclass(slots=True)
 class DevicePlugin:
@@ -18,6 +21,10 @@ class DevicePlugin:
     """When the last one arrived, in seconds since the epoch; 0: there was none."""
     started: bool = False
     """Whether it has said that it begins, and not yet that it ends."""
+    refused: str = ""
+    """Why it has not started, as a sentence about its files; empty once it has reported, or was told to end."""
+    _ended: bool = False
+    """Whether somebody has ended it, and it has not begun again."""
     _at_s: float = 0.0
     _began_s: float = 0.0
     _seen_s: float = field(init=False)
@@ -43,16 +50,21 @@ class DevicePlugin:
         """
         return serves or self.report is None or not self.runs or self.report.instance == instance
 
-    def begin(self) -> None:
-        """Record that it begins: a report should follow."""
-        self.started = True
+    @property
+    def is_missing(self) -> bool:
+        """Whether none has sent anything since the daemon's start, for as long as that may take."""
+        return self.report is None and not self._ended and self.silent_s > NEVER_S
+
+    def begin(self, refused: str = "") -> None:
+        """Record that it begins: a report should follow, unless it has *refused* its files, for that reason."""
+        self.started, self._ended, self.refused = True, False, refused or self.refused
         self.note_command()
 
     def end(self, instance: str = "") -> None:
         """Record that *instance* ends because somebody wants that: nothing that it reported is true any more."""
         if not self.heeds(instance):
             return
-        self.started, self.report = False, None
+        self.started, self.report, self.refused, self._ended = False, None, "", True
         self.note_command()
 
     def publish(self, report: Published) -> bool:
@@ -62,6 +74,7 @@ class DevicePlugin:
         if not self.runs:
             self._began_s = self.clock()
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
+        self.refused, self._ended = "", False
         self.note_command()
         return True
 

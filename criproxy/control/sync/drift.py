@@ -17,7 +17,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.engine.foreign_change import does_harm, is_foreign
 from criproxy.engine.history import quota_text
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
@@ -139,7 +139,7 @@ class Drift:
         if had.cpus & before.topology.cpus <= seen.applied.cpus:  # it has all of its online CPUs, or more
             return
         cpus, mems, had_cpus = (format_cpuset(sets) for sets in (seen.applied.cpus, seen.applied.mems, had.cpus))
-        text = f"another program set CPUs {cpus} and memory nodes {mems}; the container is released, and stays there"
+        text = f"another program set {_sets(seen.applied)}; the container is released, and stays there"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus)
         event = "another program changed the cpuset of a released container"
         self.context.log.warning(event, container=before.containers[key].title, cpus=cpus, instead_of=had_cpus)
@@ -167,7 +167,7 @@ class Drift:
         changed = "cpuset" if (has.cpus, has.mems) != (should.cpus, should.mems) else "CFS quota"
         event, log = f"another program changed the {changed} of a container", self.context.log
         log.warning(event, container=title, cpus=cpus, instead_of=had_cpus, mems=mems, times=times)
-        set_to = f"another program set CPUs {cpus} and memory nodes {mems}{quota_text(has, should)}"
+        set_to = f"another program set {_sets(has)}{quota_text(has, should)}"
         text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
         if times == _PATIENCE:
@@ -204,3 +204,7 @@ def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
         return group.read().has_sets_of(applied, grant.mems) or group.configured().has_sets_of(applied, grant.mems)
     except OSError:
         return False
+
+
+def _sets(has: Applied) -> str:
+    return f"{numbered('CPU', has.cpus)} and {numbered('memory node', has.mems)}"

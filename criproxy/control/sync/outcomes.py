@@ -233,7 +233,8 @@ class Outcomes:
         if container and container.state is ContainerState.CREATED:  # `judge_created` could not judge it until now
             runtime = self.context.runtime
             with suppress(RuntimeCallError):  # the next resync finds it, too
-                lists = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
+                sandboxes = runtime.list_pod_sandbox(container.pod)
+                lists = await asyncio.gather(sandboxes, runtime.list_containers(container.pod))
                 await self.judge_created(before, never_to_start(*lists))
         self.reconciler.enqueue([key], read=True)
 

@@ -205,7 +205,7 @@ class Resync:
             async with self._one:
                 self._touched.clear()
                 before = self.context.state.node
-                sandboxes = await runtime.list_pod_sandbox()
+                sandboxes = await runtime.list_pod_sandbox(sandbox_id)
                 containers = await runtime.list_containers(sandbox_id)
                 mine = [item for item in sandboxes if item.id == sandbox_id]
                 await self._compare_lists(before, mine, containers, sandbox_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from criproxy.config.words import did_you_mean
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, cpus_text, format_cpuset
 from criproxy.simulate.scenario.place import At
 from criproxy.simulate.scenario.seen import UNITS, Check, Seen
 
@@ -111,7 +111,7 @@ def _counted(what: str) -> Callable[[str, At, At | None], Check]:
         def check(seen: Seen) -> str:
             has = seen.units(what, name)
             cpus = (
-                f" (CPUs {_shown(seen.placed[name].cpus)})"
+                f" ({cpus_text(_shown(seen.placed[name].cpus))})"
                 if what != "mems"
                 else f" ({_shown(seen.placed[name].mems)})"
             )

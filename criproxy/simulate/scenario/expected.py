@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.topology import Topology
 from criproxy.policy.api import HasPools, Policy
 from criproxy.simulate.scenario.place import At
@@ -45,5 +45,5 @@ def _place(at: At) -> Place:
 
 
 def _words(places: tuple[Place, ...]) -> str:
-    words = [f"CPUs {format_cpuset(cpus)} with memory {format_cpuset(mems)}" for cpus, mems in places]
+    words = [f"{numbered('CPU', cpus)} with memory {format_cpuset(mems)}" for cpus, mems in places]
     return " and ".join(words) or "nothing"

@@ -124,7 +124,7 @@ def test_the_same_in_words() -> None:
     first = Moment(("p starts", "q starts", "r is refused", "s is refused", "11 s pass"), placed)
 
     assert words(TWO, [first, Moment(("p ends", "q ends"), {})]) == (
-        "p, q start; r, s are refused; 11 s pass: p in gold[0] has CPUs 0 exclusively and shares CPUs 1, memory of "
+        "p, q start; r, s are refused; 11 s pass: p in gold[0] has CPU 0 exclusively and shares CPU 1, memory of "
         "NUMA node 0; q shares CPUs 0-7, memory of all NUMA nodes. p, q end: no container is placed."
     )
 

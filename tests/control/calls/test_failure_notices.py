@@ -266,7 +266,7 @@ def test_who_has_no_place_and_may_run_on_anothers_cpus_is_found() -> None:
         applied={"own": Applied(own, frozenset({0})), "lost": Applied(frozenset({0, 1}), frozenset({0}))},
     )
 
-    assert "lost has no place and may run on CPUs 1, which are exclusive to another container" in problems_of(node)
+    assert "lost has no place and may run on CPU 1, exclusive to another container" in problems_of(node)
     apart = node.replace(applied={**node.applied, "lost": Applied(frozenset({0}), frozenset({0}))})
     assert problems_of(apart) == []
 

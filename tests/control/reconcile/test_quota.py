@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.stamp import read_stamp
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
@@ -101,6 +102,24 @@ async def test_events_tell_what_was_asked(world: World) -> None:
     owned = await world.run(owner("owner", 1))
 
     assert (await quotas, await in_force(world, owned)) == ([100_000], -1)
+
+
+async def test_an_event_that_cannot_be_read_is_passed_on(world: World) -> None:
+    """It is the runtime's fault, so nothing is wrong with criproxy; it is counted, and later events are edited."""
+    heard = asyncio.create_task(first_quotas(world))
+    await world.poll(lambda: world.runtime.core.events.listeners == 2)
+
+    lifted = api.LinuxContainerResources(cpu_quota=-1)  # others are not looked at
+    world.runtime.core.events.send(lifted.SerializeToString() + b"no event")
+
+    with pytest.raises(RuntimeCallError, match="cannot be read"):
+        await heard
+    assert world.proxy.stats.unreadable == 1
+    assert not world.controller.context.failures.recent()
+    quotas = asyncio.create_task(first_quotas(world))
+    await world.poll(lambda: world.runtime.core.events.listeners == 2)
+    await world.run(owner("owner", 1))
+    assert await quotas == [100_000]
 
 
 async def first_quotas(world: World) -> list[int]:

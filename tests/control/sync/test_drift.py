@@ -81,7 +81,7 @@ async def test_a_released_container_that_another_program_restricts_is_reported_a
         first = await world.run(owner("first", 1))
         await world.controller.policy_switch.release("somebody asked")
         assert wrong(world) == []
-        restricted = ["default/first/main may run only on CPUs 3: another program has restricted it since the release"]
+        restricted = ["default/first/main may run only on CPU 3: another program has restricted it since the release"]
 
         await change(world, first, "3")
         await world.poll(lambda: wrong(world) == restricted)
@@ -108,7 +108,7 @@ async def test_one_that_was_restricted_while_criproxy_was_away_is_reported(tmp_p
         await world.poll(lambda: world.groups() == {first, second})
         await world.kubelet.stop(second)
         await change(world, first, "2")
-        await world.poll(lambda: "CPUs 2:" in "".join(wrong(world)))
+        await world.poll(lambda: "CPU 2:" in "".join(wrong(world)))
 
 
 async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:

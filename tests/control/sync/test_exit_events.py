@@ -15,8 +15,9 @@ from criproxy.cri import api_pb2 as api
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine.events import ContainerExited, PolicyChanged
 from criproxy.model.workload import ContainerState
+from criproxy.views.status_check import problems
 from tests.control.configuration.test_policy_switch import Slow as SlowPolicy
-from tests.control.world import NO_LOOKS, STATIC, World, owner, sharer
+from tests.control.world import NO_LOOKS, STATIC, World, owner, sharer, situation
 
 LIMIT_S = 60.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
@@ -160,3 +161,22 @@ def count_calls(world: World, method: str) -> list[None]:
 
     setattr(client, method, counted)
     return calls
+
+
+async def test_an_event_that_cannot_be_read_is_no_failure_of_criproxy(tmp_path: Path) -> None:
+    """The stream is opened again: what ended meanwhile is listed, and later ends come as events."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+        await streaming(world)
+        missed, later = await world.run(owner("missed", 1)), await world.run(owner("later", 1))
+        await world.rested()
+        event = api.ContainerEventResponse(container_id=missed, container_event_type=api.CONTAINER_STOPPED_EVENT)
+
+        world.runtime.core.events.send(event.SerializeToString()[:-3])
+        world.runtime.exit_container(missed)  # the event of this is lost with the stream
+
+        await world.until(lambda: world.controller.node.containers[missed].state is ContainerState.EXITED)
+        await streaming(world)
+        world.runtime.exit_container(later)
+        await world.until(lambda: world.controller.node.containers[later].state is ContainerState.EXITED)
+        assert not world.controller.context.failures.recent()
+        assert not problems(situation(world.controller))["problems"]

@@ -222,6 +222,24 @@ async def test_a_container_that_never_ran_gives_way_to_its_next_attempt(tmp_path
         assert world.cpus(again) == "1-3"
 
 
+async def test_a_create_of_unknown_outcome_gives_way_to_its_next_attempt(tmp_path: Path) -> None:
+    """As soon as a list shows that the runtime has created it: nobody will start it, and nothing is kept for it."""
+    slow = Slow(CreateContainer=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        pod = owner("pod", 1)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+
+        again = await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+        await world.kubelet.start(again)
+        await world.poll(lambda: len(world.runtime.core.records.containers) == 2)
+
+        await world.poll(lambda: world.owned() == world.controller.node.grants[again].exclusive)
+        assert len(world.owned()) == 1
+        assert not world.controller.node.containers[again].of_pod
+        assert len(world.cpus(await world.run(owner("other", 2)))) == len("1-2")
+
+
 async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_path: Path) -> None:
     """Nobody holds a place for it: it would run on the CPUs that its create named, which others may own by now."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:

@@ -163,7 +163,7 @@ OWNS = Wrong("lost place: p/o owns 0,1, and p/s runs on 0", frozenset({"p/o", "p
     ("found", "said", "words"),
     [
         pytest.param([], [], [], id="all-well"),
-        pytest.param([OWNS], ["default/p/s should be on CPUs 2 but is on 0"], [], id="told"),
+        pytest.param([OWNS], ["default/p/s should be on CPU 2 but is on 0"], [], id="told"),
         pytest.param([OWNS], [], [f"--check is silent: {OWNS.text}"], id="silent"),
         pytest.param([OWNS], ["CPU 7 …"], [f"--check is silent: {OWNS.text}"], id="about-another"),
         pytest.param([], ["CPU 7 …"], ["--check complains, and nothing is wrong: CPU 7 …"], id="false-alarm"),

@@ -98,7 +98,7 @@ def _moody(node: Node, container: Container, grant: Grant, number: int) -> Grant
 
 PLANTS: Mapping[str, tuple[Callable[[StaticOptions], Twisted], str]] = {
     "two owners": (lambda options: Twisted(options, _two_owners), "is exclusive to both"),
-    "on an owned CPU": (lambda options: Twisted(options, _on_owned), "which are exclusive to another container"),
+    "on an owned CPU": (lambda options: Twisted(options, _on_owned), "exclusive to another container"),
     "no CPU": (lambda options: Twisted(options, _no_cpu), "has no CPU"),
     "owns everything": (lambda options: Twisted(options, _everything), "no CPU is left for containers that share"),
     "forbidden CPUs": (lambda options: Twisted(options, _forbidden), "which pods may not use"),
@@ -107,7 +107,7 @@ PLANTS: Mapping[str, tuple[Callable[[StaticOptions], Twisted], str]] = {
     "movable memory alone": (lambda options: Twisted(options, _movable_memory), "without normal memory"),
     "owns reserved": (
         lambda options: Twisted(options, _reserved),
-        "has exclusive use of reserved CPUs|which are exclusive to another container",
+        "has exclusive use of reserved CPU|exclusive to another container",
     ),
     "leaks": (lambda options: Twisted(options, leaks=True), " place"),
     "gives CPUs to another": (
