@@ -45,6 +45,9 @@ def differ(kubelet: str, policy: str, *then: str) -> list[str]:
     return [f"the kubelet reserves {kubelet}, but this policy reserves {policy}: {'; '.join(then)}"]
 
 
+UNREADABLE = "the kubelet's {} is {!r}, which is not {}; so nobody knows which CPUs the kubelet reserves"
+
+
 @pytest.mark.parametrize(
     ("kubelet", "expected"),
     [
@@ -60,7 +63,8 @@ def differ(kubelet: str, policy: str, *then: str) -> list[str]:
         ),
         ('reservedSystemCPUs: "0-1"\n', []),
         ('reservedSystemCPUs: "0-1,99"\n', []),
-        ("reservedSystemCPUs: nonsense\n", []),
+        ("reservedSystemCPUs: x-y\n", [UNREADABLE.format("reservedSystemCPUs", "x-y", "a list of CPUs")]),
+        ("kubeReserved: {cpu: many}\n", [UNREADABLE.format("kubeReserved.cpu", "many", "an amount of CPU")]),
         ("kubeReserved: {cpu: 2000m}\n", []),
         ("kubeReserved: {cpu: 1000m}\nsystemReserved: {cpu: 0.5}\n", []),
         ("kubeReserved: {cpu: 70m}\n", differ("70m (kubeReserved, systemReserved)", "CPUs 0-1", SCHEDULER)),

@@ -431,6 +431,18 @@ def test_the_reserved_cpus_are_compared(
     assert (noted in told, "this policy reserves" in told) == (True, bool(noted)), told
 
 
+def test_a_page_that_nobody_could_open(attempts: Attempts, make_node: MakeNode) -> None:
+    """Beside loopback it needs a token: without one, that is said before anything is done."""
+    node = make_node("kubeadm", has_package=True)
+    text = "note: nobody will be able to open the page at 0.0.0.0:9820: it is not on loopback, and there is no token"
+    for http, token, noted in (("0.0.0.0:9820", "", True), ("0.0.0.0:9820", TOKEN, False), (":9820", "", False)):
+        status, told = attempts.run(of(node, http=http, page_token=token, dry_run=True))
+        assert (status, text in told) == (0, noted), told
+    node.write(paths.DEFAULTS, "CRIPROXY_OPTIONS=--http-token-file=/etc/own-token\n")
+    _, told = attempts.run(of(node, http="0.0.0.0:9820", dry_run=True))
+    assert text not in told, told
+
+
 OBSTACLES = [
     pytest.param(
         "kubeadm",
