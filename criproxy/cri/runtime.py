@@ -179,8 +179,8 @@ class RuntimeClient:
         call = self._calls.get(name) or await self._prepare(name, reply)
         from grpc.aio import AioRpcError
 
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            limit_s = self._timeout_s if timeout_s is None else timeout_s
             answer: Reply | None = await call(request, timeout=limit_s)
         except AioRpcError as error:
             failure = self._failure(name, error, limit_s)

@@ -51,14 +51,35 @@ class Reservation:
 
 def reservation(facts: Facts) -> Reservation | None:
     """Return what the kubelet of a node reserves; None without a kubelet, or with settings that cannot be read."""
-    if any(facts.unread) or not (facts.kubelet or facts.configs):
+    if any(facts.unread) or not (facts.kubelet or facts.configs) or any(_unreadable(facts)):
         return None
-    listed = facts.kubelet_value("reserved-cpus", "reservedSystemCPUs")
-    amounts = [facts.kubelet_mapping(flag, key).get("cpu", "0") for flag, key in _AMOUNTS]
-    try:
-        return Reservation(parse_cpuset(listed) if listed else None, sum(map(parse_milli, amounts)))
-    except ValueError:
-        return None
+    listed = _listed(facts)
+    return Reservation(parse_cpuset(listed) if listed else None, sum(map(parse_milli, _amounts(facts).values())))
+
+
+def _listed(facts: Facts) -> str | None:
+    return facts.kubelet_value("reserved-cpus", "reservedSystemCPUs")
+
+
+def _amounts(facts: Facts) -> dict[str, str]:
+    return {f"{key}.cpu": facts.kubelet_mapping(flag, key).get("cpu", "0") for flag, key in _AMOUNTS}
+
+
+def _unreadable(facts: Facts) -> Iterator[str]:
+    """Yield a sentence about each setting that is not what the kubelet expects: it would not start with it."""
+    listed = {"reservedSystemCPUs": value} if (value := _listed(facts)) else {}
+    for what, parse, values in (
+        ("a list of CPUs", parse_cpuset, listed),
+        ("an amount of CPU", parse_milli, _amounts(facts)),
+    ):
+        for key, text in values.items():
+            try:
+                parse(text)
+            except ValueError:
+                yield (
+                    f"the kubelet's {key} is {text!r:.80}, which is not {what}; so nobody knows which CPUs the kubelet "
+                    "reserves"
+                )
 
 
 def differences(facts: Facts, options: Options, topology: Topology, read: ReadCgroup) -> Iterator[str]:
@@ -66,6 +87,7 @@ def differences(facts: Facts, options: Options, topology: Topology, read: ReadCg
 
     *read* returns the CPUs of a cgroup, and None if there is no such cgroup.
     """
+    yield from _unreadable(facts)
     usable, found = options.usable(topology).cpus, reservation(facts)
     if found and (difference := found.difference(options.reserved(topology) & topology.cpus, usable)):
         yield difference

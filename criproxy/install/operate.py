@@ -1,6 +1,6 @@
 """`criproxy install` and `criproxy uninstall`, from the look at the node to the last line that people read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -102,7 +102,7 @@ class Operator:
         """
         facts = replace(self._facts(wishes.runtime), written=self._file.load().written)
         planned = plan(facts, wishes)
-        notes = (*planned.notes, *_policy_notes(self.host, facts, wishes))
+        notes = (*planned.notes, *_policy_notes(self.host, facts, wishes), *_page_notes(facts, wishes))
         for line in (*planned.about, *(f"note: {note}" for note in notes)):
             self.tell(line)
         problems = [*planned.problems, *([] if wishes.policy is not None else _wrong_policy(self.host, facts))]
@@ -229,6 +229,16 @@ def _policy_notes(host: Host, facts: Facts, wishes: Wishes) -> list[str]:
     if settings is None or settings.common.policy == "none":
         return []
     return [*differences(facts, settings.options, topology, reader.cgroup)]
+
+
+def _page_notes(facts: Facts, wishes: Wishes) -> Iterator[str]:
+    """Yield a sentence if nobody could open the page, although it is to be served."""
+    from criproxy.observe.address import Address
+
+    kept = facts.option("http-token-file") and not facts.has_written("http-token-file")
+    if wishes.http and not Address.parse(wishes.http).is_local and not (wishes.page_token or kept):
+        text = f"nobody will be able to open the page at {wishes.http}: it is not on loopback, and there is no token"
+        yield f"{text}; name a file with one with --http-token-file. Metrics and health checks need no token"
 
 
 def _by_hand(steps: Callable[[], T]) -> T:
