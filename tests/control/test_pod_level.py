@@ -8,6 +8,7 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
@@ -250,3 +251,36 @@ async def test_a_resize_without_room_is_refused_and_repeated(exclusive: Scene) -
     await exclusive.world.until(lambda: exclusive.owned() == {"a": 4, "b": 4})
     assert exclusive.counted_milli() == 4000
     await exclusive.is_well()
+
+
+@pytest.mark.parametrize(("before_milli", "after_milli"), [(2000, 6000), (6000, 2000)], ids=["grows", "shrinks"])
+async def test_a_resize_whose_total_was_lost_counts(exclusive: Scene, before_milli: int, after_milli: int) -> None:
+    """As when criproxy restarts at that moment: in a Guaranteed pod, the new quota of a container shows the total."""
+    await exclusive.run(pod_of(*bare("a", "b"), sized("own", 1000), limit=before_milli))
+    linux = api.LinuxContainerResources(cpu_shares=2, cpu_quota=100 * after_milli, cpu_period=100_000)
+    for name in "ab":
+        await exclusive.world.kubelet.update(exclusive.ids[name], linux)
+    await exclusive.restart()
+
+    count = after_milli // 1000
+    assert exclusive.owned() == {"a": count - 1, "b": count - 1, "own": 1}
+    assert exclusive.counted_milli() == after_milli
+    await exclusive.is_well()
+    await exclusive.world.run(owner("other", 7 - count))
+
+
+async def test_a_resize_without_room_whose_total_was_lost_is_refused(exclusive: Scene) -> None:
+    """The pod keeps its total, and its containers what they have."""
+    await exclusive.run(pod_of(*bare("a", "b"), limit=2000))
+    await exclusive.world.run(owner("other", 5))
+    linux = api.LinuxContainerResources(cpu_shares=2, cpu_quota=400_000, cpu_period=100_000)
+
+    for name in "ab":
+        with pytest.raises(RuntimeCallError, match="whole"):
+            await exclusive.world.kubelet.update(exclusive.ids[name], linux)
+
+    await exclusive.world.rested()
+    assert (exclusive.owned(), exclusive.counted_milli()) == ({"a": 2, "b": 2}, 2000)
+    assert exclusive.world.controller.node.pods[exclusive.sandbox].cpu_total_milli == 2000
+    (sentence,) = problems(situation(exclusive.world.controller))["problems"]
+    assert sentence.startswith("the pod default/whole should have 4 CPUs and 1 GiB, but has 2 CPUs and 1 GiB: its ")
