@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from criproxy import __version__
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.daemon.options import read_only
 from criproxy.daemon.problems import Problems
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
@@ -472,10 +473,10 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield made
 
 
-@pytest.mark.parametrize("which", ["socket", "control"])
+@pytest.mark.parametrize("which", ["socket", "control", "read_only"])
 async def test_a_socket_whose_file_is_removed_comes_again(node: Node, which: str) -> None:
     """The kubelet and commands reach criproxy again within seconds; connections that are open go on."""
-    path: Path = getattr(node.serve, which)
+    path = Path(read_only(str(node.serve.control))) if which == "read_only" else getattr(node.serve, which)
     open_client, new_client = (RuntimeClient(f"unix://{node.serve.socket}", timeout_s=LIMIT_S) for _ in range(2))
     await open_client.version()
     begun = file_of(path)

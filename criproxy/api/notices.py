@@ -53,8 +53,7 @@ class ControllerNotices:
             yield Notice("resync", f"{asking}{why}")
         elif unasked:
             yield Notice("runtime", f"criproxy cannot ask the runtime which containers are running: {unasked}")
-        if unread := controller.hotplug.error:
-            yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {unread}")
+        yield from self._of_machine()
         if error := context.persister.error:
             yield Notice("store", f"the state on disk is out of date, so no container gets exclusive CPUs: {error}")
         if problem := context.in_force.problem:
@@ -81,6 +80,13 @@ class ControllerNotices:
         yield from self._of_cgroups()
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
+
+    def _of_machine(self) -> Iterator[Notice]:
+        """What is wrong with the machine, or with the cgroups that divide it."""
+        if unread := self.controller.hotplug.error:
+            yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {unread}")
+        if apart := self.controller.hotplug.apart():
+            yield Notice("pods-cgroup", apart)
 
     def _of_unlisted(self) -> Iterator[Notice]:
         """The containers that lists lack for longer than the next lists take to show what became of them."""

@@ -27,7 +27,7 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
     try:
         result = ask(control_socket, "bypass", {"state": state})
     except NoDaemon as error:
-        raise NoDaemon(f"{error}; {_daemon(state_dir)}") from error
+        raise NoDaemon(f"{error}; {_daemon(state_dir, error)}") from error
     if output == "json":
         import json
 
@@ -37,8 +37,8 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
     click.echo(f"bypass is {'on' if result['bypass'] else 'off'}{since}")
 
 
-def _daemon(state_dir: Path) -> str:
+def _daemon(state_dir: Path, reason: NoDaemon) -> str:
     """Return a sentence about a daemon that runs and does not answer, if there is one."""
     from criproxy.cli.stored import still_running
 
-    return still_running(state_dir) or f"no process uses the state directory {state_dir}"
+    return still_running(state_dir, reason) or f"no process uses the state directory {state_dir}"

@@ -7,6 +7,7 @@ import socket
 import stat
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from criproxy.errors import CriproxyError, UsageError, reason_of
@@ -16,16 +17,28 @@ SILENT_S = 5.0
 """After so long without an answer, somebody at a terminal is told how long the command waits."""
 DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
 
+_REMOVED = (
+    "the file of the socket {} is gone, although a process listens there: criproxy makes it again within 5 s; if it is "
+    "still gone then, restart criproxy"
+)
+
+_LISTENS = " 00010000 "
+"""The flags of a socket that accepts connections, in /proc/net/unix."""
+
 
 class NoDaemon(CriproxyError):
     """There is no answer on the control socket."""
 
-    def __init__(self, text: str, *, was_asked: bool = False, is_denied: bool = False) -> None:
+    def __init__(
+        self, text: str, *, was_asked: bool = False, is_denied: bool = False, is_removed: bool = False
+    ) -> None:
         super().__init__(text)
         self.was_asked = was_asked
         """Whether the command was sent, and may have been executed."""
         self.is_denied = is_denied
         """Whether this user may not connect; a daemon may be running."""
+        self.is_removed = is_removed
+        """Whether a process listens, but nobody can connect, because the socket's file was removed."""
 
 
 def ask(
@@ -64,7 +77,9 @@ def ask(
                 line = answers.readline()
     except OSError as error:
         is_denied = isinstance(error, PermissionError)
-        raise NoDaemon(_explain(path, error, timeout_s), was_asked=was_asked, is_denied=is_denied) from error
+        is_removed = isinstance(error, FileNotFoundError) and _is_listening(path)
+        text = _REMOVED.format(path) if is_removed else _explain(path, error, timeout_s)
+        raise NoDaemon(text, was_asked=was_asked, is_denied=is_denied, is_removed=is_removed) from error
     return _result(path, line)
 
 
@@ -98,6 +113,15 @@ def _explain(path: str, error: OSError, timeout_s: float) -> str:
             return f"the daemon on {path} did not answer within {timeout_s:g} s"
         case _:
             return f"cannot ask the daemon on {path}: {reason_of(error)}"
+
+
+def _is_listening(path: str) -> bool:
+    """Whether a process listens on *path*, whatever has become of the file."""
+    try:
+        lines = os.fsdecode(Path("/proc/net/unix").read_bytes()).splitlines()
+    except OSError:
+        return False
+    return any(_LISTENS in line and line.endswith(f" {path}") for line in lines)
 
 
 def _no_socket(path: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
+from criproxy.cli.client import NoDaemon
 from criproxy.control.configuration.as_left import as_left
 from criproxy.control.configuration.load import DEFAULT_CONFIG
 from criproxy.control.node.refusals import REFUSAL_S
@@ -39,7 +40,7 @@ Values = dict[str, Any]
 class Stored:
     """The state in *state_dir* of a daemon that does not answer because of *reason*."""
 
-    def __init__(self, state_dir: Path, host_root: Path, reason: Exception) -> None:
+    def __init__(self, state_dir: Path, host_root: Path, reason: NoDaemon) -> None:
         self._state_dir = state_dir
         self._host_root = host_root
         self._reason = reason
@@ -138,7 +139,7 @@ class Stored:
         )
 
     def _notice(self, reader: Reader) -> Notice:
-        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
+        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir, self._reason))))
         text = f"{why}. The rest was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Notice("daemon-down", text)
 
@@ -168,8 +169,13 @@ def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
     return (options.rules().classes if options else builtin), []
 
 
-def still_running(state_dir: Path) -> str:
-    """Return a sentence about a daemon that runs with *state_dir* and does not answer; empty if there is none."""
+def still_running(state_dir: Path, reason: NoDaemon | None = None) -> str:
+    """Return a sentence about a daemon that runs with *state_dir* and does not answer; empty if there is none.
+
+    Args:
+        state_dir: its state directory.
+        reason: why it does not answer, if somebody has asked it.
+    """
     try:
         holder = holding(state_dir)
     except OSError as error:
@@ -183,6 +189,8 @@ def still_running(state_dir: Path) -> str:
         return f"{used}: it is a 'criproxy release'; ask again when it has ended"
     if is_ending(holder):
         return f"{used}: it {why_it_stays(holder)}"
+    if reason is not None and reason.is_removed:
+        return used
     return f"{used}: it hangs, or listens on another control socket"
 
 

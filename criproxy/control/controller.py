@@ -31,7 +31,6 @@ from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.watchers import start_watchers
 from criproxy.control.usage.reported import CardUsage
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
@@ -150,7 +149,7 @@ class Controller:
         for key in context.in_flight.inherit(context.state.node):
             self.outcomes.start_unknown(key)
         # The store has the node of the last run: CPUs may be gone since then.
-        context.state.submit(TopologyChanged(self.hotplug.at_start()))
+        context.state.submit(self.hotplug.at_start())
         context.tasks.forever("resync", self.resync.run)
         context.runtime.on_unavailable = self.resync.soon
         self.hotplug.start()

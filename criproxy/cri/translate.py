@@ -121,18 +121,16 @@ def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
 def pods_cgroup(cgroup_parent: str) -> str | None:
     """Return the cgroup above those of all pods, from the cgroup of one of a kubelet's pods.
 
-    Empty if that is where it usually is, and None for a pod of another program.
+    None for a pod of another program.
     """
     if found := _CGROUPFS.search(cgroup_parent):
-        path = f"{cgroup_parent[: found.start()]}/kubepods"
-    elif _SYSTEMD.search(cgroup_parent):
+        return f"{cgroup_parent[: found.start()]}/kubepods"
+    if _SYSTEMD.search(cgroup_parent):
         slices = cgroup_parent.strip("/").split("/")
         above = [place for place, name in enumerate(slices, 1) if _SLICE_OF_PODS.fullmatch(name)]
         unit = slices[-1].partition("kubepods")[0] + "kubepods.slice"  # a kubelet may send the last slice only
-        path = "/".join(["", *slices[: above[0]]]) if above else _slice_path(unit)
-    else:
-        return None
-    return "" if path in ("/kubepods", "/kubepods.slice") else path
+        return "/".join(["", *slices[: above[0]]]) if above else _slice_path(unit)
+    return None
 
 
 def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:

@@ -184,6 +184,8 @@ class TopologyChanged:
 
     topology: Topology
     """The present machine. If it is unchanged, missing CPUs are removed from the grants, as after a restart."""
+    pods_cgroup: str = ""
+    """The cgroup above those of all pods; empty: that of the node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,9 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR091
             return _reported(node, event)
     asked, policy = policy, Keeping(Lifting(LET_GO)) if node.released else complete(policy)
     match event:
-        case TopologyChanged(topology):
-            return topology_changed(node, topology, policy)
+        case TopologyChanged(topology, pods_cgroup):
+            known = node.replace(pods_cgroup=pods_cgroup) if pods_cgroup else node
+            return topology_changed(known, topology, policy)
         case Found():
             return adopt(node, event, policy)
         case _:

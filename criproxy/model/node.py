@@ -36,6 +36,8 @@ class Node:
     """Why the node was released, for example by a user; empty while containers are placed."""
     configuration: str = ""
     """The last configuration that placed containers, to detect a change at a restart: see `LastConfiguration`."""
+    pods_cgroup: str = ""
+    """The cgroup above those of all pods, which bounds the topology; empty until a pod has named it."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """By UID of the pod, the kept CPUs of its containers that have ended."""
     incidents: Mapping[str, Incident] = field(default_factory=dict)
@@ -120,6 +122,7 @@ class Node:
         applied: Mapping[str, Applied] | None = None,
         released: str | None = None,
         configuration: str | None = None,
+        pods_cgroup: str | None = None,
         kept: Mapping[str, Kept] | None = None,
         incidents: Mapping[str, Incident] | None = None,
         former: Mapping[str, Grant] | None = None,
@@ -133,6 +136,7 @@ class Node:
             applied=self.applied if applied is None else applied,
             released=self.released if released is None else released,
             configuration=self.configuration if configuration is None else configuration,
+            pods_cgroup=self.pods_cgroup if pods_cgroup is None else pods_cgroup,
             kept=self.kept if kept is None else kept,
             incidents=self.incidents if incidents is None else incidents,
             former=self.former if former is None else former,

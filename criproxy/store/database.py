@@ -32,7 +32,7 @@ from criproxy.store.schema import VERSION, has_table, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
 NAME = "criproxy.db"
-WORDS = ("released", "configuration")
+WORDS = ("released", "configuration", "pods_cgroup")
 """What is true of the whole node: fields of `Node`, and keys in the table ``meta``."""
 _SAVED = "saved_s"
 """The key in that table of the time of the last save, in seconds since the epoch."""
@@ -257,7 +257,7 @@ def _release_in(path: Path) -> Mapping[str, str]:
     """
     try:
         with closing(sqlite3.connect(path, timeout=1)) as connection:
-            found = dict(connection.execute("SELECT key, value FROM meta WHERE key IN (?, ?)", WORDS))
+            found = dict(connection.execute("SELECT key, value FROM meta WHERE key IN (?, ?, ?)", WORDS))
     except sqlite3.Error:
         return {}
     return found if found.get("released") and all(isinstance(each, str) for each in found.values()) else {}

@@ -284,6 +284,22 @@ async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
     assert checked.output.startswith("no criproxy daemon listens on")
 
 
+async def test_a_daemon_whose_control_socket_was_removed(tmp_path: Path) -> None:
+    """It is no daemon that has to be started: it is named, with what it does about its socket."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED):
+        listener = listen(str(tmp_path / "control.sock"), 0o600)
+        (tmp_path / "control.sock").unlink()
+        checked = await run(tmp_path, "--check")
+        listener.close()
+
+    assert checked.exit_code == 1
+    assert checked.output.startswith(
+        f"the file of the socket {tmp_path}/control.sock is gone, although a process listens there: criproxy makes it "
+        f"again within 5 s; if it is still gone then, restart criproxy; process {os.getpid()} uses the state "
+        f"directory {tmp_path}/state. The rest was stored in "
+    )
+
+
 async def test_a_state_of_another_version(tmp_path: Path) -> None:
     """Neither the daemon nor its state can be asked: both reasons are told."""
     (tmp_path / "state").mkdir()

@@ -56,7 +56,7 @@ ENDLESS = {
     "daemon/behind.py:Behind.watch": "supervised",
     "daemon/behind.py:KubeletCpus.watch": "supervised",
     "daemon/behind.py:SocketFiles.watch": "supervised",
-    "wire/allocator.py:give_back_after_peaks": "supervised",
+    "wire/allocator.py:give_back_after_peaks": "daemon/serve.py supervises it",
     "daemon/start.py:opened_store": "ends with the disk or the release that it waits for",
     "deviceplugin/quota_methods.py:Methods.run": "supervised",
     "deviceplugin/events_watch.py:EventsWatch.run": "supervised",
@@ -136,7 +136,7 @@ def test_every_endless_loop_is_known() -> None:
 
 def test_what_is_said_to_be_supervised_is() -> None:
     """The loop's function is what `Tasks.forever` gets."""
-    names = {name.rpartition(".")[2] for name, why in ENDLESS.items() if why == "supervised"}
+    names = {re.split("[.:]", name)[-1] for name, why in ENDLESS.items() if why == "supervised"}
 
     assert names <= supervised()
 

@@ -84,8 +84,8 @@ class Creates:
             creating.guarding = True
             guarded = await self.devices.guard(request, container)
             creating.guarding = False
-            await self.hotplug.follow(request.sandbox_config.linux.cgroup_parent)
             await self._update_pod(request, creating)
+            await self.hotplug.follow(container, request.sandbox_config.linux.cgroup_parent)
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)

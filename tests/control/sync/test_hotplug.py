@@ -174,3 +174,97 @@ async def test_the_cgroup_above_the_pods_that_a_sandbox_names(
     assert format_cpuset(world.controller.node.topology.cpus) == "0-2"
     file.write_text("0-1\n")
     await world.until(lambda: world.cpus(shared) == "0")
+
+
+def limited(host: Path, cgroup: str, cpus: str) -> None:
+    """Give the cgroup *cgroup* only the CPUs *cpus*."""
+    file = host / LIMITED.format(root=cgroup)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{cpus}\n")
+
+
+def notices(world: World) -> list[str]:
+    """The texts of the notices about pods below different cgroups."""
+    return [each.text for each in situation(world.controller).notices if each.kind == "pods-cgroup" and each.wrong]
+
+
+async def test_a_pod_below_another_cgroup_does_not_shrink_the_machine(world: World, tmp_path: Path) -> None:
+    """What runs stays where it is, also after a restart; the pod is refused with the names of both cgroups."""
+    limited(tmp_path, "small", "0-1")
+    owned, shared = await run_below(world, owner("owner", 2), "/"), await run_below(world, sharer("shared"), "/")
+    assert (world.cpus(owned), world.cpus(shared)) == ("1-2", "0,3")
+
+    with pytest.raises(RuntimeCallError, match=r"below /small/kubepods .CPUs 0-1.* below /kubepods .CPUs 0-3"):
+        await run_below(world, sharer("other"), "/small")
+
+    await world.stop_criproxy()
+    await world.start_criproxy()
+    await world.until(lambda: world.controller.ready)
+    await world.controller.hotplug.check()
+    assert format_cpuset(world.controller.node.topology.cpus) == "0-3"
+    assert (world.cpus(owned), world.cpus(shared)) == ("1-2", "0,3")
+    assert not any(MISSING in event for event in world.log.events())
+
+
+async def test_pods_that_run_below_another_cgroup_are_reported(world: World, tmp_path: Path) -> None:
+    """Their cgroup has lost CPUs since they were placed; the notice goes when it has them again, or they have ended."""
+    limited(tmp_path, "small", "0-3")
+    await run_below(world, sharer("shared"), "/")
+    await run_below(world, sharer("other"), "/small")
+    assert not notices(world)
+
+    limited(tmp_path, "small", "0-1")
+
+    (text,) = notices(world)
+    assert "default/other is below /small/kubepods" in text
+    assert "what /kubepods (CPUs 0-3" in text
+    limited(tmp_path, "small", "0-3")
+    assert not notices(world)
+
+
+async def test_the_cgroup_of_the_pods_that_came_first_stays_after_a_restart(world: World, tmp_path: Path) -> None:
+    """Most pods may be below another one by then: what runs is not moved, whatever the order of the pods."""
+    limited(tmp_path, "large", "0-3")
+    first = await run_below(world, sharer("first"), "/large")
+    limited(tmp_path, "small", "0-3")
+    await run_below(world, sharer("second"), "/small")
+    await run_below(world, sharer("third"), "/small")
+    limited(tmp_path, "small", "0-1")
+
+    await world.stop_criproxy()
+    await world.start_criproxy()
+    await world.until(lambda: world.controller.ready)
+    await world.controller.hotplug.check()
+
+    assert world.cpus(first) == "0-3"
+    assert format_cpuset(world.controller.node.topology.cpus) == "0-3"
+
+
+async def test_the_cgroup_of_new_pods_is_followed_once_the_former_pods_have_ended(world: World, tmp_path: Path) -> None:
+    """So it is after a drain with which the kubelet's cgroupRoot changes."""
+    limited(tmp_path, "small", "0-1")
+    await run_below(world, sharer("former"), "/")
+    await world.kubelet.remove_pod(next(iter(world.controller.node.pods)))
+
+    shared = await run_below(world, sharer("shared"), "/small")
+
+    assert world.cpus(shared) == "0-1"
+
+
+async def test_the_machine_is_whole_again_when_the_pods_below_a_smaller_cgroup_have_ended(
+    world: World, tmp_path: Path
+) -> None:
+    """A pod that waits for room below the usual cgroup gets it; no other create has to come first."""
+    limited(tmp_path, "small", "0-1")
+    await run_below(world, sharer("small"), "/small")
+    (small,) = world.controller.node.pods
+    with pytest.raises(RuntimeCallError, match="only 1 is available"):
+        await run_below(world, owner("waits", 2), "/")
+    shared = await run_below(world, sharer("shared"), "/")
+    assert world.cpus(shared) == "0-1"
+    assert "default/shared" in notices(world)[0]
+
+    await world.kubelet.remove_pod(small)
+
+    await world.until(lambda: world.cpus(shared) == "0-3")
+    assert not notices(world)
