@@ -238,8 +238,7 @@ class Resync:
             await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
         except RuntimeCallError as error:
             self._failed(error)
-            return False
-        return True
+        return not self.error
 
     async def _compare(self, *, thorough: bool) -> None:
         """Compare once: release the places of containers that have ended, and adopt unknown ones."""
