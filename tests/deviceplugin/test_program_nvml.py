@@ -12,7 +12,7 @@ from criproxy.emulator.device_endpoint import AdmissionError
 from tests.deviceplugin.kubelet import Pod
 from tests.deviceplugin.program import Program, policy
 from tests.deviceplugin.test_program_health import FIRST, SECOND, Daemon, Nvml
-from tests.deviceplugin.test_program_http import ask
+from tests.deviceplugin.test_program_http import ask, values
 
 GPU, SLICE, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 DIVIDED = {GPU: (1, 1), SLICE: (3, 3), LARGE: (1, 1)}
@@ -105,6 +105,24 @@ async def test_without_an_answer_of_nvml_no_card_is_offered(
         program.signal(SIGHUP)
         await program.kubelet.until(lambda: bool(program.kubelet.registered))
         assert program.said("a card is unhealthy") == 0
+
+
+async def test_what_is_measured_without_an_answer_of_nvml(folder: Path, fake_nvml: Nvml) -> None:
+    """No event can arrive, and no card counts as healthy, since none is offered."""
+    nvml = fake_nvml("a100-7")
+    nvml.say(HAS_MISMATCH)
+    healthy, problem = "criproxy_device_plugin_cards['healthy', 'nvidia']", "criproxy_device_plugin_events_problem[]"
+    async with Program(folder, "--http", f"unix://{folder}/http.sock", driver=nvml) as program:
+        await start(program)
+        await program.until_said("until NVML has answered")
+        before = values((await ask(folder, "/metrics"))[1])
+
+        nvml.say()
+        program.signal(SIGHUP)
+        await program.kubelet.until(lambda: bool(program.kubelet.registered))
+        after = values((await ask(folder, "/metrics"))[1])
+    assert (before[healthy], before[problem]) == (0, 1)
+    assert (after[healthy] > 0, after[problem]) == (True, 0)
 
 
 async def test_a_restart_while_nvml_fails(folder: Path, fake_nvml: Nvml) -> None:
