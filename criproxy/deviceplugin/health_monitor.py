@@ -68,6 +68,12 @@ class HealthMonitor:
         """The GPUs that worked last, according to the inventory and to the program that watches them."""
         self._logged_names: set[str] = set()
 
+    @property
+    def events_problem(self) -> str:
+        """Why no NVML events are received although they should be: before its first answer, nothing is watched."""
+        found = self._inventory
+        return self.events.problem or (found.nvml_problem if found.pending and self._xids.watching else "")
+
     def start(self, tasks: Tasks) -> None:
         """Start the background tasks."""
         tasks.forever("health commands", self.commands.run)

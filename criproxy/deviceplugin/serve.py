@@ -295,9 +295,12 @@ class DevicePlugin:
     def _sample(self) -> "Sample":
         from criproxy.deviceplugin.metrics import Sample
 
-        cards: dict[str, Counter[bool]] = {}
+        inventory, cards = self._publisher.inventory, dict[str, Counter[bool]]()
+        is_unknown = inventory.pending and bool(inventory.nvml_problem) and not self._nvidia_offers()
         for (kind, _), known in self._health.known.items():
-            cards.setdefault(kind, Counter())[known.healthy] += 1
+            counts = cards.setdefault(kind, Counter())
+            if kind != NVIDIA.name or not is_unknown:
+                counts[known.healthy] += 1
         return Sample(
             status=self._plugins.status,
             classes=self._publisher.served.classes,
@@ -306,9 +309,9 @@ class DevicePlugin:
             reloads_failed=self._reload.failures,
             failures=self._failures.counts,
             config_problem=bool(self._reload.problem),
-            inventory_problem=bool(self._publisher.inventory.problems),
-            nvml_problem=self._publisher.inventory.nvml_text,
-            events_problem=bool(self._health_monitor.events.problem),
+            inventory_problem=bool(inventory.problems),
+            nvml_problem=inventory.nvml_text,
+            events_problem=bool(self._health_monitor.events_problem),
             labels_problem=bool(self._label_updater.problem),
             daemon_reached=self._reports.reachable,
             pending_incidents=self._reports.pending,
