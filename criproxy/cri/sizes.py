@@ -39,6 +39,15 @@ def pod_total(resources: api.LinuxContainerResources) -> int:
     return max(total, min(limit, MAX_MACHINE_MILLI))
 
 
+def total_shown(resources: api.LinuxContainerResources, sizes: Sizes, qos: QosClass) -> int:
+    """Return the CPU of the whole pod that a resize to *sizes* shows, in milli; 0 if it does not show it.
+
+    A container without a size of its own has the limit of its pod, which is the request of a Guaranteed pod.
+    """
+    is_bare = sizes.of_pod and 0 < resources.cpu_shares <= MIN_SHARES and resources.cpu_quota > MIN_QUOTA_US
+    return min(sizes.cpu_limit_milli or 0, MAX_MACHINE_MILLI) if is_bare and qos is QosClass.GUARANTEED else 0
+
+
 _PAGES = re.compile(r"([0-9]{1,6})([KMG])i?B")
 _SHIFTS = {"K": 10, "M": 20, "G": 30}
 

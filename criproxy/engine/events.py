@@ -125,6 +125,8 @@ class ContainerResized:
     key: str
     sizes: Sizes
     """All sizes, including unchanged ones."""
+    cpu_total_milli: int = 0
+    """The CPU of its pod, if the resize shows it: the call that changed it may have been missed; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,14 @@ class Group:
     """What they share: the pod's total without the whole CPUs of other containers."""
 
 
+def with_total(node: Node, key: str, cpu_total_milli: int) -> Node:
+    """Return the node in which the pod *key* has another total; 0: the same."""
+    pod = node.pods.get(key)
+    if pod is None or cpu_total_milli in (0, pod.cpu_total_milli):
+        return node
+    return node.replace(pods=with_entries(node.pods, {key: replace(pod, cpu_total_milli=cpu_total_milli)}))
+
+
 def counted(node: Node, key: str, *, arrives: bool = False) -> Node:
     """Return the node in which the containers of the pod *key* count no more than its total.
 

@@ -42,7 +42,7 @@ from criproxy.engine.fallback import Fallback
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
 from criproxy.engine.memory_room import with_pages, with_room
-from criproxy.engine.pod_total import apart_again, counted, recounted
+from criproxy.engine.pod_total import apart_again, counted, recounted, with_total
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
@@ -54,7 +54,7 @@ from criproxy.model.entries import entries_of, renamed, with_entries, without
 from criproxy.model.grant import Applied, Layout, granted
 from criproxy.model.node import Node
 from criproxy.model.reason import Reason
-from criproxy.model.workload import Container, ContainerState, Miss, Sizes
+from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.policy.api import Policy
 
 
@@ -137,8 +137,8 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:
             return _release(node, _advanced(node, key, event), policy, key)
         case UpdateApplied(key, cpus, mems, lifted):
             return _applied(node, key, Applied(cpus, mems, lifted))
-        case ContainerResized(key, sizes):
-            return _resized(node, key, sizes, policy)
+        case ContainerResized():
+            return _resized(node, event, policy)
 
 
 def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Keeping) -> Decision:
@@ -166,11 +166,12 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
                 return None
             known, container = _with_new(node, beside, new, keeping)
             known = elsewhere(known, container, last_blocked(node, _older(beside, new)), keeping) or known
-        case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
+        case ContainerResized(key, sizes, total) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
-            if container.same_cpu(node.containers[key].sizes):
+            known = with_total(node, container.pod, total)
+            if container.same_cpu(node.containers[key].sizes) and known is node:
                 return None
-            known = counted(node.replace(containers=with_entries(node.containers, {key: container})), container.pod)
+            known = counted(known.replace(containers=with_entries(node.containers, {key: container})), container.pod)
             container = known.containers[key]
         case _:
             return None
@@ -225,7 +226,7 @@ def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> De
     reasons: tuple[Reason, ...] = (Reason(twin.key, f"{new.title} repeats a create and inherits its place"),)
     after = node
     if not twin.has_id and twin.sizes != new.sizes:
-        resized = _resized(node, twin.key, new.sizes, policy)
+        resized = _resized(node, ContainerResized(twin.key, new.sizes), policy)
         after, reasons = resized.node, (*reasons, *resized.reasons)
     after = _with_both_sent(after, twin.key)
     return Decision(after, updates_between(node, after), reasons, twin.key)
@@ -261,14 +262,17 @@ def _created(node: Node, event: ContainerCreated, policy: Policy) -> Decision:
     return Decision(after, updates_between(node, after, arrived=key), key=key)
 
 
-def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
+def _resized(node: Node, event: ContainerResized, policy: Policy) -> Decision:
+    key, sizes = event.key, event.sizes
     container = node.containers.get(key)
     if container is None or ignores(container, ContainerResized):
         return Decision(node, key=key)
-    if container.sizes == sizes and not container.desired:
+    known = with_total(node, container.pod, event.cpu_total_milli)
+    if container.sizes == sizes and not container.desired and known is node:
         return Decision(node, key=key)
-    is_same_cpu, before, container = container.same_cpu(sizes), container, container.resized(sizes)
-    known = node.replace(containers=with_entries(node.containers, {key: container}))
+    is_same_cpu = container.same_cpu(sizes) and known is node
+    before, container = container, container.resized(sizes)
+    known = known.replace(containers=with_entries(node.containers, {key: container}))
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     try:

@@ -10,7 +10,7 @@ from criproxy.engine.shortfalls import Shortfall, refusal
 from criproxy.model.amounts import counted, format_bytes, format_milli
 from criproxy.model.node import Node
 from criproxy.model.notices import Refusal, Values, timestamp
-from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Pod, Sizes
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Pod, QosClass, Sizes
 from criproxy.policy.api import Policy
 
 NO_REFUSALS: Mapping[str, Refusal] = {}
@@ -46,7 +46,8 @@ def _sizes_of_pod(node: Node, pod: Pod, container: Container, desired: Desired) 
     """Return the sizes that *pod* should have and has, of which *container* has no size of its own."""
     alive = (each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED)
     has_milli = sum(each.cpu_request_milli.low for each in alive)
-    asks_milli = pod.cap_milli or desired.sizes.cpu_limit_milli or 0
+    limit_milli = desired.sizes.cpu_limit_milli or 0
+    asks_milli = limit_milli if pod.qos is QosClass.GUARANTEED else pod.cap_milli or limit_milli
     return replace(desired.sizes, cpu_milli=asks_milli), replace(container.sizes, cpu_milli=has_milli)
 
 

@@ -8,9 +8,10 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
-from criproxy.emulator.runtime import IMAGE
+from criproxy.emulator.runtime import IMAGE, RuntimeOptions
 from criproxy.engine.invariants import violations
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.policy import BUILTIN
@@ -102,11 +103,11 @@ class Scene:
         await self.world.rested()
 
 
-async def scene_of(tmp_path: Path, policy: str) -> AsyncIterator[Scene]:
+async def scene_of(tmp_path: Path, policy: str, options: RuntimeOptions | None = None) -> AsyncIterator[Scene]:
     """A node of eight CPUs under *policy*."""
     async with (
         asyncio.timeout(LIMIT_S),
-        World(tmp_path, None, FAST, policy_of(policy), machine(nodes=1, cores=8, threads=1)) as world,
+        World(tmp_path, options, FAST, policy_of(policy), machine(nodes=1, cores=8, threads=1)) as world,
     ):
         yield Scene(world)
 
@@ -122,6 +123,14 @@ async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 async def exclusive(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
     """A node under each policy that gives CPUs to one container alone."""
     async for found in scene_of(tmp_path, request.param):
+        yield found
+
+
+@pytest.fixture(params=EXCLUSIVE)
+async def refusing(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """The same on a runtime that refuses every update."""
+    without = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async for found in scene_of(tmp_path, request.param, without):
         yield found
 
 
@@ -250,3 +259,48 @@ async def test_a_resize_without_room_is_refused_and_repeated(exclusive: Scene) -
     await exclusive.world.until(lambda: exclusive.owned() == {"a": 4, "b": 4})
     assert exclusive.counted_milli() == 4000
     await exclusive.is_well()
+
+
+@pytest.mark.parametrize(("before_milli", "after_milli"), [(2000, 6000), (6000, 2000)], ids=["grows", "shrinks"])
+async def test_a_resize_whose_total_was_lost_counts(exclusive: Scene, before_milli: int, after_milli: int) -> None:
+    """As when criproxy restarts at that moment: in a Guaranteed pod, the new quota of a container shows the total."""
+    await exclusive.run(pod_of(*bare("a", "b"), sized("own", 1000), limit=before_milli))
+    linux = api.LinuxContainerResources(cpu_shares=2, cpu_quota=100 * after_milli, cpu_period=100_000)
+    for name in "ab":
+        await exclusive.world.kubelet.update(exclusive.ids[name], linux)
+    await exclusive.restart()
+
+    count = after_milli // 1000
+    assert exclusive.owned() == {"a": count - 1, "b": count - 1, "own": 1}
+    assert exclusive.counted_milli() == after_milli
+    await exclusive.is_well()
+    await exclusive.world.run(owner("other", 7 - count))
+
+
+async def test_a_resize_without_room_whose_total_was_lost_is_refused(exclusive: Scene) -> None:
+    """The pod keeps its total, and its containers what they have."""
+    await exclusive.run(pod_of(*bare("a", "b"), limit=2000))
+    await exclusive.world.run(owner("other", 5))
+    linux = api.LinuxContainerResources(cpu_shares=2, cpu_quota=400_000, cpu_period=100_000)
+
+    for name in "ab":
+        with pytest.raises(RuntimeCallError, match="whole"):
+            await exclusive.world.kubelet.update(exclusive.ids[name], linux)
+
+    await exclusive.world.rested()
+    assert (exclusive.owned(), exclusive.counted_milli()) == ({"a": 2, "b": 2}, 2000)
+    assert exclusive.world.controller.node.pods[exclusive.sandbox].cpu_total_milli == 2000
+    (sentence,) = problems(situation(exclusive.world.controller))["problems"]
+    assert sentence.startswith("the pod default/whole should have 4 CPUs and 1 GiB, but has 2 CPUs and 1 GiB: its ")
+
+
+async def test_a_resize_that_the_runtime_refuses_and_whose_total_was_lost_is_undone(refusing: Scene) -> None:
+    """The pod has its total back, and its containers have what they had."""
+    await refusing.run(pod_of(*bare("a", "b"), limit=4000))
+    linux = api.LinuxContainerResources(cpu_shares=2, cpu_quota=200_000, cpu_period=100_000)
+
+    with pytest.raises(RuntimeCallError):
+        await refusing.world.kubelet.update(refusing.ids["a"], linux)
+
+    await refusing.world.until(lambda: refusing.owned() == {"a": 4, "b": 4})
+    assert refusing.world.controller.node.pods[refusing.sandbox].cpu_total_milli == 4000

@@ -54,6 +54,8 @@ class Locked:
     key: str
     before: Sizes | None = None
     """For a resize: the sizes before it, which count again if the runtime refuses."""
+    total_milli: int = 0
+    """The CPU of the pod before it, if it changes this as well; otherwise 0."""
 
 
 @dataclass(slots=True)

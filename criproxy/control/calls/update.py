@@ -20,7 +20,7 @@ from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
-from criproxy.cri.sizes import sizes_after
+from criproxy.cri.sizes import sizes_after, total_shown
 from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.engine.target import quota_for
 from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
@@ -143,14 +143,17 @@ class Updates:
         call.context = Locked(key)
         if (container := state.node.containers.get(key)) is None:
             return
-        sizes, call.context = self._sizes(container, request), Locked(key, container.sizes)
-        if sizes == container.sizes and not container.desired:
+        sizes = self._sizes(container, request)
+        total, before = total_shown(request.linux, sizes, container.qos), state.node.total_of(container)
+        total = total if total != before else 0
+        call.context = Locked(key, container.sizes, (total and before) or 0)
+        if sizes == container.sizes and not container.desired and not total:
             return
         if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was recorded already
             with self.context.failures.harmless("what a resize asks for"):
                 wishes = asked_anew(request.linux, container.resized(sizes))
                 state.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
-        await state.apply(ContainerResized(key, sizes))
+        await state.apply(ContainerResized(key, sizes, total))
         with suppress(StoreError, CannotBeStored):  # the state stays in memory, and `--check` reports that
             await self.context.persister.durable(key)
 
@@ -162,12 +165,12 @@ class Updates:
         """Release the lock, then read what the container has; undo a resize that was not applied."""
         if not isinstance(call.context, Locked):
             return
-        key, before = call.context.key, call.context.before
+        key, before, total_milli = call.context.key, call.context.before, call.context.total_milli
         self.context.locks.leave(key)  # first: a failure below must not leave the lock held
         if before and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
-            believe(self.context, key, before)
+            believe(self.context, key, before, total_milli)
         if before and outcome.kind is OutcomeKind.UNKNOWN:
-            self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, before))
+            self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, before, total_milli))
         self.reconciler.enqueue([key], read=True)
 
     def on_create(self, title: str, cpus: str) -> None:

@@ -238,8 +238,11 @@ class Outcomes:
                 await self.judge_created(before, never_to_start(*lists))
         self.reconciler.enqueue([key], read=True)
 
-    async def resize_unknown(self, key: str, before: Sizes) -> None:
-        """Query which size is in force after a resize without an answer: the new one, or that of *before*."""
+    async def resize_unknown(self, key: str, before: Sizes, total_milli: int = 0) -> None:
+        """Query which size is in force after a resize without an answer: the new one, or that of *before*.
+
+        *total_milli* is the CPU of its pod before it, if it changed as well.
+        """
         again = self._resizes.setdefault(key, asyncio.Event())
         again.set()
         asked = self.context.state.node.containers.get(key)
@@ -249,7 +252,7 @@ class Outcomes:
         async def query() -> Denial | None:
             async with self.context.locks.of(key, QUESTION):
                 in_force = await self._size_in_force(key, asked.sizes, before)
-            return partial(believe, self.context, key, in_force) if in_force else None
+            return partial(believe, self.context, key, in_force, total_milli) if in_force else None
 
         self.context.counters.unknown_outcomes += 1
         await self._ask_twice(key, again, query)

@@ -68,8 +68,10 @@ def _resized(context: Context, container: Container, reply: api.ContainerStatusR
     believe(context, container.key, has)
 
 
-def believe(context: Context, key: str, sizes: Sizes) -> None:
+def believe(context: Context, key: str, sizes: Sizes, total_milli: int = 0) -> None:
     """Place the container *key* again with the *sizes* that are in force for the runtime and the kubelet.
+
+    *total_milli* is the CPU of its pod, if that changes as well.
 
     If there is no room for them, the kubelet does not repeat the resize: the container gets them as soon as there is.
     """
@@ -78,7 +80,7 @@ def believe(context: Context, key: str, sizes: Sizes) -> None:
         if isinstance(done.exception(), CriproxyError):
             context.state.submit(ResizeRefused(key, sizes, time(), believed=True))
 
-    context.state.submit(ContainerResized(key, sizes)).add_done_callback(placed)
+    context.state.submit(ContainerResized(key, sizes, total_milli)).add_done_callback(placed)
 
 
 def _alike(one: Sizes, other: Sizes) -> bool:
