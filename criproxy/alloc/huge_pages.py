@@ -37,7 +37,8 @@ def are_missing(promised: Promised, container: Container, mems: CpuSet) -> bool:
 def with_huge_pages(topology: Topology, promised: Promised, container: Container, mems: CpuSet) -> CpuSet:
     """Return *mems* and the nearest NUMA nodes that it takes for the huge pages of *container*.
 
-    Where too few are free on all nodes together, every node that has some is added; where none is known, every node.
+    Where too few are free on all nodes together, every node that has some is added; where it is unknown how many there
+    are, every node. Where no node has any, none is added.
 
     Args:
         topology: the machine.
@@ -65,7 +66,7 @@ def _reaching(topology: Topology, promised: Promised, asked: HugePageRequest, me
         found |= {more}
     if _room_bytes(promised, asked, found) >= asked.limit_bytes:
         return found
-    return found | frozenset(have) if have else open_nodes
+    return open_nodes if not asked.there else found | frozenset(have)
 
 
 def _room_bytes(promised: Promised, asked: HugePageRequest, mems: CpuSet) -> int:

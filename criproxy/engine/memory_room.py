@@ -6,6 +6,7 @@ restricted to NUMA nodes by an earlier policy; if it grew beyond their memory, i
 shrinks, memory returns to the nodes where it was before.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from criproxy.alloc.huge_pages import are_missing, promised_bytes, with_huge_pages
@@ -14,6 +15,7 @@ from criproxy.model.amounts import format_bytes
 from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.grant import Layout
+from criproxy.model.huge_pages import HugePageRequest
 from criproxy.model.node import Node
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
@@ -56,9 +58,14 @@ def with_pages(node: Node, layout: Layout, key: str) -> Layout:
     container, grant = node.containers[key], layout.grants.get(key)
     if not container.huge_pages or grant is None or not grant.mems:
         return layout
+    if nowhere := [each for each in container.huge_pages if each.is_nowhere]:
+        layout = replace(layout, reasons=(*layout.reasons, f"no NUMA node has {_pages(nowhere)}"))
+        container = replace(container, huge_pages=tuple(each for each in container.huge_pages if not each.is_nowhere))
+        if not container.huge_pages:
+            return layout
     promised = promised_bytes(node.replace(grants=layout.grants), container)
     mems = with_huge_pages(node.topology, promised, container, grant.mems)
-    sizes = f"huge pages of {' and '.join(format_bytes(each.size_bytes) for each in container.huge_pages)}"
+    sizes = _pages(container.huge_pages)
     short = ", too few" if are_missing(promised, container, mems) else ""
     if mems == grant.mems:
         have = {each.node for asked in container.huge_pages for each in asked.there if each.total}
@@ -70,3 +77,7 @@ def with_pages(node: Node, layout: Layout, key: str) -> Layout:
     )
     text = f"memory also from {numbered('NUMA node', mems - grant.mems)}: {sizes} that it asks for are there{short}"
     return replace(layout, grants=changed, reasons=(*layout.reasons, text))
+
+
+def _pages(asked: Iterable[HugePageRequest]) -> str:
+    return f"huge pages of {' and '.join(format_bytes(each.size_bytes) for each in asked)}"

@@ -78,8 +78,11 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
     alone = Node(node.topology, node.pods, containers={key: container})
     owed, refused = _granted(policy, alone, container)
     count = len(owed.exclusive) if owed else 0
-    if refused and container.missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
-        count = whole  # the policy will never grant them
+    if refused and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
+        one = replace(container, cpu_milli=1000 + container.cpu_milli % 1000)
+        smallest, _ = _granted(policy, alone, one)
+        if container.missed or grant.exclusive or (smallest and smallest.exclusive):
+            count = whole  # the policy will not grant them on this machine, which may have been larger
     if count <= has:
         return None
     return Shortfall(container, count, len(grant.exclusive), refused)

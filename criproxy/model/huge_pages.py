@@ -25,4 +25,12 @@ class HugePageRequest:
 
     def beside(self, there: Iterable[HugePages]) -> "HugePageRequest":
         """Return the same request with those of a machine's pages that have its size."""
-        return replace(self, there=tuple(each for each in there if each.size_bytes == self.size_bytes))
+        known = tuple(there)
+        found = tuple(each for each in known if each.size_bytes == self.size_bytes)
+        none = (HugePages(node, self.size_bytes, 0, 0) for node in dict.fromkeys(each.node for each in known))
+        return replace(self, there=found or tuple(none))
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether no NUMA node has any of these pages, neither free nor in use."""
+        return bool(self.there) and not any(each.total for each in self.there)

@@ -144,4 +144,6 @@ def _because(why: str, refused: str) -> str:
 def _other(short: Shortfall) -> str:
     if not short.container.reservation:
         return "criproxy found it running, and leaves it where it is"
-    return "it was placed without exclusive CPUs, under another policy or for lack of room"
+    if short.has:
+        return "CPUs went offline, or were taken from the pods' cgroup"
+    return "CPUs went offline, or it was placed without exclusive CPUs, under another policy or for lack of room"

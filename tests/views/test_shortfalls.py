@@ -1,10 +1,13 @@
 """Why a container or a pod has less than it should, in words."""
 
+from dataclasses import replace
+
 import pytest
 
-from criproxy.engine.events import PodResized, ResizeRefused
+from criproxy.engine.events import PodResized, ResizeRefused, TopologyChanged
 from criproxy.engine.shortfalls import shortfalls
-from criproxy.views.shortfalls import undersized
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.views.shortfalls import sentence, undersized
 from tests.engine.test_kept import build, container, exits, key_of, live, pod, runs
 from tests.engine.test_pod_total import resized_with_pod
 
@@ -40,3 +43,22 @@ def test_a_refused_resize_of_a_pod_is_one_sentence() -> None:
     node = live(policy, *refused, node=node)
 
     assert [*undersized(node)] == ["the pod p should have 40 CPUs, but has 2 CPUs: its resize has been refused"]
+
+
+@pytest.mark.parametrize("name", ["static", "topology-aware"])
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        pytest.param("0-2", "but has 2: CPUs went offline, or were taken from the pods' cgroup; ", id="some"),
+        pytest.param("0,5-7", "but has shared CPUs: CPUs went offline, or it was placed without ", id="all"),
+    ],
+)
+def test_who_lost_exclusive_cpus_to_a_smaller_machine_is_named(name: str, left: str, words: str) -> None:
+    """Even if the policy would not place it on the machine as it is now: its pod still asks for them."""
+    policy, one = build(name), container("a", 4)
+    node = live(policy, pod("p", 4), runs(one))
+    smaller = replace(node.topology, cpus=parse_cpuset(left), online_cpus=parse_cpuset(left))
+
+    (short,) = shortfalls(live(policy, TopologyChanged(smaller), node=node), policy)
+
+    assert f"should have 4 exclusive CPUs, {words}" in sentence(short)

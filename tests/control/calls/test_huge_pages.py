@@ -67,6 +67,22 @@ async def test_none_are_asked_for(tmp_path: Path) -> None:
         assert await mems_of(world, owner("web")) == "0"
 
 
+@pytest.mark.parametrize("policy", OPTIONS)
+async def test_pages_that_no_node_has(tmp_path: Path, policy: str) -> None:
+    """No memory node helps: its memory stays where it would be without, and explain says what is missing."""
+    for node in (0, 1):
+        pages(tmp_path, node, "1GB", total=0, free=0)
+    async with world_of(tmp_path, policy) as world:
+        without = await mems_of(world, owner("web"))
+        await world.kubelet.remove_pod(next(iter(world.controller.node.pods)))
+        assert await mems_of(world, owner("vm"), of_1GB=1) == without
+        await world.booked()
+        records = await world.controller.context.state.find_history("default/vm/main")
+        said = [text for record in records for text in record.sentences]
+
+    assert "no NUMA node has huge pages of 1 GiB" in said
+
+
 async def test_its_own_node_has_enough(tmp_path: Path) -> None:
     """Memory stays near its CPUs as long as there are free pages of that size, whatever other sizes there are."""
     pages(tmp_path, 0, "2MB", total=16, free=4)
