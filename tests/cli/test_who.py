@@ -63,7 +63,7 @@ async def test_an_exclusive_and_a_shared_cpu(tmp_path: Path) -> None:
         "",
         "CPU 9: not on this machine",
     ]
-    assert by_store.output.startswith("WRONG: no criproxy daemon listens on ")
+    assert by_store.output.startswith("WRONG: the file of the socket ")
     assert "CPU 1, NUMA node 0: exclusive\n  default/trader/main  running  exclusive\n" in by_store.output
 
 
