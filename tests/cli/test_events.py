@@ -53,7 +53,7 @@ async def test_what_happened_is_told_a_line_each(tmp_path: Path) -> None:
     assert said[-1][1].startswith("default/greedy/main: container default/greedy/main asks for 4")
     assert "considered" not in by_daemon.stdout
     assert by_store.stdout == by_daemon.stdout
-    assert by_store.stderr.startswith("WRONG: no criproxy daemon listens on ")
+    assert by_store.stderr.startswith("WRONG: the file of the socket ")
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

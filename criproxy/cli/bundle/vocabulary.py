@@ -27,10 +27,11 @@ _OPTIONS = """
 
 _NOTICES = """
     bypass competing-manager config config-kept config-not-kept contradiction criproxy-behind daemon-down
-    device-plugin-silent device-plugin-version devices-failed devices-hanging devices-unguarded failure history
-    kubelet-reserved left-running machine no-healthy-card not-registered not-stored nvml over-quota page-token pod-files
-    policy-none released reserved-later reserved-unknown resync runtime store try try-problem unguarded unhealthy-card
-    unlisted untold usage-unknown vgpu-directories withheld
+    device-plugin-config device-plugin-silent device-plugin-version devices-failed devices-hanging devices-open
+    devices-unguarded drift failure history kubelet-reserved left-running machine no-evidence no-healthy-card
+    not-registered not-stored nvml over-quota page-token pod-files pods-cgroup policy-none released reserved-later
+    reserved-unknown resync runtime store try try-problem unguarded unhealthy-card unlisted untold usage-unknown
+    vgpu-directories withheld
 """
 """Kinds of notices."""
 
