@@ -135,7 +135,10 @@ class LiveNode:
             ticks[1] += round((1 - load) * passed_s * 1000)
             lines.append(f"cpu{cpu} {ticks[0]} 0 0 {ticks[1]} 0 0 0 0 0 0")
         self._write("proc/stat", "\n".join(lines))
-        self._write("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 6710886 kB\nBuffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\nActive: 0 kB\nInactive: 0 kB")
+        self._write(
+            "proc/meminfo",
+            "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 6710886 kB\nBuffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\nActive: 0 kB\nInactive: 0 kB",
+        )
         for key in self._cpu_ns:
             self._cpu_ns[key] += round(self.uses.get(key, 0.0) * passed_s * 1e9)
             self._write_cgroup(key)
