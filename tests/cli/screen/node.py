@@ -137,7 +137,8 @@ class LiveNode:
         self._write("proc/stat", "\n".join(lines))
         self._write(
             "proc/meminfo",
-            "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 6710886 kB\nBuffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\nActive: 0 kB\nInactive: 0 kB",
+            "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 6710886 kB\nBuffers: 0 kB\nCached: 0 kB\n"
+            "Shmem: 0 kB\nActive: 0 kB\nInactive: 0 kB",
         )
         for key in self._cpu_ns:
             self._cpu_ns[key] += round(self.uses.get(key, 0.0) * passed_s * 1e9)
