@@ -5,7 +5,7 @@ are in kernel notation, amounts have their unit in the key.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.engine.kept import pod_title
 from criproxy.engine.pod_total import total_shared_by
@@ -16,7 +16,6 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
-from criproxy.policy.api import free_of
 from criproxy.views.shortfalls import refusals
 from criproxy.views.situation import Situation
 from criproxy.views.status_check import is_in_place, notices_of_node
@@ -131,7 +130,7 @@ def _counts(situation: Situation, free: CpuSet | None) -> Values:
     node = situation.node
     if free is None:
         return {"exclusive": len(node.exclusive_cpus), "capacity": None, "free": None}
-    capacity = free_of(situation.placer, Node(node.topology)).cpus | node.exclusive_cpus
+    capacity = replace(situation, node=Node(node.topology)).can_become_exclusive.cpus | node.exclusive_cpus
     count = situation.can_become_exclusive.count
     return {"exclusive": len(node.exclusive_cpus), "capacity": len(capacity), "free": count}
 
