@@ -111,8 +111,10 @@ async def test_a_killed_pause_gives_the_cpus_to_the_next_sandbox(world: World, l
     new = await world.kubelet.run_sandbox(pod, 1)
     await world.until(lambda: kept(world, pod) == "2-3")
 
-    assert world.cpus(await again(world, pod, new, 1)) == "2-3"
+    second = await again(world, pod, new, 1)
+    assert world.cpus(second) == "2-3"
     await world.kubelet.remove_pod(sandbox)
+    await world.kubelet.stop(second)
     assert world.cpus(await again(world, PodSpec("pause", pod.containers), new, 2)) == "2-3"
 
 
