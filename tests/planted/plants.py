@@ -33,6 +33,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
 from criproxy.engine import going_back, log_line, step
 from criproxy.engine.decision import Step
+from criproxy.model import annotations
 from criproxy.observe import log
 from criproxy.observe.asking import DaemonRefuses
 from criproxy.observe.tasks import Tasks
@@ -167,6 +168,7 @@ def a_reader_makes_files(patch: pytest.MonkeyPatch) -> None:
 
 def lines_have_no_end(patch: pytest.MonkeyPatch) -> None:
     """What is logged and kept is as long as a tenant wants it."""
+    patch.setattr(annotations, "MAX_POD_BYTES", 1 << 30)
     patch.setattr(unheeded, "_MOST_NOTES", 1 << 30)
     plant(patch, log, "bounded_text", lambda text, limit=0: text)
     for module in (log_line, journal):
