@@ -171,8 +171,8 @@ async def test_podresources_that_hangs_is_told_at_once(tmp_path: Path, monkeypat
         assert ("the kubelet does not report what it allocated", "podresources") in [
             (event, keys.get("source")) for event, keys in node.log.lines
         ]
-        assert all("podresources" in sentence or "k/sock" in sentence for sentence in wrong(node))
-        assert wrong(node)
+        # It hangs, and it has never answered.
+        assert ["podresources" in sentence for sentence in wrong(node)] == [True, True]
         source = node.controller.devices.evidence.of(rules)
         assert isinstance(source, Kubelet)
         source.files = replace(source.files, timeout_s=3600.0)
