@@ -73,3 +73,11 @@ def _local_cpus(place: Path, topology: Topology, node: int) -> CpuSet:
     if cpus is None and node in topology.node_by_id:
         cpus = topology.node_by_id[node].cpus
     return topology.online_cpus & (cpus or frozenset()) or topology.online_cpus
+
+
+def read_processor() -> tuple[str, str]:
+    """Return the name and the flags of this machine's processor. This runs programs and takes a second."""
+    from cpuinfo import get_cpu_info
+
+    found = get_cpu_info()
+    return found.get("brand_raw", "unknown"), " ".join(found.get("flags", ()))

@@ -66,11 +66,11 @@ def versions(settings: Settings) -> Files:
             yield name, f"{library} {version(library)}\n"
         except PackageNotFoundError:  # of an extra
             continue
-    from cpuinfo import get_cpu_info  # it runs programs, so it comes last
+    from criproxy.discovery.hardware import read_processor
 
-    processor = get_cpu_info()
-    yield name, f"processor {processor.get('brand_raw', 'unknown')}\n"
-    yield name, f"processor flags {' '.join(processor.get('flags', ()))}\n"
+    processor, flags = read_processor()  # it runs programs, so it comes last
+    yield name, f"processor {processor}\n"
+    yield name, f"processor flags {flags}\n"
 
 
 def _distribution(settings: Settings, name: str) -> Files:

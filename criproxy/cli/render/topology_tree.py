@@ -11,6 +11,7 @@ from rich.tree import Tree
 from criproxy.cli.render import topology_words as words
 from criproxy.cli.render.lines import print_lines
 from criproxy.cli.render.topology_words import Extras
+from criproxy.discovery.hardware import read_processor
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.hardware import Hardware
 from criproxy.model.hierarchy import Box, Level, nest
@@ -41,11 +42,8 @@ def show(hardware: Hardware) -> None:
 
 def show_processor() -> None:
     """Print the name and the flags of this machine's processor, which takes a second: after all else."""
-    from cpuinfo import get_cpu_info
-
-    processor = get_cpu_info()
-    print_lines(f"\nProcessor: {processor.get('brand_raw', 'unknown')}")
-    print_lines(f"Flags: {' '.join(processor.get('flags', ()))}")
+    processor, flags = read_processor()
+    print_lines(f"\nProcessor: {processor}\nFlags: {flags}")
 
 
 def _grow(tree: Tree, box: Box, hardware: Hardware, extras: Extras) -> None:
