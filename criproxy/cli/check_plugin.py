@@ -73,16 +73,15 @@ def check(report: "Report", place: Place, stocks: "Mapping[str, Stock] | None") 
         return Checked(nvidia=nvidia)
     config = (nvidia and nvidia.config) or PluginConfig()
     found = _on_machine(report, plan, nvidia, config, _inventory(plan, config, stocks, place.host_root))
-    return replace(found, notes=_lacking(plan, nvidia, place.host_root))
+    return replace(found, notes=_lacking(plan, config, place.host_root))
 
 
-def _lacking(plan: "PluginPlan", nvidia: "NvidiaFile | None", host_root: Path) -> list[str]:
+def _lacking(plan: "PluginPlan", config: "PluginConfig", host_root: Path) -> list[str]:
     from criproxy.deviceplugin.card_offers import Configuration
     from criproxy.deviceplugin.vgpu_host import VgpuFiles
     from criproxy.devices.missing import notes
-    from criproxy.nvidia.options import PluginConfig
 
-    makers = Configuration(plan=plan, nvidia=(nvidia and nvidia.config) or PluginConfig()).makers
+    makers = Configuration(plan=plan, nvidia=config).makers
     return list(notes(plan, makers, VgpuFiles(host_root).exists))
 
 
@@ -173,9 +172,11 @@ def _on_machine(
         return Configuration(plan=replace(plan, advertised=classes), nvidia=config)
 
     is_unknown = len(known) < len(plan.advertised) and bool(found.gpus)
-    own = next((_contradiction(of(each), found) for each in known if each.is_nvidia), "")
-    if is_unknown:
-        own = _contradiction_without_nvml(config, found)
+    own = (
+        _contradiction_without_nvml(config, found)
+        if is_unknown
+        else next((_contradiction(of(each), found) for each in known if each.is_nvidia), "")
+    )
     others = [_contradiction(of(each), found) for each in known if not each.is_nvidia]
     if not own and not any(others):
         others = [_contradiction(of(*known), found)]  # two classes with one resource
