@@ -36,8 +36,8 @@ GPU, CARDS = "nvidia.com/gpu", 4
 DEVICES = """
 devices:
   classes: [nvidia]
-  podresources: {{socket: "{directory}/k/sock"}}
-  checkpoint: "{directory}/k/checkpoint"
+  podresources: {socket: /k/sock}
+  checkpoint: /k/checkpoint
 """
 OWNING = ("static", "topology-aware")
 """Policies under which whole CPUs of a Guaranteed container are its own."""
@@ -178,7 +178,7 @@ async def booted(directory: Path, policy: str) -> AsyncIterator[Rebooting]:
         runtime = await stack.enter_async_context(EmbeddedRuntime(directory / "runtime.sock", options))
         where = ("--config", str(directory / "policy.yaml"), "--host-root", str(directory))
         serve = Serve(directory, *where, passed=passed, limit_s=60.0)
-        serve.policy.write_text(policy + DEVICES.format(directory=directory))
+        serve.policy.write_text(policy + DEVICES)
         await stack.enter_async_context(serve)
         client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)  # while criproxy starts, calls wait
         stack.push_async_callback(client.close)

@@ -131,7 +131,7 @@ async def test_a_large_message_goes_both_ways(client: RuntimeClient) -> None:
     config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="big"), annotations={"x": "y" * (12 << 20)})
     await client.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config), cri.RunPodSandboxResponse)
 
-    (sandbox,) = await client.list_pod_sandbox()
+    (sandbox,) = (await client.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)).items
 
     assert len(sandbox.annotations["x"]) == 12 << 20
 
