@@ -97,6 +97,8 @@ class Kubelet:
     """By sandbox."""
     _troubles: dict[str, str] = field(default_factory=dict)
     """By source, the last problem that was logged."""
+    _silent: bool = False
+    """Whether podresources has not answered since it was last asked; a task then asks again now and then."""
     _closed: bool = False
 
     def __post_init__(self) -> None:
@@ -164,12 +166,18 @@ class Kubelet:
             self.counters.device_evidence["podresources", _HANGING] += 1
             text = f"{self._name} has not answered for {self.files.timeout_s:g} s"
             self._trouble("podresources", text, news=_HANGING)
+            self._await_answer(pod, inquiry)
+
+    def _await_answer(self, pod: Subject, inquiry: _Inquiry) -> None:
+        """Ask about *pod* until podresources answers: perhaps no pod comes for hours, and it would seem down as long."""
+        if not self._silent and not self._closed:
+            self._silent = True
             self.tasks.forever("wait for podresources", partial(self._until_back, pod, inquiry))
 
     async def _until_back(self, pod: Subject, inquiry: _Inquiry) -> None:
-        while True:
+        while self._silent:
             await asyncio.sleep(RECHECK_S)
-            if self._closed or self._name not in self.patience.hanging:
+            if self._closed:
                 return
             await self._ask(pod, inquiry)
 
@@ -222,7 +230,9 @@ class Kubelet:
             if error.code is not StatusCode.DEADLINE_EXCEEDED:
                 self.patience.back(self._name)
             self._outcome("podresources", "failed", str(error))
+            self._await_answer(pod, inquiry)
             return
+        self._silent = False
         self.patience.back(self._name)
         inquiry.absent = not found
         self._outcome("podresources", "answered" if found else "absent")
