@@ -33,6 +33,7 @@ RULES = DeviceRules(classes=(NVIDIA,), kubelet=FILES)
 WEB = Allocated(pod="web", pod_uid="u1", resource=GPU, ids=("GPU-b",), numa=1)
 MAIN = Subject(sandbox_id="s1", pod_uid="u1", namespace="default", pod="web", container="main")
 GIVEN = Known("podresources", {GPU: ("GPU-b",)}, complete=True)
+CONFIRMED = replace(GIVEN, by_uid=True)
 
 
 @pytest.fixture
@@ -175,8 +176,8 @@ async def test_who_is_in_doubt_is_asked_for_again(
     allocations.entries = [replace(WEB, pod_uid="u2")]
     allocations.write()
 
-    assert await told(source, of("u2")) == GIVEN
-    assert await told(source, of("u1", "s9")) == Known("checkpoint", {}, complete=True)
+    assert await told(source, of("u2")) == CONFIRMED
+    assert await told(source, of("u1", "s9")) == Known("checkpoint", {}, complete=True, by_uid=True)
 
 
 async def test_a_silent_kubelet_holds_no_create(allocations: Allocations, tmp_path: Path) -> None:
@@ -248,20 +249,22 @@ async def test_init_containers_are_in_the_checkpoint_only(allocations: Allocatio
     allocations.write()
     allocations.entries.pop()
 
-    assert await told(source, replace(init, sandbox_id="s2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
+    assert await told(source, replace(init, sandbox_id="s2")) == Known(
+        "checkpoint", {GPU: ("GPU-a",)}, complete=True, by_uid=True
+    )
 
 
 async def test_a_kubelet_that_restarts(allocations: Allocations, source: Kubelet) -> None:
     """While it is away the checkpoint tells; the next pod after that is asked for again, and the log says both."""
     allocations.write()
-    assert await told(source, MAIN) == GIVEN
+    assert await told(source, MAIN) == CONFIRMED
     await allocations.stop()
     allocations.socket.unlink(missing_ok=True)
-    assert await told(source, of("u1", "s2")) == replace(GIVEN, source="checkpoint")
+    assert await told(source, of("u1", "s2")) == replace(CONFIRMED, source="checkpoint")
 
     await allocations.start()
 
-    assert await told(source, of("u1", "s3")) == GIVEN
+    assert await told(source, of("u1", "s3")) == CONFIRMED
     assert isinstance(source.log, RecordingLog)
     assert [(event.split(" what")[0], keys["source"]) for event, keys in source.log.lines] == [
         ("the kubelet does not report", "podresources"),
@@ -298,12 +301,12 @@ async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_pat
     source.files = replace(FILES, timeout_s=3600.0)  # to wait now would outlast the test
     await source._inquiries["s1"].reading
 
-    assert await told(source, MAIN) == replace(GIVEN, source="checkpoint")
+    assert await told(source, MAIN) == replace(CONFIRMED, source="checkpoint")
     assert source.counters.device_evidence["podresources", "late"] == 2
 
     allocations.answers.set()
     await asyncio.wait({source._inquiries["s1"].asking, source._inquiries["s1"].reading})
-    assert await told(source, MAIN) == GIVEN
+    assert await told(source, MAIN) == CONFIRMED
     await source.close()
     assert await told(source, MAIN) is None
     await source.tasks.stop()
@@ -390,12 +393,12 @@ async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocation
     await allocations.stop()
     allocations.socket.unlink(missing_ok=True)
     allocations.write()
-    assert await told(source, MAIN) == replace(GIVEN, source="checkpoint")
+    assert await told(source, MAIN) == replace(CONFIRMED, source="checkpoint")
     whole = allocations.checkpoint.read_bytes()
     allocations.checkpoint.write_bytes(whole[: len(whole) // 2])
 
-    assert await told(source, of("u1", "s2")) == Known("checkpoint", {GPU: ("GPU-b",)}, complete=False)
-    assert await told(source, of("u2", "s3")) == Known("checkpoint", {}, complete=False)
+    assert await told(source, of("u1", "s2")) == Known("checkpoint", {GPU: ("GPU-b",)}, complete=False, by_uid=True)
+    assert await told(source, of("u2", "s3")) == Known("checkpoint", {}, complete=False, by_uid=True)
     assert source.counters.device_evidence["checkpoint", "failed"] == 2
     assert isinstance(source.log, RecordingLog)
     problems = [str(keys["error"]) for _, keys in source.log.lines if keys["source"] == "checkpoint"]
@@ -403,7 +406,7 @@ async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocation
 
     allocations.checkpoint.write_bytes(whole)
 
-    assert await told(source, of("u2", "s4")) == Known("checkpoint", {}, complete=True)
+    assert await told(source, of("u2", "s4")) == Known("checkpoint", {}, complete=True, by_uid=True)
 
 
 async def test_a_checkpoint_that_was_never_whole(allocations: Allocations, source: Kubelet) -> None:
@@ -421,8 +424,8 @@ async def test_two_pods_of_one_name(allocations: Allocations, source: Kubelet) -
     assert await told(source, MAIN) is None
     allocations.write()
 
-    assert await told(source, of("u2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
-    assert await told(source, of("u1")) == replace(GIVEN, source="checkpoint")
+    assert await told(source, of("u2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True, by_uid=True)
+    assert await told(source, of("u1")) == replace(CONFIRMED, source="checkpoint")
 
 
 @pytest.mark.parametrize("answers", [True, False])
