@@ -88,6 +88,8 @@ class Known:
     """By id, the closest NUMA nodes, as far as the device plugin reports them."""
     certain: bool = True
     """False: the answer may be about a former pod of that name."""
+    by_uid: bool = False
+    """Whether a source that identifies pods by their UIDs confirms the answer."""
 
 
 class Source(Protocol):
@@ -168,6 +170,18 @@ def own_annotations(annotations: Mapping[str, str]) -> Known:
         if key.startswith(ANNOTATION) and domain and name:  # other annotations, such as the profile, name no resource
             resources[f"{domain}/{name}"] = tuple(filter(None, map(str.strip, value.split(","))))
     return Known(OWN, resources)
+
+
+def believed(annotations: Mapping[str, str], known: Known) -> Mapping[str, str]:
+    """Return the *annotations* of a listed container, without ours if the kubelet has not allocated what they claim.
+
+    cri-dockerd lists labels of images as annotations: there, an image can claim devices, but not in a create.
+    """
+    claims = own_annotations(annotations).resources.items()
+    is_sure = known.certain and known.complete and known.by_uid
+    if not is_sure or all(set(ids) <= set(known.resources.get(resource, ())) for resource, ids in claims):
+        return annotations
+    return {key: value for key, value in annotations.items() if not key.startswith(ANNOTATION)}
 
 
 def _by_class(classes: Sequence[DeviceClass], asked: DeviceRequest, stocks: Stocks) -> dict[str, list[Share]]:

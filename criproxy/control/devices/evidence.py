@@ -13,7 +13,7 @@ from criproxy.devices.card_locality import CardLocation, locate_cards
 from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.enforcement import enforced_quota_in
-from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
+from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, believed, has_new_card, weigh
 from criproxy.devices.holdings import vgpus_of
 from criproxy.devices.vgpu_profiles import Quota
 from criproxy.discovery.patience import Patience
@@ -95,6 +95,7 @@ class EvidenceGatherer:
             async with asyncio.timeout(self.context.settings.device_limits.source_s):
                 known = await self.of(rules).known(subject)
         if runs and known:  # a running container keeps its cards, even if the answer is about another pod
+            asked = self._believed(subject, asked, known)
             known = replace(known, certain=True)
         if self.cards.scanned != rules.classes:
             await self.cards.scan(rules.classes)
@@ -103,6 +104,14 @@ class EvidenceGatherer:
         if unknown and await self.cards.rescan(rules.classes):
             given = self.weighed(rules, asked, known)
         return given
+
+    def _believed(self, subject: Subject, asked: DeviceRequest, known: Known) -> DeviceRequest:
+        """Return the create of a container that the runtime lists, without annotations that the kubelet contradicts."""
+        if (annotations := believed(asked.annotations, known)) is asked.annotations:
+            return asked
+        title = f"{subject.namespace}/{subject.pod}/{subject.container}"
+        self.context.log.warning("a container claims devices that the kubelet has not allocated", container=title)
+        return replace(asked, annotations=annotations)
 
     def weighed(self, rules: DeviceRules, asked: DeviceRequest, known: Known | None = None) -> Gathered:
         """Return the evidence from a create and what the source has *known*, with the location of the cards."""

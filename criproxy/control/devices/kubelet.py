@@ -209,12 +209,13 @@ class Kubelet:
                 self.counters.device_evidence["podresources", "doubtful"] += 1
             if not belied:
                 sure = not inquiry.doubted
-                return Known("podresources", devices[name], complete=True, near=checkpoint.near, certain=sure)
+                near, by_uid = checkpoint.near, reading.current
+                return Known("podresources", devices[name], complete=True, near=near, certain=sure, by_uid=by_uid)
             self.counters.device_evidence["podresources", "another-pod"] += 1
         if reading.checkpoint is None:
             return None
         known = checkpoint.of(subject.pod_uid, name)
-        return Known("checkpoint", known, complete=reading.current, near=checkpoint.near)
+        return Known("checkpoint", known, complete=reading.current, near=checkpoint.near, by_uid=True)
 
     def _is_ambiguous(self, subject: Subject, checkpoint: Checkpoint, *, current: bool) -> bool:
         if current or checkpoint.of(subject.pod_uid, subject.container):
