@@ -1,7 +1,9 @@
 """vGPUs on a node: a container sees its card, criproxy keeps its quota, and nobody else gets its vGPU."""
 
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -15,8 +17,10 @@ from criproxy.devices.holdings import quota_of
 from criproxy.devices.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, annotations_of
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.errors import StatusCode
+from tests.allocations import Allocated
 from tests.control.devices.test_guard import envs
-from tests.control.devices.test_hints import NODE_1, SIZES, Node, node_at, place, run
+from tests.control.devices.test_hints import GPU, NODE_1, SIZES, Node, node_at, place, run
+from tests.control.devices.test_hints import RULES as HINTED
 from tests.control.devices.test_joined import nodes, visible
 from tests.control.world import GIB
 from tests.devices.fixture import ALI
@@ -261,3 +265,32 @@ async def test_two_vgpus_are_refused_without_a_quota(tmp_path: Path) -> None:
     async with node.world:
         with pytest.raises(RuntimeCallError, match="a container can have one vGPU"):
             await node.create(PodSpec("two", (replace(SIZES["Burstable"], annotations=response.annotations),)))
+
+
+@pytest.mark.parametrize("knows", ["nothing", "another card", "the vGPU", "no file"])
+async def test_a_vgpu_that_only_annotations_claim(tmp_path: Path, knows: str) -> None:
+    """A runtime may list labels of an image as annotations: without a state, the kubelet's checkpoint decides."""
+    rules, pod = replace(RULES, kubelet=HINTED.kubelet), pod_with("GPU-b/gpu-8g/0", "forger")
+    node = node_at(tmp_path, rules)
+    async with node.world as running:
+        given = {"another card": [(GPU, "GPU-a")], "the vGPU": [(RESOURCE, "GPU-b/gpu-8g/0")]}.get(knows, [])
+        node.kubelet.entries = [
+            Allocated(pod=pod.name, pod_uid=pod.uid, resource=resource, ids=(each,)) for resource, each in given
+        ]
+        key, _ = await node.create(pod, direct=True)
+        start = api.StartContainerRequest(container_id=key)
+        await running.direct.call("StartContainer", start, api.StartContainerResponse)
+        if knows == "no file":
+            node.kubelet.checkpoint.unlink()
+        await running.stop_criproxy()
+        rmtree(tmp_path / "state")
+        await running.start_criproxy()
+        await running.poll(lambda: running.controller.ready and key in running.controller.node.containers)
+
+        believed = knows in ("the vGPU", "no file")
+        assert (quota(node, "forger") is not None) is believed
+        with suppress(RuntimeCallError) if believed else nullcontext():
+            _, config = await node.create(pod_with("GPU-b/gpu-8g/0", "honest"))
+            assert not believed
+            assert visible(config) == b"GPU-b"
+        assert ("a container claims devices that the kubelet has not allocated" in running.log.events()) is not believed
