@@ -18,6 +18,7 @@ from criproxy.control.configuration.reload import Reload
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.devices.allocation import Response
+from criproxy.devices.evidence import own_annotations
 from criproxy.devices.offers import card_of
 from criproxy.devices.vgpu_profiles import is_vgpu
 from criproxy.emulator.kubelet import (
@@ -40,6 +41,7 @@ from criproxy.observe.systemd import Notifier
 from criproxy.policy.options import options_of
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
+from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_vgpu_checks import allocated
 from tests.control.world import FAST, PATIENT_STORE, Slow, World
@@ -172,8 +174,8 @@ class Scene(World):
         self.stranger = Asks()
         """Of a pod that comes while criproxy is down."""
         (directory / "k").mkdir()
-        empty = {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 1}
-        (directory / "k/checkpoint").write_text(json.dumps(empty))
+        self.allocations = Allocations(directory / "k/sock", directory / "k/checkpoint")
+        self.allocations.write()
         host(directory)
         hurry = replace(
             FAST,
@@ -238,14 +240,12 @@ class Scene(World):
     @asynccontextmanager
     async def checkpoint_hangs(self) -> AsyncIterator[None]:
         """Whoever opens the kubelet's checkpoint waits until this ends."""
-        file = self._directory / "k/checkpoint"
-        text = file.read_text()
+        file = self.allocations.checkpoint
         file.unlink()
         os.mkfifo(file)
         yield
         release = os.open(file, os.O_RDWR | os.O_NONBLOCK)  # who waits gets nothing at all now
-        (new := file.with_name("new")).write_text(text)
-        new.replace(file)
+        self.allocations.write()
         os.close(release)
 
     async def bring(self, pod: PodSpec, asks: Asks | None = None, *, direct: bool = False) -> Ran:
@@ -260,6 +260,7 @@ class Scene(World):
         config = container_config(pod, pod.containers[0], CAPACITY_BYTES, attempt)
         if asks.card:
             given = _allocated(asks.card)
+            self._admit(pod, given)
             config.annotations.update(given.annotations)
             for key, value in {"NVIDIA_VISIBLE_DEVICES": card_of(asks.card), **given.envs}.items():
                 config.envs.add(key=key, value=value.encode())
@@ -270,6 +271,22 @@ class Scene(World):
             config.envs.add(key=key, value=value.encode())
         config.linux.security_context.privileged = asks.privileged
         return api.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config(pod))
+
+    def _admit(self, pod: PodSpec, given: Response) -> None:
+        """Write into the kubelet's checkpoint what the pod's container was given; not while that hangs."""
+        for resource, ids in own_annotations(given.annotations).resources.items():
+            entry = Allocated(
+                namespace=pod.namespace,
+                pod=pod.name,
+                pod_uid=pod.uid,
+                container=pod.containers[0].name,
+                resource=resource,
+                ids=tuple(ids),
+            )
+            if entry not in self.allocations.entries:
+                self.allocations.entries.append(entry)
+        if self.allocations.checkpoint.is_file():
+            self.allocations.write()
 
     async def create(self, pod: PodSpec, request: api.CreateContainerRequest, client: RuntimeClient) -> Ran:
         """Create and start it."""

@@ -169,7 +169,7 @@ class Kubelet:
             self._await_answer(pod, inquiry)
 
     def _await_answer(self, pod: Subject, inquiry: _Inquiry) -> None:
-        """Ask about *pod* until podresources answers: perhaps no pod comes for hours, and it would seem down as long."""
+        """Ask about *pod* until podresources answers: if no other pod came for hours, it would seem down all the time."""
         if not self._silent and not self._closed:
             self._silent = True
             self.tasks.forever("wait for podresources", partial(self._until_back, pod, inquiry))
