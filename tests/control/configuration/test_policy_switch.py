@@ -269,6 +269,7 @@ async def test_a_resize_during_a_release_without_room_waits_when_it_ends(tmp_pat
         await world.controller.policy_switch.undo()
         await world.poll(lambda: world.cpus(grown) == had)
         assert world.controller.node.containers[grown].missed is None
+        await world.poll(lambda: len(problems(situation(world.controller))["problems"]) == 1)  # the update is booked
         (named,) = problems(situation(world.controller))["problems"]
         assert "default/grown/main" in named
         assert "3" in named
