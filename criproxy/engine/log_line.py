@@ -86,7 +86,7 @@ def _freed(before: Node, gone: Sequence[Container]) -> dict[str, object]:
     owned = NO_CPUS.union(*(before.grants[each.key].exclusive for each in gone))
     freed = {"exclusive": format_cpuset(owned)} if owned else {}
     if len(gone) == 1:
-        return {"container": gone[0].title, "id": gone[0].key, **freed}
+        return {"container": gone[0].title, **_ids(gone[0]), **freed}
     return {"containers": [each.title for each in gone], **freed}
 
 
@@ -95,8 +95,12 @@ def _container(decision: Decision) -> dict[str, object]:
     container = decision.node.containers.get(decision.key or "")
     if container is None:
         return {}
-    ids = {"id": container.key} if container.has_id else {"sandbox": container.pod, "reservation": container.key}
-    return {"container": container.title, **ids, **_asked(container)}
+    return {"container": container.title, **_ids(container), **_asked(container)}
+
+
+def _ids(container: Container) -> dict[str, str]:
+    """Return the ids that crictl knows; the sandbox's, if the runtime has not given the container one."""
+    return {"id": container.key} if container.has_id else {"sandbox": container.pod, "reservation": container.key}
 
 
 def _asked(container: Container) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """The log has one line per decision, and nothing for what decides nothing."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,22 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
                 "moves": (f"default/shared/main ({shared[:SHORT_ID]}): CPUs 0,3 → 0-3",),
             },
         )
+
+
+async def test_a_place_that_the_runtime_did_not_want_is_told_with_the_sandbox(tmp_path: Path) -> None:
+    """The container never had an id that crictl knows."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        pod = owner("owner", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        with pytest.raises(RuntimeCallError):
+            await world.kubelet.create(pod, sandbox_id, replace(pod.containers[0], image="missing"))
+        await world.poll(lambda: lines(world)[-1][0] == "place released")
+
+        keys = lines(world)[-1][1]
+
+        assert keys["sandbox"] == sandbox_id
+        assert "reservation" in keys
+        assert "id" not in keys
 
 
 async def test_a_release_and_its_end_tell_who_moves(tmp_path: Path) -> None:
