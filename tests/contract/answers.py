@@ -331,7 +331,7 @@ RECOMMEND = {
 SIMULATE = {
     "ok": bool,
     "failed": int,
-    "mistakes": [object],
+    "mistakes": [{"line": int, "column": int, "text": str}],
     "cases": [
         {
             "id": str,
@@ -341,6 +341,8 @@ SIMULATE = {
             "failure": ({"line": int, "text": str}, None),
             "assertions_held": int,
             "placement": {EACH: {"cpus": str, "own": str, "mems": str, "pool": str}},
+            "reasons?": [{"line": int, "text": str}],
+            "choices?": [{"line": int, "container": str, **CHOICE}],
         }
     ],
 }

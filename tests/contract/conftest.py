@@ -22,7 +22,7 @@ devices:
     - {{name: npu, resources: [example.com/npu], idFormat: index, nodes: {{perDevice: ["/dev/npu{{index}}"]}}}}
   plugin:
     advertise: [npu]
-    profiles: [{{name: npu-1g, class: npu, memory: 1Gi, count: 2}}]
+    profiles: [{{name: npu-1g, class: npu, memory: 1Gi, cores: 25, count: 2}}]
     usage: [{{class: npu, from: command, command: [/bin/sh, -c, "while cat {readings}; do sleep 0.5; done"]}}]
     quota: {{period: 1s, samples: 1, grace: 0s, actions: {{memory: observe}}}}
 """
@@ -32,7 +32,7 @@ GIVEN = {
     f"{VGPU}criproxy.io_npu-1g": "npu0/npu-1g/0",
     f"{VGPU}profile": "npu-1g",
     f"{VGPU}memory-mib": "1024",
-    f"{VGPU}cores-percent": "0",
+    f"{VGPU}cores-percent": "25",
     f"{VGPU}enforcement": "watch",
 }
 """The annotations with which the device plugin tells of a vGPU."""

@@ -25,10 +25,14 @@ ORDERS = {
     "release --undo": "release",
     "reload --dry-run OTHER": "reload --dry-run",
     "reload --try 10m OTHER": "reload --try",
+    "status": "status",
     "reload --keep": "reload",
     "reload": "reload",
 }
-"""Commands that change something, or undo that, in their order, and their shapes; OTHER is another policy file."""
+"""Commands that change something, or undo that, in their order, and their shapes; OTHER is another policy file.
+
+During a try, ``status`` tells how it ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,10 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
     """The node: first the orders, and then its pods."""
     node = RichNode(tmp_path_factory.mktemp("e"))
     other = node.root / "other.yaml"
-    other.write_text(node.policy.read_text().replace("'0'", "'3'"))
+    other.write_text(node.policy.read_text().replace("'0'", "'1'") + "apply: all\nonError: refuse\n")
     with node.runtime_serving():
         with node.serving(), Cri(node.socket) as kubelet:
-            kubelet.run(pod_of("first", cpu_milli=100))
+            kubelet.run(pod_of("first", limit_milli=1000, memory_mib=64))
             lines = {line: line.replace("OTHER", str(other)).split() for line in ORDERS}
             answers = {line: node.ask(*words, "--format", "json") for line, words in lines.items()}
             node.run_pods()
@@ -140,17 +144,23 @@ def test_the_topology_of_a_real_machine(shared_dir: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "arguments", "status"),
     [
-        pytest.param("simulate", ("tests/scenarios/peers.yaml", "affinity"), id="cases"),
+        pytest.param(
+            "simulate",
+            ("tests/scenarios/peers.yaml", "affinity", "--machine", "1s/2n/8c/1t", "-v", "--explain"),
+            1,
+            id="cases-that-fail",
+        ),
         pytest.param(
             "simulate --load",
             ("--load", "LOAD", "--policy", "policies/static.yaml", "--policy", "policies/topology-aware.yaml"),
+            0,
             id="load",
         ),
     ],
 )
-def test_the_result_of_a_simulation(tmp_path: Path, name: str, arguments: tuple[str, ...]) -> None:
+def test_the_result_of_a_simulation(tmp_path: Path, name: str, arguments: tuple[str, ...], status: int) -> None:
     """Cases and comparisons of policies have their shapes."""
     load = tmp_path / "load.yaml"
     text = (ROOT / "docs/examples/loads/gpus.yaml").read_text()
@@ -158,4 +168,4 @@ def test_the_result_of_a_simulation(tmp_path: Path, name: str, arguments: tuple[
 
     answer = command("simulate", *(str(load) if each == "LOAD" else each for each in arguments), "--format", "json")
 
-    assert_shape(name, answer)
+    assert_shape(name, answer, status)
