@@ -404,7 +404,7 @@ async def test_a_device_plugin_that_refuses_its_files_at_its_start(tmp_path: Pat
         await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
         await say("device-plugin", running=True, instance="b")
         (early,) = (await say("status", check=True))["problems"]
-        clock.now_s = 1000.0
+        clock.now_s = 599.0
         late = await say("status", check=True)
         await say("device-inventory", **{**REPORT, "cards": []})
         reported = await say("status", check=True)
@@ -416,6 +416,50 @@ async def test_a_device_plugin_that_refuses_its_files_at_its_start(tmp_path: Pat
     assert early.endswith(": /n.yaml: unknown version: v2")
     assert [each["kind"] for each in late["found"]] == ["device-plugin-config"]
     assert (reported["problems"], ended["problems"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("reported", "offered", "found"),
+    [
+        pytest.param(False, (), [], id="never-reported"),
+        pytest.param(True, (), [], id="reported-before"),
+        pytest.param(False, ("nvidia",), ["device-plugin-silent"], id="cards-to-offer"),
+    ],
+)
+async def test_a_device_plugin_that_is_given_up_after_it_has_refused_its_files(
+    tmp_path: Path, reported: bool, offered: tuple[str, ...], found: list[str]
+) -> None:
+    """Nothing starts it, and so it does not refuse them again: after 10 minutes it is like one that is gone."""
+    host(tmp_path)
+    rules = DeviceRules(classes=(NVIDIA,), offered=offered)
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        if reported:
+            await say("device-inventory", **{**REPORT, "cards": []}, instance="0")
+        for number in range(3):
+            clock.now_s = 300.0 * number
+            await say("device-plugin", running=True, instance=f"{number}")
+            await say("device-plugin", running=True, instance=f"{number}", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="2")  # this one was slow
+        clock.now_s = 1200.0
+        before = (await say("status", check=True))["found"]
+        clock.now_s = 1201.0
+
+        assert [each["kind"] for each in before] == ["device-plugin-config"]
+        assert [each["kind"] for each in (await say("status", check=True))["found"]] == found
+
+
+async def test_a_device_plugin_that_hangs_after_it_has_refused_its_files(tmp_path: Path) -> None:
+    """It has begun again, with other files, and does not report: it is missed."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="b")
+        clock.now_s = 601.0
+
+        assert [each["kind"] for each in (await say("status", check=True))["found"]] == ["device-plugin-silent"]
 
 
 @pytest.mark.parametrize(
