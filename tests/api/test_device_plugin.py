@@ -444,10 +444,12 @@ async def test_a_device_plugin_that_is_given_up_after_it_has_refused_its_files(
         await say("device-plugin", running=True, instance="2")  # this one was slow
         clock.now_s = 1200.0
         before = (await say("status", check=True))["found"]
+        assert measure(world.controller).device_plugin_up is False
         clock.now_s = 1201.0
 
         assert [each["kind"] for each in before] == ["device-plugin-config"]
         assert [each["kind"] for each in (await say("status", check=True))["found"]] == found
+        assert measure(world.controller).device_plugin_up is None
 
 
 async def test_a_device_plugin_that_hangs_after_it_has_refused_its_files(tmp_path: Path) -> None:
