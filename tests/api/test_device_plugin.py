@@ -137,6 +137,46 @@ async def test_nvml_that_does_not_work(tmp_path: Path) -> None:
         assert not (await say("status", check=True))["problems"]
 
 
+NOT_YET = "NVML has not answered yet"
+NVIDIAS = {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1}
+NO_CARD = "no card of NVIDIA is offered"
+KEPT = "the device plugin offers NVIDIA's cards as NVML described them before"
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        pytest.param(
+            {"nvml": NOT_YET, "nvml_pending": True},
+            f"NVML has not answered since the device plugin first queried it at {{at}}: until it does, {NO_CARD}",
+            id="first-answer",
+        ),
+        pytest.param(
+            {"nvml": NOT_YET, "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 1}]},
+            "NVML has not answered since the device plugin first queried it at {at}: until it does, "
+            "the device plugin offers NVIDIA's cards according to the files of the driver, as whole cards",
+            id="first-answer-whole-cards",
+        ),
+        pytest.param(
+            {"nvml": "NVML: Unknown Error", "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 0}]},
+            f"NVML has not worked since {{at}}: NVML: Unknown Error; until it does, {NO_CARD}",
+            id="never-worked",
+        ),
+        pytest.param({"nvml": NOT_YET}, f"NVML has not answered since {{at}}: {KEPT}", id="later-answer"),
+    ],
+)
+async def test_what_is_true_while_nvml_does_not_answer(
+    tmp_path: Path, report: dict[str, object], expected: str
+) -> None:
+    """`status --check` says whether NVML fails or only takes long, and what is offered meanwhile."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        await say("device-inventory", **{**REPORT, "cards": [], "resources": [], **report}, nvml_since_s=1e9)
+        (found,) = (await say("status", check=True))["problems"]
+
+    assert found == expected.format(at="2001-09-09T01:46:40.000Z")
+
+
 async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
     """`status --check` names resources that the kubelet has not accepted, and classes without a healthy card."""
     async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
