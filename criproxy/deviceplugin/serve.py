@@ -269,8 +269,14 @@ class DevicePlugin:
         served, reports = self._publisher.served, self._reports
         found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
         inventory, refused = self._publisher.inventory, self._reload.problem.partition("\n")[0]
-        nvml, since_s = inventory.nvml_problem, inventory.nvml_since_s
-        wrong = replace(found, unremoved=self._sweeper.problem, refused=refused, nvml=nvml, nvml_since_s=since_s)
+        wrong = replace(
+            found,
+            unremoved=self._sweeper.problem,
+            refused=refused,
+            nvml=inventory.nvml_problem,
+            nvml_since_s=inventory.nvml_since_s,
+            nvml_pending=inventory.pending and bool(inventory.nvml_problem),
+        )
         return self._methods.told(wrong)
 
     def _nvidia_offers(self) -> Offers:

@@ -22,6 +22,7 @@ from criproxy.cli.render.explain import render
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
+from criproxy.devices.published import NOT_YET
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.control_socket import ControlServer
@@ -137,7 +138,6 @@ async def test_nvml_that_does_not_work(tmp_path: Path) -> None:
         assert not (await say("status", check=True))["problems"]
 
 
-NOT_YET = "NVML has not answered yet"
 NVIDIAS = {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1}
 NO_CARD = "no card of NVIDIA is offered"
 KEPT = "the device plugin offers NVIDIA's cards as NVML described them before"
