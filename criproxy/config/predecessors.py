@@ -163,7 +163,7 @@ def _inside(data: Any, *path: str) -> Any:  # noqa: ANN401 (YAML)
 
 
 def _texts(where: str, contents: Any) -> str:  # noqa: ANN401 (YAML)
-    """Return the keys of the texts in *contents*, as people write them; empty if there is none, or if it has no keys."""
+    """Return the keys of the texts in *contents*, as people write them; empty if there is none."""
     values = contents if isinstance(contents, Mapping) else {}
     return _listed([f"{where}.{key}" for key, text in values.items() if isinstance(text, str)])
 
