@@ -88,6 +88,9 @@ async def test_what_is_unknown_of_the_kubelet_is_told(tmp_path: Path) -> None:
     small_machine(tmp_path)
     config = tmp_path / "var/lib/kubelet/config.yaml"
     config.parent.mkdir(parents=True)
+    unit = tmp_path / "etc/systemd/system/kubelet.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml\n")
     then = "; so nobody knows which CPUs the kubelet reserves"
     async with World(tmp_path) as world:
         cpus = KubeletCpus(tmp_path, world.controller)
@@ -105,13 +108,11 @@ async def test_what_is_unknown_of_the_kubelet_is_told(tmp_path: Path) -> None:
             differs,
             f"the kubelet's kubeReserved.cpu is 'nonsense', which is not an amount of CPU{then}",
         ]
-        unread = await told("a: [")
-        assert unread == [differs, f"cannot read /var/lib/kubelet/config.yaml: it is not valid YAML{then}"]
+        unread = await told("- a\n")
+        assert unread == [differs, f"cannot read /var/lib/kubelet/config.yaml: it is not a YAML mapping{then}"]
         config.unlink()
-        config.mkdir()
         await cpus.read()
-        assert [*cpus.notes()] == [differs, f"cannot read Is a directory: {config}{then}"]
-        config.rmdir()
+        assert [*cpus.notes()] == [differs, f"cannot read /var/lib/kubelet/config.yaml: there is no such file{then}"]
         assert await told('reservedSystemCPUs: "0"\n') == []
 
 

@@ -105,8 +105,7 @@ class Problems:
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
         found += [Notice("devices-open", text) for text in self.behind.open_classes()]
-        if other := self.kubelet_cpus.difference:
-            found.append(Notice("kubelet-reserved", other, wrong=False))
+        found += [Notice("kubelet-reserved", text, wrong=False) for text in self.kubelet_cpus.notes()]
         if unwritten := self.started.pod_files.problem:
             found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
         if unkept:
