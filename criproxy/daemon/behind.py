@@ -121,6 +121,7 @@ class SocketFiles:
             await asyncio.sleep(FILES_S)
             for name, (listener, serve) in self.served.items():
                 if not await asyncio.to_thread(lambda each: each.is_lost, listener):
+                    self._problems.pop(name, None)  # the file may have been put back
                     continue
                 try:
                     await asyncio.to_thread(listener.renew)
