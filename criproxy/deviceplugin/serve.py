@@ -26,7 +26,7 @@ from criproxy.deviceplugin.plugin import Place
 from criproxy.deviceplugin.plugin_manager import PluginManager
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.quota_methods import Methods
-from criproxy.deviceplugin.reload import Reload, log_notes
+from criproxy.deviceplugin.reload import Reload, failed_at, log_notes
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.vgpu_host import VgpuFiles
@@ -122,8 +122,9 @@ class DevicePlugin:
     async def _load(self) -> Loaded:
         try:
             return await asyncio.to_thread(load, self._options)
-        except CriproxyError as error:
-            await self._say_running(running=True, refused=str(error).partition("\n")[0])
+        except Exception as error:
+            text = str(error) if isinstance(error, CriproxyError) else failed_at(error)
+            await self._say_running(running=True, refused=text.partition("\n")[0])
             raise
 
     async def _say_goodbye(self) -> None:
