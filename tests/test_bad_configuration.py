@@ -18,6 +18,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.offline_release import release
+from tests import failing_reader
 from tests.daemons import LIMIT_S, Serve
 
 GOOD = 'policy: static\nreservedCpus: "0"\n'
@@ -77,10 +78,10 @@ class Scene:
         self.put(text, 0o666 if name == "unreadable" else 0o644)
         return said
 
-    def serve(self) -> Serve:
+    def serve(self, module: str = "criproxy") -> Serve:
         """A daemon on this node."""
         options = ("--config", str(self.file), "--host-root", str(self.directory))
-        return Serve(self.directory, *options, "--http", str(self.directory / "http.sock"))
+        return Serve(self.directory, *options, "--http", str(self.directory / "http.sock"), program=("-m", module))
 
     def command(self, *arguments: str) -> tuple[int, str]:
         """Exit status and output of a command."""
@@ -200,6 +201,33 @@ async def test_a_restart_with_a_bad_file_goes_on_with_the_last_good_one(scene: S
         await assert_well(scene, serve)
         assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
         assert await serve.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("good", "policy", "cpus"),
+    [
+        pytest.param(GOOD, "static", {2}, id="last-good"),
+        pytest.param(f"# {failing_reader.WORD}\n{GOOD}", "fallback", {0, 2, 3}, id="fallback"),
+    ],
+)
+async def test_a_restart_at_whose_file_criproxy_fails(scene: Scene, good: str, policy: str, cpus: set[int]) -> None:
+    """A defect of criproxy in reading a file, or also the last good one, does not cost the node its CRI socket."""
+    scene.put(good)
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        assert await serve.stop() == 0
+    scene.put(f"# {failing_reader.WORD}\n{GOOD}")
+    async with scene.serve("tests.failing_reader") as serve:
+        second = await run(serve, "second")
+        assert (scene.cpus(first), scene.cpus(second)) == ({1}, cpus)
+        await assert_told(scene, serve, f"criproxy failed at the policy file: {failing_reader.RAISED}")
+        assert (await scene.asked(serve, "status"))[1]["policy"] == policy
+        assert "Traceback" in serve.log.read_text()
+
+        scene.put(GOOD)
+        await reload(serve)
+
+        assert float(await metric(serve, "criproxy_config_problem")) == 0
 
 
 @pytest.mark.parametrize("name", bad("too-large", "no-yaml", "unreadable"))

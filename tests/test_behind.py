@@ -9,8 +9,10 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.daemon.behind import KubeletCpus
 from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.addresses import free_address
+from tests.control.world import World
 from tests.daemons import LIMIT_S, Serve
 from tests.test_daemon import small_machine
 
@@ -79,6 +81,39 @@ async def test_cpus_that_only_the_kubelet_reserves_are_told(tmp_path: Path) -> N
         async with asyncio.timeout(LIMIT_S):
             while "kubelet-reserved" in await asyncio.to_thread(notices, serve):  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.2)
+
+
+async def test_what_is_unknown_of_the_kubelet_is_told(tmp_path: Path) -> None:
+    """What it reserved when its configuration could be read counts on, and why it cannot be read is said beside it."""
+    small_machine(tmp_path)
+    config = tmp_path / "var/lib/kubelet/config.yaml"
+    config.parent.mkdir(parents=True)
+    unit = tmp_path / "etc/systemd/system/kubelet.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml\n")
+    then = "; so nobody knows which CPUs the kubelet reserves"
+    async with World(tmp_path) as world:
+        cpus = KubeletCpus(tmp_path, world.controller)
+
+        async def told(text: str) -> list[str]:
+            config.write_text(text)
+            await cpus.read()
+            return [each.replace(str(tmp_path), "") for each in cpus.notes()]
+
+        first = await told("reservedSystemCPUs: x-y\n")
+        assert first == [f"the kubelet's reservedSystemCPUs is 'x-y', which is not a list of CPUs{then}"]
+        (differs,) = await told('reservedSystemCPUs: "0,3"\n')
+        assert differs.startswith("the kubelet reserves CPUs 0,3 (reservedSystemCPUs), but this policy reserves")
+        assert await told("kubeReserved: {cpu: nonsense}\n") == [
+            differs,
+            f"the kubelet's kubeReserved.cpu is 'nonsense', which is not an amount of CPU{then}",
+        ]
+        unread = await told("- a\n")
+        assert unread == [differs, f"cannot read /var/lib/kubelet/config.yaml: it is not a YAML mapping{then}"]
+        config.unlink()
+        await cpus.read()
+        assert [*cpus.notes()] == [differs, f"cannot read /var/lib/kubelet/config.yaml: there is no such file{then}"]
+        assert await told('reservedSystemCPUs: "0"\n') == []
 
 
 async def test_a_default_runtime_that_gives_cards_to_whoever_asks_is_told(tmp_path: Path) -> None:

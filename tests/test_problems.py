@@ -28,6 +28,7 @@ from criproxy.observe.asking import report
 from tests.addresses import free_address
 from tests.daemons import LIMIT_S, Serve
 from tests.deploy.firing import Case, assert_fire, samples
+from tests.hasty import SILENT_S
 from tests.test_bad_configuration import BAD, GOOD, node_files, run
 
 POLL_S = 0.1
@@ -493,6 +494,45 @@ async def test_a_socket_whose_file_is_removed_comes_again(node: Node, which: str
         await client.close()
     assert await node.serve.stop() == 0
     assert file_of(path) is None
+
+
+async def test_a_kubelet_whose_call_hangs_in_the_runtime_is_not_silent(node: Node) -> None:
+    """It begins no other call until that one is answered, and only the runtime is at fault."""
+    await stop_runtime(node)
+    options = RuntimeOptions(host_root=node.directory, latency_s=3600.0)
+    node.runtime = EmbeddedRuntime(node.serve.runtime, options)
+    await node.runtime.start()
+    kubelet = RuntimeClient(f"unix://{node.serve.socket}", timeout_s=4 * LIMIT_S)
+    calling = asyncio.create_task(kubelet.version())
+    kinds, age_s = set[str](), 0.0
+    async with asyncio.timeout(2 * LIMIT_S):
+        while kinds.isdisjoint({"runtime", "resync"}) or age_s < SILENT_S:
+            _, output = await node.command("status", "--format", "json")
+            age_s = json.loads(output)["kubelet"]["last_call_s"] or 0.0
+            _, output = await node.command("status", "--check", "--format", "json")
+            kinds = {each["kind"] for each in json.loads(output)["found"]}
+
+    assert "kubelet" not in kinds
+    calling.cancel()
+    await kubelet.close()
+
+
+async def test_a_defect_of_what_looks_for_problems_hides_nothing(tmp_path: Path) -> None:
+    """Metrics and health are still there, and both say that it failed."""
+    address = free_address()
+    node_files(tmp_path)
+    (tmp_path / "policy.yaml").write_text(GOOD)
+    options = ("--config", str(tmp_path / "policy.yaml"), "--host-root", str(tmp_path), "--http", address)
+    async with (
+        EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)),
+        Serve(tmp_path, *options, program=("-m", "tests.hasty"), BLIND="1"),
+        aiohttp.ClientSession(f"http://{address}") as session,
+        session.get("/metrics") as metrics,
+        session.get("/readyz") as ready,
+    ):
+        found = {labels.get("kind"): value for name, labels, value in samples(await metrics.text()) if name == PROBLEMS}
+
+        assert (metrics.status, ready.status, found.get("failure")) == (200, 200, 1.0)
 
 
 def file_of(path: Path) -> int | None:

@@ -77,7 +77,8 @@ class DevicePluginCommands:
         plugin = self.controller.device_plugin
         match arguments.get("running"):
             case True:
-                plugin.begin(bounded_text(str(arguments.get("refused", "")), MOST_CHARACTERS))
+                refused = bounded_text(str(arguments.get("refused", "")), MOST_CHARACTERS)
+                plugin.begin(str(arguments.get("instance", "")), refused)
             case False:
                 plugin.end(str(arguments.get("instance", "")))
             case other:

@@ -8,7 +8,7 @@ from criproxy.control.controller import Controller
 from criproxy.control.settings import Trial
 from criproxy.cri.method_classes import CLASSES, class_of
 from criproxy.model.notices import Values, timestamp
-from criproxy.wire.stats import Entry, Stats
+from criproxy.wire.stats import Entry, Stats, last_call_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Front:
         if not self.stats:
             return None
         entries = [entry for stats in self.stats for entry in (*stats.entries.values(), stats.other)]
-        return called(entries, time.monotonic(), time.time())
+        return called(entries, last_call_s(self.stats), time.monotonic(), time.time())
 
     def _runtime(self) -> Values:
         name, version = self.controller.context.runtime.answered
@@ -51,20 +51,21 @@ def tried(trial: Trial | None) -> Values:
     return {"kept": False, "try": {"until": until, "left_s": round(trial.left_s, 3), "back": back}}
 
 
-def called(entries: Iterable[Entry], monotonic_s: float, now_s: float) -> Values:
+def called(entries: Iterable[Entry], last_s: float | None, monotonic_s: float, now_s: float) -> Values:
     """How many calls came and when the last one came, in all and by class.
 
     Args:
         entries: of all methods.
+        last_s: as `wire.stats.last_call_s`.
         monotonic_s: now, on the clock of `Entry.last_s`.
         now_s: the same moment in seconds since the epoch.
     """
-    counts, last_s = dict.fromkeys(CLASSES, 0), dict[str, float]()
+    counts, last_of_s = dict.fromkeys(CLASSES, 0), dict[str, float]()
     for entry in entries:
         word = class_of(entry.method)
         counts[word] += entry.calls + entry.bypassed + entry.earlier.total()
         if entry.last_s is not None:
-            last_s[word] = max(entry.last_s, last_s.get(word, entry.last_s))
+            last_of_s[word] = max(entry.last_s, last_of_s.get(word, entry.last_s))
 
     def told(at_s: float | None) -> Values:
         if at_s is None:
@@ -72,5 +73,5 @@ def called(entries: Iterable[Entry], monotonic_s: float, now_s: float) -> Values
         age_s = max(0.0, monotonic_s - at_s)
         return {"last_call": timestamp(now_s - age_s), "last_call_s": round(age_s, 3)}
 
-    classes = {word: {"calls": counts[word], **told(last_s.get(word))} for word in CLASSES}
-    return {**told(max(last_s.values(), default=None)), "classes": classes}
+    classes = {word: {"calls": counts[word], **told(last_of_s.get(word))} for word in CLASSES}
+    return {**told(last_s), "classes": classes}

@@ -51,7 +51,7 @@ def measure(controller: Controller, found: Found = WELL, last_call_s: float | No
         device_cards_given=devices.cards_given(),
         device_ids=(ids := plugin.ids()),
         device_ids_given=devices.ids_given(ids),
-        device_plugin_up=plugin.runs if plugin.report or plugin.started else None,
+        device_plugin_up=plugin.runs if plugin.should_run else None,
         unhealthy_cards=Counter(each.device_class for each in open_incidents if not each.excess),
         over_quota=Counter((each.device_class, each.excess.quantity.value) for each in open_incidents if each.excess),
         config_problem=context.in_force.problem is not None,

@@ -110,14 +110,14 @@ def kubelet_notes(host_root: Path, options: "Options", topology: "Topology") -> 
     from criproxy.discovery.host_paths import host_reader
     from criproxy.errors import reason_of
     from criproxy.install.host import Host
-    from criproxy.install.kubelet_cpus import differences
+    from criproxy.install.kubelet_cpus import cannot_read, differences
     from criproxy.install.look import look_at_kubelet
     from criproxy.install.preflight import managers
 
     try:
         facts = look_at_kubelet(Host(host_root))
     except OSError as error:
-        yield f"cannot read {reason_of(error, with_path=True)}; so nobody knows which CPUs the kubelet reserves"
+        yield cannot_read(f"{error.filename}: {reason_of(error)}")
         return
     yield from managers(facts)
     yield from differences(facts, options, topology, host_reader(host_root).cgroup)

@@ -69,9 +69,9 @@ def instead_of_nvidia_file(data: Any) -> str:  # noqa: ANN401 (YAML)
         return f"this is a ConfigMap: the {_NVIDIA_FILE[2:]} is the text of {texts} alone" if texts else _NO_TEXTS
     if _inside(data, "devicePlugin", "nvidiaConfig"):
         return f"{_OUR_VALUES}: the {_NVIDIA_FILE[2:]} is the content of 'devicePlugin.nvidiaConfig'"
-    values = _nvidia_values(data)
-    if texts := values or _listed([*_nvidia_texts(data)]):
-        return f"{'these are Helm values: ' if values else ''}the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
+    prefix, texts = _nvidia_values(data)
+    if texts:
+        return f"{prefix}the {_NVIDIA_FILE[2:]} is the text of {texts} alone"
     if isinstance(data.get("policy"), str):
         return "this is a policy file of criproxy"
     return _other_object(data, _NVIDIA_FILE) or _without_effect(data)
@@ -128,9 +128,8 @@ def _of_values(data: Mapping[str, Any]) -> str:
         return f"{_OUR_VALUES}: the policy file is the content of 'policy'"
     if isinstance(policy, Mapping):
         return _sentence("CRI-RM", _CRIRM)
-    values = _nvidia_values(data)
-    if texts := values or _listed([*_nvidia_texts(data)]):
-        prefix = "these are Helm values: " if values else ""
+    prefix, texts = _nvidia_values(data)
+    if texts:
         return f"{prefix}the text of {texts} alone is {_NVIDIA_FILE}; {_NAME_NVIDIA_FILE}"
     if isinstance(config, Mapping) and (_NRI_OPTIONS & config.keys() or "nri" in data):
         return (
@@ -140,10 +139,15 @@ def _of_values(data: Mapping[str, Any]) -> str:
     return ""
 
 
-def _nvidia_values(data: Mapping[str, Any]) -> str:
-    """Return the texts with NVIDIA's files in the values of the charts of its device plugin and of its GPU operator."""
-    found = _texts("config.map", _inside(data, "config", "map"))
-    return found or _texts("devicePlugin.config.data", _inside(data, "devicePlugin", "config", "data"))
+def _nvidia_values(data: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how to begin a sentence about the texts in *data* that are NVIDIA's files, and these; empty if none is.
+
+    The charts of NVIDIA's device plugin and of its GPU operator have them as known values.
+    """
+    for path in (("config", "map"), ("devicePlugin", "config", "data")):
+        if texts := _texts(".".join(path), _inside(data, *path)):
+            return "these are Helm values: ", texts
+    return "", _listed([*_nvidia_texts(data)])
 
 
 def _other_object(data: Mapping[str, Any], what: str) -> str:
@@ -160,8 +164,8 @@ def _inside(data: Any, *path: str) -> Any:  # noqa: ANN401 (YAML)
 
 def _texts(where: str, contents: Any) -> str:  # noqa: ANN401 (YAML)
     """Return the keys of the texts in *contents*, as people write them; empty if there is none."""
-    names = [f"{where}.{key}" for key, text in contents.items() if isinstance(text, str)] if contents else []
-    return _listed(names)
+    values = contents if isinstance(contents, Mapping) else {}
+    return _listed([f"{where}.{key}" for key, text in values.items() if isinstance(text, str)])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import resource
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from criproxy.cri.here import criproxy_behind, programs_of
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
 from criproxy.discovery.patience import Hangs, Patience
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, reason_of
 from criproxy.observe.log import structlog
 from criproxy.policy.options import options_of
 from criproxy.wire.sockets import Listener
@@ -121,6 +121,7 @@ class SocketFiles:
             await asyncio.sleep(FILES_S)
             for name, (listener, serve) in self.served.items():
                 if not await asyncio.to_thread(lambda each: each.is_lost, listener):
+                    self._problems.pop(name, None)  # the file may have been put back
                     continue
                 try:
                     await asyncio.to_thread(listener.renew)
@@ -141,32 +142,55 @@ class KubeletCpus:
     host_root: Path
     controller: Controller
     _found: "Reservation | None" = None
-    """The last one that could be read."""
+    """The last one that could be read; None: there was no kubelet."""
+    _unknown: Sequence[str] = ()
+    """Why it cannot be read now, a sentence for each reason: then the last one counts on."""
+    _patience: Patience = field(default_factory=Patience)
 
     async def watch(self) -> None:
-        """Read the kubelet's files."""
-        patience, read = Patience(), partial(_reservation, self.host_root)
+        """Read the kubelet's files periodically."""
         await asyncio.sleep(FIRST_PAUSE_S)
         while True:
-            with suppress(Hangs, OSError):
-                self._found = await patience.wait("the kubelet's configuration", read, PROBE_S) or self._found
+            await self.read()
             await asyncio.sleep(PAUSE_S)
 
-    @property
-    def difference(self) -> str:
-        """A sentence if the policy reserves other CPUs; empty if not, or if it places no containers."""
-        if self._found is None or not self.controller.policy_switch.active:
+    async def read(self) -> None:
+        """Read the kubelet's files."""
+        try:
+            read = partial(_reservation, self.host_root)
+            found, self._unknown = await self._patience.wait("the kubelet's configuration", read, PROBE_S)
+        except Hangs as error:
+            self._unknown = (f"{error}; so nobody knows which CPUs the kubelet reserves",)
+            return
+        if not self._unknown:
+            self._found = found
+
+    def notes(self) -> Iterator[str]:
+        """Yield sentences if the policy reserves other CPUs or that is unknown; none if it places no containers."""
+        if not self.controller.policy_switch.active:
+            return
+        if difference := self._difference():
+            yield difference
+        yield from self._unknown
+
+    def _difference(self) -> str:
+        if self._found is None:
             return ""
         options, topology = options_of(self.controller.context.state.policy), self.controller.node.topology
         return self._found.difference(options.reserved(topology) & topology.cpus, options.usable(topology).cpus)
 
 
-def _reservation(host_root: Path) -> "Reservation | None":
+def _reservation(host_root: Path) -> "tuple[Reservation | None, Sequence[str]]":
+    """Return what the kubelet reserves, and why that is unknown; None, too, without a kubelet."""
     from criproxy.install.host import Host
-    from criproxy.install.kubelet_cpus import reservation
+    from criproxy.install.kubelet_cpus import cannot_read, reservation, unknown
     from criproxy.install.look import look_at_kubelet
 
-    return reservation(look_at_kubelet(Host(host_root)))
+    try:
+        facts = look_at_kubelet(Host(host_root))
+    except OSError as error:
+        return None, (cannot_read(f"{error.filename}: {reason_of(error)}"),)
+    return reservation(facts), tuple(unknown(facts))
 
 
 async def probe(endpoints: Endpoints, without: tuple[str, ...] = ()) -> str | None:

@@ -3,14 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
 from criproxy.daemon.start import Started
 from criproxy.observe.bypass import Bypass
-from criproxy.wire.stats import Stats
+from criproxy.wire.stats import Stats, last_call_s
 
 if TYPE_CHECKING:
     from criproxy.api.page.access import Access
@@ -47,13 +47,18 @@ class Problems:
     """When the daemon started, on *clock*."""
     _started_s: float = 0.0
     _situations: "Situations | None" = None
+    _known: "Found | None" = None
+    """What was found last."""
     _found: "Found | None" = None
+    """That, or that nothing could be found out since."""
     _until_s: float = 0.0
     """Until when *_found* counts, on the clock of the event loop."""
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _blocked_s: float = 0.0
+    """When the runtime was last found not to answer, on *clock*; a kubelet whose calls wait in it begins no others."""
 
     def __post_init__(self) -> None:
-        self._began_s = self.clock()
+        self._began_s = self._blocked_s = self.clock()
 
     @property
     def started_s(self) -> float:
@@ -78,7 +83,10 @@ class Problems:
         async with self._one:
             if self._found is not None and loop.time() < self._until_s:
                 return self._found
-            found, took_s = await asyncio.to_thread(_timed, situations.now(await self.beside()))
+            found, took_s = self._unknown(), LONGEST_PAUSE_S
+            with self.started.controller.context.failures.harmless("what is wrong on the node"):
+                found, took_s = await asyncio.to_thread(_timed, situations.now(await self.beside()))
+                self._known = found
             self._found, self._until_s = found, loop.time() + min(PAUSE_RATIO * took_s, LONGEST_PAUSE_S)
             return found
 
@@ -88,6 +96,15 @@ class Problems:
         from criproxy.views.status_check import WELL
 
         return self._found or WELL
+
+    def _unknown(self) -> "Found":
+        """Return what is known from before, and that criproxy cannot find out more."""
+        from criproxy.model.notices import Notice
+        from criproxy.views.status_check import WELL
+
+        text = "criproxy cannot find out what is wrong on this node, which is a defect of criproxy: see its log"
+        known = self._known or WELL
+        return replace(known, problems=(*known.problems, Notice("failure", text)))
 
     async def beside(self) -> "list[Notice]":
         """Return the notices of parts outside the controller."""
@@ -100,13 +117,15 @@ class Problems:
             found.append(Notice("runtime", unreachable))
         if self.sockets is not None and (lost := self.sockets.problem):
             found.append(Notice("socket", lost))
+        controller = self.started.controller
+        if unreachable or controller.resync.error or not controller.ready:
+            self._blocked_s = self.clock()
         if silent := self._kubelet():
             found.append(Notice("kubelet", silent))
         if self.behind.problem:
             found.append(Notice("criproxy-behind", self.behind.problem))
         found += [Notice("devices-open", text) for text in self.behind.open_classes()]
-        if other := self.kubelet_cpus.difference:
-            found.append(Notice("kubelet-reserved", other, wrong=False))
+        found += [Notice("kubelet-reserved", text, wrong=False) for text in self.kubelet_cpus.notes()]
         if unwritten := self.started.pod_files.problem:
             found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
         if unkept:
@@ -119,20 +138,21 @@ class Problems:
     @property
     def last_call_s(self) -> float | None:
         """When the last call of a client began, in seconds since the epoch; None before the first one."""
-        last_s = max((each.last_call_s for each in self.stats if each.last_call_s is not None), default=None)
+        last_s = last_call_s(self.stats)
         return None if last_s is None else self.started_s + last_s - self._began_s
 
     def _kubelet(self) -> str:
         """Whether the kubelet goes past criproxy, or does not run, in a sentence."""
         from criproxy.model.notices import timestamp
 
-        passed_s, last_s = self.clock() - self._began_s, self.last_call_s
+        last_s = last_call_s(self.stats)
+        silent_s = self.clock() - max(self._blocked_s, last_s or 0.0)
         socket = next(iter(self.behind.endpoints.pairs.values()))[0]
         remedy = f"it does not run, or does not use unix://{socket} as its containerRuntimeEndpoint"
         if last_s is None:
-            return f"the kubelet has never called criproxy since it started: {remedy}" if passed_s > NEVER_S else ""
-        silent = self.started_s + passed_s - last_s > SILENT_S
-        return f"the kubelet has not called criproxy since {timestamp(last_s)}: {remedy}" if silent else ""
+            return f"the kubelet has never called criproxy since it started: {remedy}" if silent_s > NEVER_S else ""
+        at = timestamp(self.last_call_s or 0.0)
+        return f"the kubelet has not called criproxy since {at}: {remedy}" if silent_s > SILENT_S else ""
 
 
 def _timed(situation: "Situation") -> "tuple[Found, float]":

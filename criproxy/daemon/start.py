@@ -14,7 +14,13 @@ from typing import ParamSpec, TypeVar
 from criproxy.control.configuration.at_start import AtStart, at_start
 from criproxy.control.configuration.in_place import InPlaceOfFile
 from criproxy.control.configuration.last_good_keeper import PolicyFileKeeper
-from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
+from criproxy.control.configuration.load import (
+    BadFile,
+    Configuration,
+    configuration_instead,
+    failed_at,
+    load_configuration,
+)
 from criproxy.control.configuration.past import PastConfigurations
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.configuration.try_out import TryOut
@@ -166,16 +172,22 @@ def _how(begun: AtStart) -> str:
 def _read_policy(options: Options, topology: Topology) -> Configuration | BadFile:
     """Read the policy file. May block.
 
+    If criproxy fails at it, that is as for a file with a mistake: its containers run, and the kubelet needs the socket.
+    The reload, which reads the file when the start is over, tries again.
+
     Raises:
         BadFile: the file cannot be used, and no daemon has run here before.
     """
     required = read_good(options.state_dir) is not None  # once there was a file, its absence is a mistake
     try:
         return load_configuration(options.config, topology, Settings(host_root=options.host_root), required=required)
-    except BadFile as error:
+    except Exception as error:
         if is_new(options.state_dir):
             raise
-        return error
+        if isinstance(error, BadFile):
+            return error
+        log.error("criproxy failed at the policy file", exc_info=error)  # noqa: TRY400 (as in the other logs)
+        return failed_at(error)
 
 
 def _chosen(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> AtStart:

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.nvml_inventory import NOT_YET
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import card_id
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import PluginPlan
+from criproxy.devices.published import NOT_YET
 
 CardKey = tuple[str, str]
 """The name of a class, and the ID of a card as the kubelet has it, without the number of a replica."""

@@ -55,6 +55,10 @@ class EventsWatch:
             self._gpus = tuple(gpus)
             self._changed.set()
 
+    def restart(self) -> None:
+        """Start the program again."""
+        self._changed.set()
+
     async def run(self) -> None:
         """Watch the GPUs that `use` names."""
         try:

@@ -10,6 +10,7 @@ from criproxy.deviceplugin.events_watch import EventsWatch
 from criproxy.deviceplugin.health_commands import HealthCommands
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.nvml_events import Registered
+from criproxy.deviceplugin.stale_view import StaleView
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.health import (
     Change,
@@ -64,6 +65,10 @@ class HealthMonitor:
         self._rescan = rescan
         self._log = log
         self._inventory = Inventory()
+        self._registered: Registered | None = None
+        """The GPUs whose events are watched; None: the program that watches them has not said it."""
+        self._stale_view = StaleView()
+        self._logged_missed: list[str] = []
         self._looked: tuple[set[str], ...] = ()
         """The GPUs that worked last, according to the inventory and to the program that watches them."""
         self._logged_names: set[str] = set()
@@ -72,7 +77,9 @@ class HealthMonitor:
     def events_problem(self) -> str:
         """Why no NVML events are received although they should be: before its first answer, nothing is watched."""
         found = self._inventory
-        return self.events.problem or (found.nvml_problem if found.pending and self._xids.watching else "")
+        if self.events.problem or self._registered is None:
+            return self.events.problem or (found.nvml_problem if found.pending and self._xids.watching else "")
+        return f"NVML does not report the events of {', '.join(missed)}" if (missed := self._missed) else ""
 
     def start(self, tasks: Tasks) -> None:
         """Start the background tasks."""
@@ -95,14 +102,27 @@ class HealthMonitor:
         platform = platform_for(loaded.configuration.nvidia, inventory)
         watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
         self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
+        if not watched:
+            self._registered = None
+        self._apply_registered()
 
     def _on_registered(self, found: Registered) -> None:
-        """Update the health of GPUs whose events NVML does not report."""
-        bad = set(map(card_of, unwatched(self._nvidia(), places_of(self._inventory.gpus), found.failed)))
-        changes = dict.fromkeys(self.health.of(NVIDIA.name), call_works(_CALL))
-        for key in changes:
+        self._registered = found
+        self._apply_registered()
+
+    def _apply_registered(self) -> None:
+        """Update the health of cards whose events NVML does not report, or does; an error about a GPU says neither."""
+        if (found := self._registered) is None:
+            return
+        places, changes = places_of(self._inventory.gpus), dict[CardKey, Change]()
+        bad = set(map(card_of, unwatched(self._nvidia(), places, found.failed)))
+        for key in self.health.of(NVIDIA.name):
+            if (place := places.get(key[1])) is None:
+                continue  # it no longer exists
             if key[1] in bad:
-                changes[key] = call_failed(_CALL, found.failed.get(key[1], "its events cannot be watched"))
+                changes[key] = call_failed(_CALL, found.failed.get(place.gpu, "its events cannot be watched"))
+            elif place.gpu in found.settled:
+                changes[key] = call_works(_CALL)
         self.health.apply(changes)
 
     def _on_event(self, event: Event) -> None:
@@ -118,11 +138,29 @@ class HealthMonitor:
             if fault is not None:
                 changes[key] = began(_LOOK, f"NVML: {fault}") if fault else ended(_LOOK)
         self.health.apply(changes)
-        listed = {gpu.uuid for gpu in self._inventory.gpus} - self._inventory.lost.keys()
+        if (missed := self._missed) != self._logged_missed:
+            self._logged_missed = missed
+            if missed:
+                self._log.warning("NVML events are not received", gpus=missed, reason="NVML does not describe the GPUs")
         working = {gpu for gpu, fault in faults.items() if not fault}
-        before, self._looked = self._looked, (listed, working)
-        if listed != working and self._looked != before:
+        before, self._looked = self._looked, (self._working, working)
+        if stale := self._stale_view.contradicted(faults, self._working, self._inventory.answered_s):
+            self._log.info("a new process watches the GPUs: NVML is right about them only there", gpus=stale)
+            self._looked = ()
+            self.events.restart()
+        elif self._working != working and self._looked != before:
             self._rescan()
+
+    @property
+    def _working(self) -> set[str]:
+        """The GPUs that work according to the inventory."""
+        return {gpu.uuid for gpu in self._inventory.gpus} - self._inventory.lost.keys()
+
+    @property
+    def _missed(self) -> list[str]:
+        """The GPUs that work according to the inventory, and of which the program that watches them knows nothing."""
+        found = self._registered
+        return sorted(self._working - found.settled - found.failed.keys()) if found else []
 
     def _on_mig(self, modes: Mapping[str, bool]) -> None:
         """Look at the cards again if the inventory is wrong about which GPUs have MIG: no file shows it."""

@@ -10,7 +10,6 @@ from time import monotonic
 
 from criproxy.deviceplugin.device_nodes import Names, names_of_cards, with_render_nodes
 from criproxy.deviceplugin.nvml_inventory import (
-    NOT_YET,
     NvmlProgram,
     NvmlState,
     gpus_of_driver,
@@ -24,6 +23,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.links import Peers
+from criproxy.devices.published import NOT_YET
 from criproxy.discovery.cards import DRIVER_TIMEOUT_S, DriverFiles, find_cards
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.model.notices import timestamp

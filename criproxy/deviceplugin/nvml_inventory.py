@@ -10,6 +10,7 @@ from time import monotonic, time
 
 from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.devices.cards import Stock
+from criproxy.devices.published import NOT_YET
 from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles
 from criproxy.discovery.files import entries
 from criproxy.discovery.nvml import INITIALISED_S, address_of
@@ -24,7 +25,6 @@ from criproxy.observe.tether import python
 COMMAND: tuple[str, ...] = python("criproxy.deviceplugin.nvml_report")
 SLOW_S = 30.0
 """A query that takes longer is a problem, even if an earlier one was answered."""
-NOT_YET = "NVML has not answered yet"
 MIG_MINORS = "proc/driver/nvidia-caps/mig-minors"
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 _DXG = "dev/dxg"

@@ -107,6 +107,10 @@ class Reload:
         except CriproxyError as error:
             self.failed(str(error), requested=requested)
             return
+        except Exception as error:
+            self._wanted.set()  # the supervision restarts this task after a pause
+            self.failed(failed_at(error), requested=requested)
+            raise
         if new == self.publisher.loaded:
             self._keep_configuration(requested=requested)
             return
@@ -145,6 +149,11 @@ class Reload:
             self.log.info("the files match the configuration in effect", file=self.publisher.loaded.source)
         self.problem = ""
         self.await_cards(self.publisher.loaded)
+
+
+def failed_at(error: Exception) -> str:
+    """Return why the files are not in effect if they have no mistake, but criproxy fails with an *error* at them."""
+    return f"criproxy failed at the configuration: {error!r}"
 
 
 def log_notes(log: Log, loaded: Loaded) -> None:

@@ -26,7 +26,7 @@ from criproxy.deviceplugin.plugin import Place
 from criproxy.deviceplugin.plugin_manager import PluginManager
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.quota_methods import Methods
-from criproxy.deviceplugin.reload import Reload, log_notes
+from criproxy.deviceplugin.reload import Reload, failed_at, log_notes
 from criproxy.deviceplugin.reports import Reports, published
 from criproxy.deviceplugin.settings import State
 from criproxy.deviceplugin.vgpu_host import VgpuFiles
@@ -122,8 +122,9 @@ class DevicePlugin:
     async def _load(self) -> Loaded:
         try:
             return await asyncio.to_thread(load, self._options)
-        except CriproxyError as error:
-            await self._say_running(running=True, refused=str(error).partition("\n")[0])
+        except Exception as error:
+            text = str(error) if isinstance(error, CriproxyError) else failed_at(error)
+            await self._say_running(running=True, refused=text.partition("\n")[0])
             raise
 
     async def _say_goodbye(self) -> None:
@@ -269,8 +270,14 @@ class DevicePlugin:
         served, reports = self._publisher.served, self._reports
         found = published(served, plugins.status, known, plugins.elsewhere, reports.interval_s, action=reports.action)
         inventory, refused = self._publisher.inventory, self._reload.problem.partition("\n")[0]
-        nvml, since_s = inventory.nvml_problem, inventory.nvml_since_s
-        wrong = replace(found, unremoved=self._sweeper.problem, refused=refused, nvml=nvml, nvml_since_s=since_s)
+        wrong = replace(
+            found,
+            unremoved=self._sweeper.problem,
+            refused=refused,
+            nvml=inventory.nvml_problem,
+            nvml_since_s=inventory.nvml_since_s,
+            nvml_pending=inventory.pending and bool(inventory.nvml_problem),
+        )
         return self._methods.told(wrong)
 
     def _nvidia_offers(self) -> Offers:

@@ -17,6 +17,8 @@ MOST_CHARACTERS = 500
 SHORTEST_STALE_S, LONGEST_STALE_S = 30.0, 600.0
 MISSED = 3
 """After so many missing reports, the device plugin counts as not running."""
+NOT_YET = "NVML has not answered yet"
+"""`Published.nvml` while a query may still be answered: the first answer may take minutes."""
 
 
 class BadReport(ValueError):
@@ -91,9 +93,11 @@ class Published:
     refused: str = ""
     """Why its present configuration files are not in effect; empty: they are."""
     nvml: str = ""
-    """Why NVML does not answer on a machine with NVIDIA's cards; empty: it does."""
+    """Why NVML does not answer on a machine with NVIDIA's cards; `NOT_YET`: it may only be slow; empty: it does."""
     nvml_since_s: float | None = None
     """Since when, in seconds since the epoch."""
+    nvml_pending: bool = False
+    """Whether it has never answered, so that it is not known how the cards are divided."""
 
     @property
     def stale_after_s(self) -> float:

@@ -1,7 +1,8 @@
-"""What NVIDIA's library NVML reports about the links between GPUs, beyond sysfs: NVLinks and MIG devices.
+"""What NVIDIA's library NVML reports: the links between GPUs and their MIG devices, and whether a GPU works.
 
-NVML opens device nodes, may take seconds, and hangs if its driver does. Therefore, only commands query it, in a
-separate thread, and not the daemon, which may not even open those nodes (``DevicePolicy=closed``).
+NVML opens device nodes, may take seconds, and hangs if its driver does. Therefore, commands query it in a separate
+thread (`ask_nvml`), and the device plugin in separate programs, which use the functions that get pynvml. The daemon
+does not query it: it may not even open those nodes (``DevicePolicy=closed``).
 """
 
 from collections import Counter

@@ -136,7 +136,8 @@ def recounted(
             if must:
                 raise
             as_before = replace(each, cpu_milli=min(each.cpu_milli, before))
-            return known.replace(containers=with_entries(known.containers, {each.key: as_before})), reasons
+            known = known.replace(containers=with_entries(known.containers, {each.key: as_before}))
+            continue  # the counts of others may have changed, too
         known = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
         reasons += layout.reasons_about(each.key)
     return known, reasons
@@ -274,14 +275,13 @@ def total_shared_by(node: Node, container: Container) -> int | None:
     pod, grant = node.pods.get(container.pod), node.grants.get(container.key)
     if pod is None or grant is None or not grant.exclusive:
         return None
-    beside = [other for other in node.containers_of(container.pod) if other.key in node.grants]
-    together = [other for other in beside if node.grants[other.key].exclusive & grant.exclusive]
-    return _group_milli(pod, beside) if len(together) > 1 else None
-
-
-def _group_milli(pod: Pod, placed: Sequence[Container]) -> int | None:
-    group = _group(pod, placed)
-    return group.cpu_milli if group else pod.cap_milli or max(each.cpu_milli for each in placed)
+    siblings = node.containers_of(container.pod)
+    placed = [each for each in siblings if each.key in node.grants]
+    if sum(1 for each in placed if node.grants[each.key].exclusive & grant.exclusive) < 2:
+        return None
+    if group := _group(pod, [each for each in siblings if each.state is not ContainerState.EXITED]):
+        return group.cpu_milli
+    return pod.cap_milli or max(each.cpu_milli for each in placed)
 
 
 def _exclusive_of_all(node: Node, group: Sequence[Container]) -> CpuSet:

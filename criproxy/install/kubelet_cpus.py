@@ -13,6 +13,8 @@ from criproxy.policy.options import Options
 ReadCgroup = Callable[[str], CpuSet | None]
 _AMOUNTS = (("kube-reserved", "kubeReserved"), ("system-reserved", "systemReserved"))
 
+_UNKNOWN = "; so nobody knows which CPUs the kubelet reserves"
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -30,31 +32,51 @@ class Reservation:
             reserved: the CPUs that the policy reserves.
             usable: all CPUs that it may give to pods.
         """
-        then = []
-        if self._lacks(reserved):
+        own, then = self.cpus or frozenset(), list[str]()
+        beyond, instead = (own & usable) - reserved, reserved - own
+        if self._has_fewer(reserved, usable):
             then.append("the scheduler sends pods that do not fit and never start")
-        if beyond := ((self.cpus or frozenset()) & usable) - reserved:
-            then.append(f"pods also run on {numbered('CPU', beyond)}")
+            instead = frozenset()
+        if beyond:
+            also = f", and {numbered('CPU', instead)} {'is' if len(instead) == 1 else 'are'} reserved instead"
+            then.append(f"pods also run on {numbered('CPU', beyond)}{also if instead else ''}")
         return f"{self}, but this policy reserves {_cpus(reserved)}: {'; '.join(then)}" if then else ""
 
-    def _lacks(self, reserved: CpuSet) -> bool:
-        """Whether the policy reserves more. An amount is rounded up, as in a policy."""
-        if self.cpus is None and self.cpu_milli:
+    def _has_fewer(self, reserved: CpuSet, usable: CpuSet) -> bool:
+        """Whether the policy keeps more CPUs from pods: the scheduler sees how many the kubelet reserves, not which.
+
+        The policy also keeps those of the kubelet's that are not *usable*. An amount is rounded up, as in a policy.
+        """
+        if self.cpus is None:
             return -(-self.cpu_milli // 1000) < len(reserved)
-        return not reserved <= (self.cpus or frozenset())
+        return len(self.cpus) < len(reserved | (self.cpus - usable))
 
     def __str__(self) -> str:
         if self.cpus is None and self.cpu_milli:
             return f"the kubelet reserves {format_milli(self.cpu_milli)} (kubeReserved, systemReserved)"
-        return f"the kubelet reserves {_cpus(self.cpus or frozenset())} (reservedSystemCPUs)"
+        if self.cpus is None:
+            return "the kubelet reserves no CPU (reservedSystemCPUs is not set)"
+        return f"the kubelet reserves {_cpus(self.cpus)} (reservedSystemCPUs)"
 
 
 def reservation(facts: Facts) -> Reservation | None:
-    """Return what the kubelet of a node reserves; None without a kubelet, or with settings that cannot be read."""
-    if any(facts.unread) or not (facts.kubelet or facts.configs) or any(_unreadable(facts)):
+    """Return what the kubelet of a node reserves; None without a kubelet, or if it is `unknown`."""
+    if not (facts.kubelet or facts.configs) or any(unknown(facts)):
         return None
     listed = _listed(facts)
     return Reservation(parse_cpuset(listed) if listed else None, sum(map(parse_milli, _amounts(facts).values())))
+
+
+def unknown(facts: Facts) -> Iterator[str]:
+    """Yield a sentence for each reason why nobody knows what the kubelet reserves: files, and settings in them."""
+    for unread in facts.unread:
+        yield cannot_read(unread)
+    yield from _unreadable(facts)
+
+
+def cannot_read(what: str) -> str:
+    """Return that *what*, a file and the reason, is a reason why nobody knows what the kubelet reserves."""
+    return f"cannot read {what}{_UNKNOWN}"
 
 
 def _listed(facts: Facts) -> str | None:
@@ -76,10 +98,7 @@ def _unreadable(facts: Facts) -> Iterator[str]:
             try:
                 parse(text)
             except ValueError:
-                yield (
-                    f"the kubelet's {key} is {text!r:.80}, which is not {what}; so nobody knows which CPUs the kubelet "
-                    "reserves"
-                )
+                yield f"the kubelet's {key} is {text!r:.80}, which is not {what}{_UNKNOWN}"
 
 
 def differences(facts: Facts, options: Options, topology: Topology, read: ReadCgroup) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from criproxy.devices.published import Advertised, Published, PublishedCard
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.published import NOT_YET, Advertised, Published, PublishedCard
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice, timestamp
 from criproxy.model.version import difference
@@ -30,12 +31,27 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
         text = f"the device plugin does not use its present configuration files, but the former ones: {report.refused}"
         yield Notice("device-plugin-config", text)
     if report.nvml:
-        since = f" since {timestamp(report.nvml_since_s)}" if report.nvml_since_s is not None else ""
-        kept = "the device plugin offers NVIDIA's cards as NVML described them before"
-        yield Notice("nvml", f"NVML has not worked{since}: {report.nvml.rstrip('.')}; {kept}, and otherwise none")
+        yield Notice("nvml", _nvml_text(report))
     if report.unremoved:
         text = "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root"
         yield Notice("vgpu-directories", f"{text}: {report.unremoved}")
+
+
+def _nvml_text(report: Published) -> str:
+    """Why NVML does not answer, since when, and what is offered meanwhile."""
+    at = timestamp(report.nvml_since_s) if report.nvml_since_s is not None else ""
+    since = f" since {at}" if at else ""
+    kept = "the device plugin offers NVIDIA's cards as NVML described them before"
+    if report.nvml_pending:
+        offers = any(each.healthy for each in report.resources_of(NVIDIA.name))
+        offered = "the device plugin offers NVIDIA's cards according to the files of the driver, as whole cards"
+        kept = f"until it does, {offered if offers else 'no card of NVIDIA is offered'}"
+    if report.nvml != NOT_YET:  # a report of an older version does not say whether there has been an answer
+        otherwise = "" if report.nvml_pending else ", and otherwise none"
+        return f"NVML has not worked{since}: {report.nvml.rstrip('.')}; {kept}{otherwise}"
+    if report.nvml_pending:
+        since = f" since the device plugin first queried it at {at}" if at else ""
+    return f"NVML has not answered{since}: {kept}"
 
 
 def notices_of_version(report: Published, own: str) -> Iterator[Notice]:

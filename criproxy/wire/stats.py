@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 
 from criproxy.wire.calls import Rule, Table
 
@@ -113,3 +114,8 @@ class Stats:
                 return self.other
             entry = self.entries[path] = Entry(path.decode("latin-1"), None)
         return entry
+
+
+def last_call_s(stats: Iterable[Stats]) -> float | None:
+    """When a client last called any of the proxies, or connected to one, as `Stats.last_call_s`."""
+    return max((each.last_call_s for each in stats if each.last_call_s is not None), default=None)

@@ -22,6 +22,7 @@ from criproxy.cli.render.explain import render
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
+from criproxy.devices.published import NOT_YET
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.control_socket import ControlServer
@@ -135,6 +136,45 @@ async def test_nvml_that_does_not_work(tmp_path: Path) -> None:
 
         assert failing.startswith("NVML has not worked since 2001-09-09T01:46:40.000Z: NVML: Unknown Error; "), failing
         assert not (await say("status", check=True))["problems"]
+
+
+NVIDIAS = {"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 1}
+NO_CARD = "no card of NVIDIA is offered"
+KEPT = "the device plugin offers NVIDIA's cards as NVML described them before"
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        pytest.param(
+            {"nvml": NOT_YET, "nvml_pending": True},
+            f"NVML has not answered since the device plugin first queried it at {{at}}: until it does, {NO_CARD}",
+            id="first-answer",
+        ),
+        pytest.param(
+            {"nvml": NOT_YET, "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 1}]},
+            "NVML has not answered since the device plugin first queried it at {at}: until it does, "
+            "the device plugin offers NVIDIA's cards according to the files of the driver, as whole cards",
+            id="first-answer-whole-cards",
+        ),
+        pytest.param(
+            {"nvml": "NVML: Unknown Error", "nvml_pending": True, "resources": [{**NVIDIAS, "healthy": 0}]},
+            f"NVML has not worked since {{at}}: NVML: Unknown Error; until it does, {NO_CARD}",
+            id="never-worked",
+        ),
+        pytest.param({"nvml": NOT_YET}, f"NVML has not answered since {{at}}: {KEPT}", id="later-answer"),
+    ],
+)
+async def test_what_is_true_while_nvml_does_not_answer(
+    tmp_path: Path, report: dict[str, object], expected: str
+) -> None:
+    """`status --check` says whether NVML fails or only takes long, and what is offered meanwhile."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        await say("device-inventory", **{**REPORT, "cards": [], "resources": [], **report}, nvml_since_s=1e9)
+        (found,) = (await say("status", check=True))["problems"]
+
+    assert found == expected.format(at="2001-09-09T01:46:40.000Z")
 
 
 async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
@@ -404,7 +444,7 @@ async def test_a_device_plugin_that_refuses_its_files_at_its_start(tmp_path: Pat
         await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
         await say("device-plugin", running=True, instance="b")
         (early,) = (await say("status", check=True))["problems"]
-        clock.now_s = 1000.0
+        clock.now_s = 599.0
         late = await say("status", check=True)
         await say("device-inventory", **{**REPORT, "cards": []})
         reported = await say("status", check=True)
@@ -416,6 +456,52 @@ async def test_a_device_plugin_that_refuses_its_files_at_its_start(tmp_path: Pat
     assert early.endswith(": /n.yaml: unknown version: v2")
     assert [each["kind"] for each in late["found"]] == ["device-plugin-config"]
     assert (reported["problems"], ended["problems"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("reported", "offered", "found"),
+    [
+        pytest.param(False, (), [], id="never-reported"),
+        pytest.param(True, (), [], id="reported-before"),
+        pytest.param(False, ("nvidia",), ["device-plugin-silent"], id="cards-to-offer"),
+    ],
+)
+async def test_a_device_plugin_that_is_given_up_after_it_has_refused_its_files(
+    tmp_path: Path, reported: bool, offered: tuple[str, ...], found: list[str]
+) -> None:
+    """Nothing starts it, and so it does not refuse them again: after 10 minutes it is like one that is gone."""
+    host(tmp_path)
+    rules = DeviceRules(classes=(NVIDIA,), offered=offered)
+    async with World(tmp_path, settings=replace(FAST, devices=rules)) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        if reported:
+            await say("device-inventory", **{**REPORT, "cards": []}, instance="0")
+        for number in range(3):
+            clock.now_s = 300.0 * number
+            await say("device-plugin", running=True, instance=f"{number}")
+            await say("device-plugin", running=True, instance=f"{number}", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="2")  # this one was slow
+        clock.now_s = 1200.0
+        before = (await say("status", check=True))["found"]
+        assert measure(world.controller).device_plugin_up is False
+        clock.now_s = 1201.0
+
+        assert [each["kind"] for each in before] == ["device-plugin-config"]
+        assert [each["kind"] for each in (await say("status", check=True))["found"]] == found
+        assert measure(world.controller).device_plugin_up is None
+
+
+async def test_a_device_plugin_that_hangs_after_it_has_refused_its_files(tmp_path: Path) -> None:
+    """It has begun again, with other files, and does not report: it is missed."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        clock = Clock(world)
+        await say("device-plugin", running=True, instance="a", refused="/n.yaml: unknown version: v2")
+        await say("device-plugin", running=True, instance="b")
+        clock.now_s = 601.0
+
+        assert [each["kind"] for each in (await say("status", check=True))["found"]] == ["device-plugin-silent"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from criproxy.api.front import called
 from criproxy.cri.method_classes import CLASSES
 from criproxy.wire.calls import Rule
-from criproxy.wire.stats import Entry, Stats
+from criproxy.wire.stats import Entry, Stats, last_call_s
 
 CREATE, LIST = b"/runtime.v1.RuntimeService/CreateContainer", b"/runtime.v1.RuntimeService/ListContainers"
 NOW_S = 1_795_000_000.0
@@ -22,7 +22,7 @@ def entry(path: bytes, calls: int, last_s: float | None) -> Entry:
 
 def test_no_call_came() -> None:
     """All classes are listed, with 0 calls and no time."""
-    values = called([], 100.0, NOW_S)
+    values = called([], None, 100.0, NOW_S)
 
     assert (values["last_call"], values["last_call_s"]) == (None, None)
     assert values["classes"] == {word: {"calls": 0, "last_call": None, "last_call_s": None} for word in CLASSES}
@@ -30,7 +30,7 @@ def test_no_call_came() -> None:
 
 def test_the_last_call_of_each_class_and_of_all() -> None:
     """Ages are in seconds, times in UTC."""
-    values = called([entry(CREATE, 2, 40.0), entry(LIST, 60, 99.5), entry(b"/x/y", 1, None)], 100.0, NOW_S)
+    values = called([entry(CREATE, 2, 40.0), entry(LIST, 60, 99.5), entry(b"/x/y", 1, None)], 99.5, 100.0, NOW_S)
 
     assert values["last_call_s"] == 0.5
     assert values["last_call"] == "2026-11-18T11:06:39.500Z"
@@ -47,16 +47,26 @@ def test_calls_count_in_every_way() -> None:
     entry.calls, entry.bypassed, entry.last_s = 3, 2, 7.0
     stats.use({})
 
-    values = called(stats.entries.values(), 8.0, NOW_S)["classes"]["containers"]
+    values = called(stats.entries.values(), last_call_s([stats]), 8.0, NOW_S)["classes"]["containers"]
 
     assert (values["calls"], values["last_call_s"]) == (5, 1.0)
+
+
+def test_a_connection_without_a_call_counts_as_the_last_call() -> None:
+    """While the runtime is away, that is all that a kubelet can do; `status --check` goes by it, too."""
+    stats = Stats({})
+    stats.entry(LIST).last_s, stats.connected_s = 10.0, 90.0
+
+    values = called(stats.entries.values(), last_call_s([stats]), 100.0, NOW_S)
+
+    assert (values["last_call_s"], values["classes"]["polls"]["last_call_s"]) == (10.0, 90.0)
 
 
 @given(st.lists(st.floats(0, 1e9)))
 @pytest.mark.parametrize("now_s", [0.0, 5e8])
 def test_no_age_is_negative(now_s: float, times_s: list[float]) -> None:
     """Also where a call comes between two looks at the clock."""
-    values = called([entry(LIST, 1, each) for each in times_s], now_s, NOW_S)
+    values = called([entry(LIST, 1, each) for each in times_s], max(times_s, default=None), now_s, NOW_S)
 
     assert (values["last_call_s"] is None) is (not times_s)
     assert values["last_call_s"] is None or values["last_call_s"] >= 0

@@ -16,6 +16,7 @@ POLICY = 'policy: static\nreservedCpus: "0-1"\n'
 UNIT = "/etc/systemd/system/kubelet.service"
 STARTS = "[Service]\nExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml"
 K3S = {"/etc/systemd/system/k3s.service": "[Service]\nExecStart=/bin/k3s server\n"}
+NOT_SET = "no CPU (reservedSystemCPUs is not set)"
 SCHEDULER = "the scheduler sends pods that do not fit and never start"
 
 Check = Callable[..., list[str]]
@@ -51,11 +52,23 @@ UNREADABLE = "the kubelet's {} is {!r}, which is not {}; so nobody knows which C
 @pytest.mark.parametrize(
     ("kubelet", "expected"),
     [
-        ("kind: KubeletConfiguration\n", differ("no CPU (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER)),
+        ("kind: KubeletConfiguration\n", differ(NOT_SET, "CPUs 0-1", SCHEDULER)),
         ('reservedSystemCPUs: "0"\n', differ("CPU 0 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER)),
         (
             'reservedSystemCPUs: "0,8"\n',
-            differ("CPUs 0,8 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER, "pods also run on CPU 8"),
+            differ(
+                "CPUs 0,8 (reservedSystemCPUs)", "CPUs 0-1", "pods also run on CPU 8, and CPU 1 is reserved instead"
+            ),
+        ),
+        (
+            'reservedSystemCPUs: "8"\n',
+            differ("CPU 8 (reservedSystemCPUs)", "CPUs 0-1", SCHEDULER, "pods also run on CPU 8"),
+        ),
+        (
+            'reservedSystemCPUs: "1-3"\n',
+            differ(
+                "CPUs 1-3 (reservedSystemCPUs)", "CPUs 0-1", "pods also run on CPUs 2-3, and CPU 0 is reserved instead"
+            ),
         ),
         (
             'reservedSystemCPUs: "0-3,8"\n',
@@ -86,6 +99,10 @@ def test_the_kubelet_has_to_reserve_the_same(notes: Check, kubelet: str, expecte
             differ("CPUs 0-1 (reservedSystemCPUs)", "no CPU", "pods also run on CPUs 0-1"),
         ),
         ('policy: static\navailableResources: {cpu: "exclude-cpuset:0-1"}\n', []),
+        (
+            'policy: static\nreservedCpus: "2-3"\navailableResources: {cpu: "exclude-cpuset:0-1"}\n',
+            differ("CPUs 0-1 (reservedSystemCPUs)", "CPUs 2-3", SCHEDULER),
+        ),
         ("policy: none\n", []),
     ],
 )

@@ -87,6 +87,18 @@ class FakeNvml:
         """Let the question for the MIG mode of a GPU fail."""
         self._beside("broken").write_text(f"{index} {code}\n")
 
+    def refuse_events(self, index: int, code: int) -> None:
+        """Let the registration for events of a GPU fail; 0: let it work."""
+        self._beside("refused").write_text(f"{index} {code}\n")
+
+    def deafen(self, index: int, code: int) -> None:
+        """Let nvmlEventSetWait fail if it waits for events of a GPU, too; 0: let it wait."""
+        self._beside("deaf").write_text(f"{index} {code}\n")
+
+    def make_stale(self) -> None:
+        """Let a process that has found a GPU lost always find it so."""
+        self._beside("stale").touch()
+
     def xid(self, index: int, number: int) -> None:
         """Tell of an error of a GPU."""
         with self._beside("xid").open("a") as events:

@@ -6,9 +6,9 @@ import pytest
 
 from criproxy.deviceplugin.detected_cards import DetectedCard, names_of, nvml_problem
 from criproxy.deviceplugin.inventory import Inventory
-from criproxy.deviceplugin.nvml_inventory import NOT_YET
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
+from criproxy.devices.published import NOT_YET
 from tests.deviceplugin.hosts import t4
 
 NONE = Inventory(stocks={NVIDIA.name: Stock()})

@@ -9,6 +9,7 @@ import pytest
 
 from criproxy.deviceplugin.vgpu_sweep import ASIDE, former_path
 from criproxy.devices.enforcement import HAMI
+from tests import failing_reader
 from tests.deviceplugin.program import NPU, Program, policy
 from tests.deviceplugin.test_program_health import Daemon
 
@@ -105,6 +106,33 @@ async def test_it_says_no_goodbye_if_it_cannot_start(node: tuple[Program, Daemon
     (refused,) = (arguments["refused"] for _, arguments in daemon.told if "refused" in arguments)
     assert refused.startswith(str(program.policy))
     assert "ali-gpu" in refused
+
+
+async def test_it_says_that_criproxy_fails_at_its_files(node: tuple[Program, Daemon]) -> None:
+    """A defect of criproxy is no mistake in a file, but the daemon is told of it, too."""
+    program, daemon = node
+    program.policy.write_text(f"# {failing_reader.WORD}\n")
+    await program.start()
+
+    assert await program.ended() == 1
+    await daemon.until_asked("device-plugin", 2)
+    (refused,) = (arguments["refused"] for _, arguments in daemon.told if "refused" in arguments)
+    assert refused == f"criproxy failed at the configuration: {failing_reader.RAISED}"
+
+
+async def test_a_reload_at_which_criproxy_fails(node: tuple[Program, Daemon]) -> None:
+    """The configuration before stays, and the daemon is told why, until there is a good file."""
+    program, daemon = node
+    await program.ready()
+    good = program.policy.read_text()
+    program.policy.write_text(f"# {failing_reader.WORD}\n")
+
+    report = await daemon.until_report(lambda each: "refused" in each)
+
+    assert report["refused"] == f"criproxy failed at the configuration: {failing_reader.RAISED}"
+    program.policy.write_text(good)
+    await program.until_said("the files match the configuration in effect")
+    await program.kubelet.until_capacity(NPU, 1)
 
 
 async def test_a_daemon_that_does_not_answer_delays_no_end_for_long(node: tuple[Program, Daemon]) -> None:

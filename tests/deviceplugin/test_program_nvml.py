@@ -164,16 +164,21 @@ async def test_a_first_answer_that_takes_long(folder: Path, fake_nvml: Nvml) -> 
     nvml = fake_nvml("a100")
     nvml.hold()
     async with Program(folder, MIXED, http(folder), driver=nvml) as program:
+        server = await (daemon := Daemon(program.control)).start()
         await start(program)
         await program.until_said("NVML has not answered yet")
         status, text = await ask(folder, "/readyz")
 
         assert (status, text.startswith("NVML has not answered yet (since 2")) == (503, True), text
         assert offered(program) == {}
+        assert (await daemon.until_report(lambda report: "nvml" in report))["nvml_pending"] is True
+        daemon.told.clear()
         nvml.hold(held=False)
         await program.kubelet.until(lambda: offered(program) == DIVIDED)
         await program.until_said("the resource is registered", times=len(DIVIDED))
         assert await ask(folder, "/readyz") == (200, "ok\n")
+        await daemon.until_report(lambda report: "nvml" not in report and "nvml_pending" not in report)
+        await server.stop()
 
 
 def test_an_answer_may_take_minutes() -> None:

@@ -3,10 +3,12 @@
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from criproxy.cli import main
 from criproxy.deviceplugin import inventory, nvml_events, nvml_inventory
 from criproxy.watcher import nvml_usage
+from tests import failing_reader
 from tests.deviceplugin.hosts import PATIENT
 from tests.nvml import command
 
@@ -16,4 +18,5 @@ if __name__ == "__main__":
     nvml_usage.COMMAND = command(file, "criproxy.watcher.nvml_usage")
     nvml_events.COMMAND = command(file, "criproxy.deviceplugin.nvml_events")
     inventory.Machine = partial(inventory.Machine, limits=PATIENT)  # type: ignore[assignment,misc]
-    main(prog_name="criproxy")
+    with patch.object(failing_reader.LOAD, "parse", failing_reader.parse):
+        main(prog_name="criproxy")

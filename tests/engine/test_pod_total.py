@@ -1,6 +1,6 @@
 """Pod-level resources: containers of one pod share its exclusive CPUs, which are at most its total."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -19,8 +19,11 @@ from criproxy.engine.events import (
     UnknownOutcome,
 )
 from criproxy.engine.invariants import violations
+from criproxy.engine.pod_total import asks_milli, recounted, total_shared_by
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
-from criproxy.model.grant import Applied
+from criproxy.model.entries import without
+from criproxy.model.grant import Applied, Layout
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container, ContainerState
@@ -309,3 +312,48 @@ def test_siblings_give_up_what_the_largest_leaves_under_a_policy_without_exclusi
     assert after.grants[key_of(own)] == alone
     assert not after.grants["p-0-a-0"].exclusive
     assert len(after.grants["p-0-b-0"].cpus) == 1
+
+
+def test_an_unplaced_sibling_leaves_less_to_share(policy: Policy) -> None:
+    """What `status` shows is what the containers get when they are placed again: without its whole CPUs."""
+    own, shared = container("own", 1), [replace(each, cpu_milli=3000) for each in (A, B)]
+    node = live(policy, pod("p", 3), runs(own), *map(runs, shared))
+    unplaced = node.replace(grants=without(node.grants, [key_of(own)]))
+    first, second = (unplaced.containers[key_of(each)] for each in shared)
+
+    assert asks_milli(unplaced, first) == 2000
+    assert [total_shared_by(unplaced, each) for each in (first, second)] == [2000, 2000]
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """A policy that refuses one container, and remembers which ones it was asked for."""
+
+    policy: Policy
+    name: str
+    asked: list[str] = field(default_factory=list)
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """As the other policy."""
+        self.asked.append(container.name)
+        if container.name == self.name:
+            raise NotEnough(self.name)
+        return self.policy.place(node, container)
+
+    def release(self, node: Node, key: str) -> Layout:
+        """As the other policy."""
+        return self.policy.release(node, key)
+
+
+@pytest.mark.parametrize("refused", ["none", "b", "c"])
+def test_a_refusal_keeps_no_sibling_from_the_place_for_its_count(policy: Policy, refused: str) -> None:
+    """Each container whose count changes is placed again, whatever becomes of the others."""
+    node = live(policy, pod("p", 4), *(runs(replace(each, cpu_milli=4000)) for each in (A, B, C)))
+    before = {"b": 3000, "c": 2000}
+    counts = {key: replace(each, cpu_milli=before.get(each.name, 4000)) for key, each in node.containers.items()}
+    asked = Refusing(policy, refused)
+
+    after, _ = recounted(node.replace(containers=counts), "p-0", asked)
+
+    assert sorted(asked.asked) == ["b", "c"]
+    assert {each.name: each.cpu_milli for each in after.containers.values()} == {"a": 4000, "b": 2, "c": 2}

@@ -411,7 +411,7 @@ def test_a_file_with_several_names(attempts: Attempts, make_node: MakeNode, kind
         (
             "",
             'policy: static\nreservedCpus: "0"\n',
-            "note: the kubelet reserves no CPU (reservedSystemCPUs), but this policy reserves CPU 0: the",
+            "note: the kubelet reserves no CPU (reservedSystemCPUs is not set), but this policy reserves CPU 0: the",
         ),
         ('reservedSystemCPUs: "0"\n', "policy: none\n", ""),
     ],

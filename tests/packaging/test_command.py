@@ -53,7 +53,7 @@ def test_the_quick_start_of_readme_works_on_kubeadm(node: dict[str, Any]) -> Non
     said = found["typed"]["said"]
     assert found["typed"]["status"] == 0, said
     assert ". start criproxy: systemctl enable --now criproxy.socket criproxy.service" in said
-    assert "note: the kubelet reserves no CPU (reservedSystemCPUs), but this policy reserves CPU 0" in said
+    assert "note: the kubelet reserves no CPU (reservedSystemCPUs is not set), but this policy reserves CPU 0" in said
     assert said.endswith("criproxy is installed, and the kubelet calls it.\n")
     assert found["kubelet"]["endpoint"] == PROXY
     assert {"criproxy.socket", "criproxy.service"} <= set(found["drop-in"].split())

@@ -6,7 +6,7 @@ with the same machine. Only a file that was good before may require CPUs or devi
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -94,6 +94,11 @@ class BadFile(ConfigError):
         """The report about the file; None if it was not found."""
 
 
+def failed_at(error: Exception) -> BadFile:
+    """Return that the policy file cannot be used, since criproxy failed at it with an *error* that nobody expected."""
+    return BadFile(f"criproxy failed at the policy file: {error!r}")
+
+
 def load_configuration(
     config: Path | None,
     topology: Topology,
@@ -156,9 +161,10 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
         topology: the machine.
         base: settings that files do not set, with the node's `configuration`: the fallback does not change it.
     """
-    if bad.report is not None:
+    if (report := bad.report) is not None:
+        before = (base.configuration, good.configuration if good else "")
         with suppress(BadFile):  # a node that lost a CPU over a reboot must come up
-            return _made(bad.report, topology, base, (base.configuration, good.configuration if good else ""))
+            return _unless_failed(lambda: _made(report, topology, base, before))
     why = "no good one is known"
     if good is not None and good.text:
         try:
@@ -184,8 +190,26 @@ def rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration
     """Return the configuration of a file that was in force before. May block.
 
     Raises:
-        BadFile: the machine no longer has what it needs.
+        BadFile: the machine no longer has what it needs, or criproxy fails at it.
     """
+    return _unless_failed(lambda: _rebuilt(good, topology, base))
+
+
+def _unless_failed(read: Callable[[], Configuration]) -> Configuration:
+    """Return what *read* returns, for a start: a defect of criproxy must not cost the node its CRI socket.
+
+    Raises:
+        BadFile: also for an exception that nobody expects, such as one of a policy of another package.
+    """
+    try:
+        return read()
+    except BadFile:
+        raise
+    except Exception as error:
+        raise BadFile(f"criproxy failed at it: {error!r}") from error
+
+
+def _rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
     from criproxy.config.choice import Choice
     from criproxy.config.load import judge
 
@@ -205,7 +229,11 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
     file, policy = report.settings, report.policy
     misfits: tuple[str, ...] = ()
     if report.unfit is not None and report.unfit.digest() in good and report.unfit.options.rest(topology):
-        file, policy = report.unfit, report.unfit.build_policy()
+        file = report.unfit
+        try:
+            policy = file.build_policy()
+        except ConfigError as error:
+            raise BadFile(str(error), report) from error
         misfits = tuple(mistake.located(report.choice.file) for mistake in report.mistakes)
     if file is None or policy is None:
         raise BadFile(str(report.error), report)

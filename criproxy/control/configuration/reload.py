@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.control.configuration.in_place import PREVIOUS, InPlaceOfFile, in_effect
-from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
+from criproxy.control.configuration.load import (
+    FALLBACK,
+    Configuration,
+    failed_at,
+    load_configuration,
+    log_mistakes,
+)
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
 from criproxy.control.settings import Loaded
@@ -82,7 +88,7 @@ class Reload:
                     ended = await self._once(asked=asked)
             except Exception as error:
                 self._wanted.set()  # the supervision restarts this task after a pause
-                self._failed(f"criproxy failed at the policy file: {error!r}", asked=asked)
+                self._failed(str(failed_at(error)), asked=asked)
                 self.manager.ready(self.status())
                 raise
             if asked or ended:

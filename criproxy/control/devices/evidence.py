@@ -1,6 +1,7 @@
 """Evidence of which cards are allocated to a container: from its create, and from the kubelet."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,8 @@ class EvidenceGatherer:
     source: Source = field(init=False)
     _files: KubeletFiles = field(default_factory=KubeletFiles)
     """The files with which the source was created."""
+    _before: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """What was counted with other files."""
     names: PodNames = field(init=False)
     """Outlives the source, which a reload replaces."""
 
@@ -56,8 +59,8 @@ class EvidenceGatherer:
 
     @property
     def unheard(self) -> str:
-        """That the kubelet was asked and has never answered since the start of criproxy; empty if that is not so."""
-        counts, rules = self.context.counters.device_evidence, self.context.settings.devices
+        """That the kubelet was asked and has never answered on these files; empty if that is not so."""
+        counts, rules = self.context.counters.device_evidence - self._before, self.context.settings.devices
         asked = sum(count for (source, _), count in counts.items() if source in ("podresources", "checkpoint"))
         heard = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
         files = [file for file in (rules.kubelet.socket, rules.kubelet.checkpoint) if file] if rules else []
@@ -72,6 +75,7 @@ class EvidenceGatherer:
         if rules.kubelet != self._files:
             self.context.tasks.spawn("leave the kubelet", self.source.close())
             self._files = rules.kubelet
+            self._before = Counter(self.context.counters.device_evidence)
             self.source = self._kubelet()
         return self.source
 

@@ -98,7 +98,9 @@ class Kubelet:
     _troubles: dict[str, str] = field(default_factory=dict)
     """By source, the last problem that was logged."""
     _silent: bool = False
-    """Whether podresources has not answered since it was last asked; a task then asks again now and then."""
+    """Whether podresources has not answered since it was last asked."""
+    _rechecks: bool = False
+    """Whether a task asks again now and then, until it answers."""
     _closed: bool = False
 
     def __post_init__(self) -> None:
@@ -169,15 +171,17 @@ class Kubelet:
             self._await_answer(pod, inquiry)
 
     def _await_answer(self, pod: Subject, inquiry: _Inquiry) -> None:
-        """Ask about *pod* until podresources answers: if no other pod came for hours, it would seem down all the time."""
-        if not self._silent and not self._closed:
-            self._silent = True
+        """Ask about *pod* until podresources answers: without another pod, it would seem down all the time."""
+        self._silent = True
+        if not self._rechecks and not self._closed:
+            self._rechecks = True
             self.tasks.forever("wait for podresources", partial(self._until_back, pod, inquiry))
 
     async def _until_back(self, pod: Subject, inquiry: _Inquiry) -> None:
-        while self._silent:
+        while True:
             await asyncio.sleep(RECHECK_S)
-            if self._closed:
+            if self._closed or not self._silent:
+                self._rechecks = False
                 return
             await self._ask(pod, inquiry)
 

@@ -8,6 +8,9 @@ from criproxy.devices.published import Published
 
 NEVER_S = 300.0
 """How long the first command of a device plugin may take after the start of the daemon, as while the node boots."""
+REFUSED_S = 600.0
+"""How long a refusal counts: while something starts the device plugin, it repeats the refusal. systemd starts it again
+after a second (``RestartSec=``), and the kubelet after 5 minutes at most (CrashLoopBackOff)."""
 
 
 @dataclass(slots=True)
@@ -20,9 +23,11 @@ class DevicePlugin:
     reported_s: float = 0.0
     """When the last one arrived, in seconds since the epoch; 0: there was none."""
     started: bool = False
-    """Whether it has said that it begins, and not yet that it ends."""
-    refused: str = ""
-    """Why it has not started, as a sentence about its files; empty once it has reported, or was told to end."""
+    """Whether it has said that it begins, and not yet that it ends, or that it refuses its files."""
+    _refused: str = ""
+    _refused_by: str = ""
+    _refused_s: float = float("-inf")
+    """When it last did."""
     _ended: bool = False
     """Whether somebody has ended it, and it has not begun again."""
     _at_s: float = 0.0
@@ -51,20 +56,42 @@ class DevicePlugin:
         return serves or self.report is None or not self.runs or self.report.instance == instance
 
     @property
-    def is_missing(self) -> bool:
-        """Whether none has sent anything since the daemon's start, for as long as that may take."""
-        return self.report is None and not self._ended and self.silent_s > NEVER_S
+    def refused(self) -> str:
+        """Why it has not started, as a sentence about its files.
 
-    def begin(self, refused: str = "") -> None:
-        """Record that it begins: a report should follow, unless it has *refused* its files, for that reason."""
-        self.started, self._ended, self.refused = True, False, refused or self.refused
+        Empty once it has reported, was told to end, or has not repeated that for so long that nothing starts it.
+        """
+        return self._refused if self.clock() - self._refused_s <= REFUSED_S else ""
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether its reports have ended, but nobody has ended it, and it has not refused its files since."""
+        return self.report is not None and not self.runs and self._at_s > self._refused_s
+
+    @property
+    def should_run(self) -> bool:
+        """Whether it has begun or reported, and nobody has ended or given it up."""
+        return self.runs or self.has_stopped or self.started or bool(self.refused)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether none has been there since the daemon's start, or a refusal, for as long as that may take."""
+        return not self.runs and not self.has_stopped and not self._ended and self.silent_s > NEVER_S
+
+    def begin(self, instance: str = "", refused: str = "") -> None:
+        """Record that *instance* begins: a report should follow, unless it has *refused* its files, for that reason."""
+        if refused:
+            self.started, self._refused, self._refused_by, self._refused_s = False, refused, instance, self.clock()
+        elif not instance or instance != self._refused_by:
+            self.started = True
+        self._ended = False
         self.note_command()
 
     def end(self, instance: str = "") -> None:
         """Record that *instance* ends because somebody wants that: nothing that it reported is true any more."""
         if not self.heeds(instance):
             return
-        self.started, self.report, self.refused, self._ended = False, None, "", True
+        self.started, self.report, self._refused, self._ended = False, None, "", True
         self.note_command()
 
     def publish(self, report: Published) -> bool:
@@ -74,7 +101,7 @@ class DevicePlugin:
         if not self.runs:
             self._began_s = self.clock()
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
-        self.refused, self._ended = "", False
+        self._refused, self._ended = "", False
         self.note_command()
         return True
 

@@ -18,6 +18,7 @@ from criproxy.observe.bypass import BypassMode
 from criproxy.store import tried as tried_file
 from criproxy.store.last_good import GoodFile, read_good
 from criproxy.store.tried import Tried, read_tried
+from tests import failing_reader
 from tests.control.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
 from tests.control.world import owner, sharer, situation
 
@@ -499,6 +500,19 @@ async def test_the_clock_is_set_forward(node: Node, monkeypatch: pytest.MonkeyPa
     assert told(node) == [0.0, 0.0, 0.0]
     await node.is_back()
     await node.at(first, "1")
+
+
+async def test_a_restart_where_criproxy_fails_at_what_is_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of criproxy in reading it ends the try, not the start."""
+    await node.tries(f"# {failing_reader.WORD}\n{MOVES}")
+    monkeypatch.setattr(failing_reader.LOAD, "parse", failing_reader.parse)
+
+    with capture_logs() as lines:
+        await node.restart()
+
+    await node.is_back()
+    mistakes = [line["mistake"] for line in lines if "what was tried cannot be used any more" in line["event"]]
+    assert mistakes == [f"criproxy failed at it: {failing_reader.RAISED}"]
 
 
 async def test_a_restart_after_the_clock_was_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

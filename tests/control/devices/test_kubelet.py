@@ -341,6 +341,20 @@ async def test_a_silent_one_is_asked_again_whatever_fails(
     await source.tasks.stop()
 
 
+async def test_wrong_paths_after_a_reload_are_told(allocations: Allocations, tmp_path: Path) -> None:
+    """That the kubelet answered on other files says nothing about these."""
+    async with world(tmp_path, rules=RULES) as node:
+        await create(node, "u1", "all")
+        assert not node.controller.devices.evidence.unheard
+        wrong = replace(RULES, kubelet=replace(FILES, socket="/none", checkpoint="/nothing"))
+        in_force = node.controller.context.in_force
+        in_force.settings = replace(in_force.settings, devices=wrong)
+
+        await create(node, "u2", "all", name="other")
+
+        assert "has never answered on /none and /nothing" in node.controller.devices.evidence.unheard
+
+
 async def test_one_that_comes_late_is_heard_without_another_pod(
     allocations: Allocations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
