@@ -46,6 +46,9 @@ class RichNode(Node):
         super().__init__(root, POLICY.format(readings=self.readings), cpus=("0-3", "4-7"))
         self.plugin_http = root / "plugin.sock"
         self.tell_use()
+        (root / "proc").mkdir()
+        for name in ("stat", "meminfo"):
+            (root / "proc" / name).symlink_to(f"/proc/{name}")  # how busy it is
         for number in range(2):
             self.add_npu(number)
 

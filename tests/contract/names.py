@@ -15,10 +15,11 @@ DAEMON_METRICS = {
         build_info bypass config_info config_loaded_timestamp_seconds config_problem config_try_remaining_seconds
         connections containers device_cards device_cards_given device_ids device_ids_given device_over_quota
         device_plugin_up device_unhealthy_cards exclusive_cpus free_cpus kubelet_last_call_timestamp_seconds
-        misplaced_age_seconds misplaced_containers oldest_held_call_seconds problems ready released resync_age_seconds
+        misplaced_age_seconds misplaced_containers node_cpu_utilization_ratio node_memory_utilization_ratio
+        oldest_held_call_seconds problems ready released resync_age_seconds
         runtime_up shared_cpus store_current store_failing_seconds undersized_containers unknown_containers
         unpromoted_containers updates_in_flight usage_watcher_up vgpu_free vgpu_memory_limit_bytes
-        vgpu_memory_used_bytes vgpu_sm_ratio window_debt_bytes
+        vgpu_memory_used_bytes vgpu_sm_limit_ratio vgpu_sm_ratio window_debt_bytes
     """,
     "histogram": "decision_seconds held_seconds loop_lag_seconds",
 }
