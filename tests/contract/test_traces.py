@@ -35,7 +35,7 @@ class Player:
         self.running: set[str] = set()
 
     def play(self, calls: Sequence[Recorded]) -> dict[int, str]:
-        """Make the calls; returns the outcome of each by its line, and looks at the CPUs beside which others start."""
+        """Make the calls; returns the outcome of each by its line, and looks at the CPUs while several run."""
         ends = end_by_themselves(calls)
         self._run_earlier(calls)
         outcomes = {}
