@@ -8,6 +8,7 @@ from criproxy.devices.allocation import InvalidRequest, Mount, Response
 from criproxy.devices.device_request import DeviceNode
 from criproxy.devices.offers import Offered, is_replica, unique
 from criproxy.nvidia import mps
+from criproxy.nvidia.mps_client import ROOT, SHARED_MEMORY, shared_memory_directory
 from criproxy.nvidia.nodes import IMEX_CHANNELS, SHARED_NODES, Platform
 from criproxy.nvidia.options import Flags, PluginConfig
 
@@ -89,15 +90,15 @@ class Allocator:
 
     def _mps_envs(self) -> dict[str, str]:
         """Return the variables of MPS; as in NVIDIA's plugin, also if the resource itself is not shared."""
-        return {"CUDA_MPS_PIPE_DIRECTORY": mps.pipe_directory(mps.ROOT, self.resource)} if self._mps else {}
+        return {"CUDA_MPS_PIPE_DIRECTORY": mps.pipe_directory(ROOT, self.resource)} if self._mps else {}
 
     def _mps_mounts(self) -> tuple[Mount, ...]:
         if not self._mps:
             return ()
         root = _clean(self.config.flags.mps_root)
         return (
-            Mount(mps.pipe_directory(mps.ROOT, self.resource), mps.pipe_directory(root, self.resource)),
-            Mount(mps.SHARED_MEMORY, mps.shared_memory_directory(root)),
+            Mount(mps.pipe_directory(ROOT, self.resource), mps.pipe_directory(root, self.resource)),
+            Mount(SHARED_MEMORY, shared_memory_directory(root)),
         )
 
     def _visible(self, words: Sequence[str], strategies: frozenset[str]) -> dict[str, str]:

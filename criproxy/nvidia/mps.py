@@ -10,12 +10,10 @@ from posixpath import join
 
 from criproxy.devices.offers import PART, Offered, Offers, is_replica
 from criproxy.nvidia.gpus import Gpu
+from criproxy.nvidia.mps_client import ROOT
 from criproxy.nvidia.options import PluginConfig
 from criproxy.nvidia.resources import counted_gpus
 
-ROOT = "/mps"
-"""Directory in a container with the directories of all daemons."""
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 (a mount of the container)
 MAX_CLIENTS = 48
 """Per GPU."""
 MAX_CLIENTS_BEFORE = 16
@@ -77,11 +75,6 @@ def is_mig(offered: Offered) -> bool:
 def pipe_directory(root: str, resource: str) -> str:
     """Return the directory below *root* where clients of *resource* find its daemon."""
     return join(root, resource, "pipe")
-
-
-def shared_memory_directory(root: str) -> str:
-    """Return the directory below *root* with the shared memory of all daemons."""
-    return join(root, "shm")
 
 
 def _daemon(resource: str, offered: Iterable[Offered], memory_mib: Mapping[str, int]) -> Daemon:

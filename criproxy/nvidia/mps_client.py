@@ -4,11 +4,14 @@ Our device plugin writes it, and the kubelet copies it before the pod's own vari
 """
 
 from dataclasses import dataclass, replace
+from posixpath import join
 
 from criproxy.devices.device_request import DeviceRequest
 from criproxy.devices.paths import clean_path
-from criproxy.nvidia.mps import ROOT, SHARED_MEMORY, shared_memory_directory
 
+ROOT = "/mps"
+"""Directory in a container with the directories of all daemons."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 (a mount of the container)
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 
 
@@ -41,3 +44,8 @@ def with_shared_memory(asked: DeviceRequest, client: MpsClient) -> DeviceRequest
         return asked
     kept = tuple(mount for number, mount in enumerate(mounts) if number == ours or number not in places)
     return replace(asked, mounts=kept)
+
+
+def shared_memory_directory(root: str) -> str:
+    """Return the directory below *root* with the shared memory of all daemons."""
+    return join(root, "shm")
