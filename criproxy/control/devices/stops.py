@@ -58,7 +58,7 @@ class Stops:
         return {life for key, life in self._in_flight if key == incident}
 
     def is_sent(self, incident: str, life: str) -> bool:
-        """Whether a StopContainer for the container instance *life* is in flight."""
+        """Whether the runtime was asked to stop the container instance *life*, and may have done so."""
         return (incident, life) in self._sent
 
     def begin(self, incident: str, container: Container, grace_s: float = GRACE_S) -> None:
@@ -81,10 +81,12 @@ class Stops:
                 if await self._stop(incident, container, grace_s):
                     self.stopped(incident, life)
                     break
+                self._sent.discard((incident, life))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             self._in_flight.discard((incident, life))
+            self._sent.discard((incident, life))
             self.context.state.notify()  # the incident's data may be dropped now
 
     async def _stop(self, incident: str, container: Container, grace_s: float) -> bool:
@@ -119,12 +121,7 @@ class Stops:
     async def _call(self, incident: str, container: Container, grace_s: float) -> None:
         request = api.StopContainerRequest(container_id=container.key, timeout=ceil(grace_s))
         self._sent.add((incident, container.life))
-        try:
-            await self.context.runtime.call(
-                "StopContainer", request, api.StopContainerResponse, request.timeout + ANSWER_S
-            )
-        finally:
-            self._sent.discard((incident, container.life))
+        await self.context.runtime.call("StopContainer", request, api.StopContainerResponse, request.timeout + ANSWER_S)
 
     async def _runs_on(self, container: Container) -> bool:
         """Whether the runtime itself says that a container runs that it has stopped; what it does not say is no."""
